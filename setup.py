@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT / "src"))
 from ianvs_specdec.commands.example import EXAMPLE, contents  # noqa: E402
 
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:)([^)#]*)[^)]*\)")
-NATIVE = Path("ianvs_specdec", "decoding", "native")
+NATIVE = Path("ianvs_specdec", "targets", "native")
 WHERE = "*The files and pages named below are in the source distribution.*"
 
 

@@ -41,7 +41,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     from bench.contestants import measure
     from bench.lineup import lineup, ratios
     from bench.statistics import speed_ratio, summarise
-    from ianvs_specdec.decoding.rounding import near_ties
+    from ianvs_specdec.engine.rounding import near_ties
 
     model, tokenizer = load(options)
     eos_ids = eos_of(model)

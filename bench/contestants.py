@@ -12,11 +12,11 @@ import torch
 from bench.command import AUTOREGRESSIVE, attempted, interleaved
 from bench.prompts import Request
 from ianvs_specdec import drafters, lengths
-from ianvs_specdec.decoding import Target, decode
-from ianvs_specdec.decoding.loop import Engine
-from ianvs_specdec.decoding.memory import held
-from ianvs_specdec.decoding.request import Request as UnderWay
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.engine import Target, decode
+from ianvs_specdec.engine.loop import Engine
+from ianvs_specdec.engine.memory import held
+from ianvs_specdec.engine.request import Request as UnderWay
 
 GENERATE = "transformers generate"
 

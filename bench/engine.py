@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any
 from bench.command import command, numbers
 from bench.environment import environment
 from bench.shapes import SHAPES, bytes_read, random_head, random_model, save
-from ianvs_specdec.identity import write_atomically
-from ianvs_specdec.llm.quantization import OWN
-from ianvs_specdec.types import ENGINES
+from ianvs_specdec.backends.quantization import OWN
+from ianvs_specdec.common.types import ENGINES
+from ianvs_specdec.records.identity import write_atomically
 
 if TYPE_CHECKING:
     from bench.steps import LlamaCpp, Ours
@@ -145,7 +145,7 @@ def _ours(
 ) -> list[tuple[Ours, str | None]]:
     """Our engine in every type of weights, with the quantization of each."""
     from bench.steps import Ours
-    from ianvs_specdec.decoding import target_of
+    from ianvs_specdec.targets.registry import target_of
 
     entries: list[tuple[Ours, str | None]] = []
     for engine in options.engine:

@@ -13,7 +13,7 @@ def environment() -> dict[str, Any]:
     import torch
     import transformers
 
-    from ianvs_specdec.llm.local import instructions
+    from ianvs_specdec.backends.local import instructions
 
     return {
         "python": platform.python_version(),

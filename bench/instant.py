@@ -7,10 +7,10 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from ianvs_specdec.identity import machine
-from ianvs_specdec.llm.base import NO_HINTS, OnChunk
-from ianvs_specdec.llm.specdec import of_method
-from ianvs_specdec.types import Completion, Hints, Message, Sampling, Step, Trace
+from ianvs_specdec.backends.base import NO_HINTS, OnChunk
+from ianvs_specdec.backends.specdec import of_method
+from ianvs_specdec.common.types import Completion, Hints, Message, Sampling, Step, Trace
+from ianvs_specdec.records.identity import machine
 
 TOKENS = 20
 

@@ -29,13 +29,13 @@ from numpy.typing import NDArray
 
 from ianvs_specdec.commands import edge_states
 from ianvs_specdec.commands.route_train import options_of
-from ianvs_specdec.learned.adapted import probe_of
-from ianvs_specdec.learned.folder import TrainedRouter
-from ianvs_specdec.learned.probe import KIND as PROBE
-from ianvs_specdec.learned.training import RouterRecipe, train
-from ianvs_specdec.outcomes.recorded import Floats, Outcomes, load_outcomes, save_outcomes
-from ianvs_specdec.outcomes.states import RecordedStates
-from ianvs_specdec.routers.lifelong import LifelongRouter
+from ianvs_specdec.routing.learned.adapted import probe_of
+from ianvs_specdec.routing.learned.folder import TrainedRouter
+from ianvs_specdec.routing.learned.probe import KIND as PROBE
+from ianvs_specdec.routing.learned.training import RouterRecipe, train
+from ianvs_specdec.routing.outcomes.recorded import Floats, Outcomes, load_outcomes, save_outcomes
+from ianvs_specdec.routing.outcomes.states import RecordedStates
+from ianvs_specdec.routing.routers.lifelong import LifelongRouter
 
 FEEDBACK = ("both", "routed", "cascade")
 KEPT = 0.3

@@ -16,8 +16,8 @@ from bench.official.process import Driver
 from bench.peers import LLAMACPP
 from bench.prompts import Request
 from ianvs_specdec import drafters
-from ianvs_specdec.decoding import target_of
-from ianvs_specdec.errors import UserError, unknown
+from ianvs_specdec.common.errors import UserError, unknown
+from ianvs_specdec.targets.registry import target_of
 
 LOOKUP, ASSISTED = "transformers prompt lookup", "transformers assisted"
 DRAFT_FREE = ("prompt_lookup", "lookahead", "rest", "suffix", "recycling")
@@ -133,6 +133,6 @@ def _override(item: str) -> tuple[str, str, Any]:
 
 
 def _assistant(folder: Path, model: Any) -> Any:
-    from ianvs_specdec.checkpoints.loading import CAUSAL, load
+    from ianvs_specdec.models.loading import CAUSAL, load
 
     return load(CAUSAL, folder, what=f"the draft model {folder}", dtype=model.dtype).to(model.device)

@@ -29,11 +29,11 @@ from typing import Any
 from bench.command import command
 from bench.environment import environment
 from bench.link_kernel import TOLD, Kernel, offered
-from ianvs_specdec.identity import write_atomically
-from ianvs_specdec.link import Path as NetworkPath
-from ianvs_specdec.link.line import HEADERS, SEGMENT
-from ianvs_specdec.link.presets import PRESETS
-from ianvs_specdec.link.tcp import LARGEST_WINDOW
+from ianvs_specdec.net.link import Path as NetworkPath
+from ianvs_specdec.net.link.line import HEADERS, SEGMENT
+from ianvs_specdec.net.link.presets import PRESETS
+from ianvs_specdec.net.link.tcp import LARGEST_WINDOW
+from ianvs_specdec.records.identity import write_atomically
 
 DIRECT = "direct"
 SPECDEC = (sys.executable, "-m", "ianvs_specdec", "link", "--listen", "127.0.0.1:0")

@@ -18,9 +18,9 @@ from types import TracebackType
 from typing import Any
 
 from bench.link_packets import TUNNEL
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.link import Path as NetworkPath
-from ianvs_specdec.link.line import HEADERS, SEGMENT
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.net.link import Path as NetworkPath
+from ianvs_specdec.net.link.line import HEADERS, SEGMENT
 
 NETEM, PACKETS = "netem", "packets"
 HOSTS = ("10.213.77.1", "10.213.77.2")

@@ -18,8 +18,8 @@ import sys
 from collections import deque
 from random import Random
 
-from ianvs_specdec.link import Path
-from ianvs_specdec.link.clock import Clock
+from ianvs_specdec.net.link import Path
+from ianvs_specdec.net.link.clock import Clock
 
 TUNNEL = "/dev/net/tun"
 _SET = 0x400454CA

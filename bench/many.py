@@ -27,12 +27,12 @@ from bench.environment import environment
 from bench.opened import Opened
 from bench.options import eos_of, load, requests_of, shared, with_defaults
 from bench.statistics import Estimate, middle
-from ianvs_specdec.identity import write_atomically
-from ianvs_specdec.storage.cells import csv_text
+from ianvs_specdec.common.storage.cells import csv_text
+from ianvs_specdec.records.identity import write_atomically
 
 if TYPE_CHECKING:
     from bench.prompts import Request
-    from ianvs_specdec.decoding.scheduling import Length
+    from ianvs_specdec.engine.scheduling import Length
 
 AT_ONCE = (1, 4, 8, 16)
 FIXED = "fixed:"
@@ -117,7 +117,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
 def _rows(options: argparse.Namespace, model: Any, eos_ids: list[int], positions: int, stack: ExitStack) -> list[Row]:
     from bench import peers
     from bench.lineup import methods
-    from ianvs_specdec.decoding import target_of
+    from ianvs_specdec.targets.registry import target_of
 
     rows: list[Row] = []
     for quantization in (None, *options.quantization):
@@ -145,7 +145,7 @@ def _ours(
 ) -> list[Row]:
     """One of our methods on the engine that serves many, once for each number at once."""
     from ianvs_specdec import drafters, lengths
-    from ianvs_specdec.decoding.loop import Engine
+    from ianvs_specdec.engine.loop import Engine
 
     method = name.partition(" ")[0]
     opened = Opened.of(target, method, settings, eos_ids, options.max_new_tokens)

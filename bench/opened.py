@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ianvs_specdec.decoding.contracts import Drafter, Target
-    from ianvs_specdec.decoding.request import Request
+    from ianvs_specdec.engine.contracts import Drafter, Target
+    from ianvs_specdec.engine.request import Request
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Opened:
 
     def request(self, ids: Sequence[int], **options: Any) -> Request:
         """A request of the prompt ``ids``, for an engine over ``target``; ``options`` are those of ``Request``."""
-        from ianvs_specdec.decoding.request import Request
-        from ianvs_specdec.types import Sampling
+        from ianvs_specdec.common.types import Sampling
+        from ianvs_specdec.engine.request import Request
 
         sampling = Sampling(max_tokens=self.max_tokens)
         return Request(self.target, self.drafter.fork(), ids, sampling, eos_ids=self.eos_ids, **options)

@@ -8,10 +8,10 @@ from typing import Any
 
 from bench.command import EXAMPLE
 from bench.prompts import Request, read_requests
-from ianvs_specdec import heap
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.llm.quantization import OWN
-from ianvs_specdec.types import ENGINES
+from ianvs_specdec.backends.quantization import OWN
+from ianvs_specdec.common import heap
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import ENGINES
 
 CHAIN = ("depth=9", "length=confidence:0.4")
 
@@ -70,7 +70,7 @@ def load(options: argparse.Namespace) -> tuple[Any, Any]:
     import torch
     from transformers import AutoTokenizer
 
-    from ianvs_specdec.checkpoints import loading
+    from ianvs_specdec.models import loading
 
     if options.threads:
         torch.set_num_threads(options.threads)

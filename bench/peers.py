@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench.official.process import Driver
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.export.gguf import TYPES, export_gguf
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.models.gguf.gguf import TYPES, export_gguf
 
 LLAMACPP = "llama.cpp"
 _HERE = Path(__file__).parent / "official"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
 
 TASK_KEYS = ("category", "group", "subject", "task")
 

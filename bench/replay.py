@@ -82,10 +82,10 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 def prepare(folder: Path, data: Path, limit: int | None, large: bool) -> None:
     """Make ``folder`` a place to start ``ianvs`` in: the example with one test case, and a journal that answers it."""
-    from ianvs_specdec.benchmarks.processor import DatasetProcessor
-    from ianvs_specdec.cli import main as specdec
-    from ianvs_specdec.llm import BACKENDS
+    from ianvs_specdec.backends import BACKENDS
+    from ianvs_specdec.commands.cli import main as specdec
     from ianvs_specdec.plugin.models import EdgeModel
+    from ianvs_specdec.plugin.processor import DatasetProcessor
 
     for part in ("testenv", "testalgorithms"):
         shutil.copytree(EXAMPLE / part, folder / JOB / part, ignore=shutil.ignore_patterns("__pycache__"))

@@ -8,8 +8,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.identity import write_atomically
-from ianvs_specdec.storage.cells import csv_text
+from ianvs_specdec.common.storage.cells import csv_text
+from ianvs_specdec.records.identity import write_atomically
 
 MEMORY = "memory: weights and caches held; process: the most that a process of its own had in memory, code included"
 

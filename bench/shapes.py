@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
 
 _QWEN = {
     "model_type": "qwen2",

@@ -29,7 +29,7 @@ from bench.opened import Opened
 from bench.options import eos_of, load
 from bench.prompts import read_requests
 from ianvs_specdec import lengths
-from ianvs_specdec.identity import write_atomically
+from ianvs_specdec.records.identity import write_atomically
 
 LENGTHS = ("fixed:0", "fixed:2", "fixed:4", "fixed:8", "goodput")
 SHARES = (0.3, 0.6, 0.9, 1.2, 1.6)
@@ -94,12 +94,12 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _run(options: argparse.Namespace) -> dict[str, Any]:
-    from ianvs_specdec.decoding import costs as tables
-    from ianvs_specdec.decoding import target_of
-    from ianvs_specdec.decoding.emulation import Emulation, scale_for
-    from ianvs_specdec.decoding.loop import MOST_AT_ONCE
-    from ianvs_specdec.decoding.profiling import profile
-    from ianvs_specdec.simulation.workload import read
+    from ianvs_specdec.engine import costs as tables
+    from ianvs_specdec.engine.emulation import Emulation, scale_for
+    from ianvs_specdec.engine.loop import MOST_AT_ONCE
+    from ianvs_specdec.load.simulation.workload import read
+    from ianvs_specdec.targets.profiling import profile
+    from ianvs_specdec.targets.registry import target_of
 
     model, tokenizer = load(options)
     target = target_of(model, consume=True)
@@ -196,7 +196,7 @@ class _Engine:
 
     def record(self) -> Generator[dict[str, Any], None, None]:
         """Each prompt alone, as ``specdec decode`` would write it."""
-        from ianvs_specdec.decoding.loop import Engine
+        from ianvs_specdec.engine.loop import Engine
 
         for ids in self._prompts:
             engine, request = Engine(self._opened.target, lengths.create(RECORDED_WITH)), self._opened.request(ids)
@@ -208,7 +208,7 @@ class _Engine:
             yield {"prompt": ids, "output": [*ids, *decoded.token_ids], "steps": steps}
 
     def serve(self, length: Any, arrivals: Sequence[Arrival], meter: Any) -> Measured:
-        from ianvs_specdec.decoding.loop import Engine
+        from ianvs_specdec.engine.loop import Engine
 
         engine = Engine(self._opened.target, length, meter=meter)
         latencies, tokens, last = [], 0, 0.0
@@ -249,9 +249,9 @@ def _once(
     have, and that takes its time."""
     import simpy
 
-    from ianvs_specdec.decoding.loop import MOST_AT_ONCE
-    from ianvs_specdec.simulation.server import Server
-    from ianvs_specdec.simulation.workload import Workload
+    from ianvs_specdec.engine.loop import MOST_AT_ONCE
+    from ianvs_specdec.load.simulation.server import Server
+    from ianvs_specdec.load.simulation.workload import Workload
 
     env, over, chance = simpy.Environment(), [], Random(f"luck {luck}")
     server = Server(env, costs, lengths.create(policy), over.append, at_once=MOST_AT_ONCE, queue=len(arrivals))

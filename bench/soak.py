@@ -162,7 +162,7 @@ def _received(response: http.client.HTTPResponse, streamed: bool) -> str:
 
 @contextmanager
 def serving(arguments: list[str]) -> Iterator[Server]:
-    command = [sys.executable, "-m", "ianvs_specdec.cli", "serve", "--port", "0", *(arguments or EXAMPLE)]
+    command = [sys.executable, "-m", "ianvs_specdec.commands.cli", "serve", "--port", "0", *(arguments or EXAMPLE)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

@@ -12,9 +12,9 @@ import torch
 
 from bench.official.process import Driver
 from ianvs_specdec import drafters
-from ianvs_specdec.decoding import Context, Drafter, Observation, Output, Target, TokenTree
-from ianvs_specdec.decoding.contracts import SequenceState, pieces
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.engine import Context, Drafter, Observation, Output, Target, TokenTree
+from ianvs_specdec.engine.contracts import SequenceState, pieces
 
 
 class Steps(Protocol):
@@ -110,7 +110,7 @@ def _context(prompt: list[int], first: int, tokens: int, device: torch.device) -
 def _speculate(
     target: Target, state: SequenceState, drafter: Drafter | None, context: Context, draft: int, tau: float
 ) -> int:
-    """The steps of ``decoding.loop`` with drafts that count whatever the target says; the number of tokens."""
+    """The steps of ``engine.loop`` with drafts that count whatever the target says; the number of tokens."""
     chance, done, wanted = random.Random(1), 0, context.remaining
     while done < wanted:
         root = context.tokens[-1]

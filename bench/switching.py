@@ -25,13 +25,13 @@ from bench.command import command, parsed
 from bench.environment import environment
 from bench.opened import Opened
 from bench.options import eos_of, load, requests_of, shared, with_defaults
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.identity import write_atomically
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.lengths.uniform import Uniform
+from ianvs_specdec.records.identity import write_atomically
 
 if TYPE_CHECKING:
     from bench.prompts import Request
-    from ianvs_specdec.decoding import Finished, Load
+    from ianvs_specdec.engine import Finished, Load
 
 LONGEST_ON, LONGEST_OFF = 4, 8
 """Steps between two switches, at most."""
@@ -102,7 +102,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _run(options: argparse.Namespace) -> dict[str, Any]:
-    from ianvs_specdec.decoding import target_of
+    from ianvs_specdec.targets.registry import target_of
 
     model, tokenizer = load(options)
     requests = requests_of(options, model, tokenizer)
@@ -126,7 +126,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _decoded(options: argparse.Namespace, opened: Opened, requests: Sequence[Request]) -> list[Timed]:
-    from ianvs_specdec.decoding.loop import Engine
+    from ianvs_specdec.engine.loop import Engine
 
     length = Forced(options.switches, options.tokens)
     engine, coming = Engine(opened.target, length, at_once=options.at_once), itertools.cycle(requests)

@@ -16,7 +16,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import pytest
 
-from ianvs_specdec.answers.journal import Journal
+from ianvs_specdec.records.journal import Journal
 from tests.support.longest import Longest
 from tests.support.models import build_model
 from tests.support.paths import SHARED, shared_file
@@ -108,7 +108,7 @@ def new_run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 @pytest.fixture
 def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[StubServer]:
-    monkeypatch.setattr("ianvs_specdec.llm.api.session.FIRST_DELAY", 0.01)
+    monkeypatch.setattr("ianvs_specdec.backends.api.session.FIRST_DELAY", 0.01)
     server = StubServer()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()

@@ -102,19 +102,23 @@ def test_modules_do_not_import_each_other_in_a_circle(tree: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "from ianvs_specdec.routers import Router",
-        "def f():\n    import ianvs_specdec.routers.base",
-        'ROUTER = "ianvs_specdec.routers.base:Router"',
-        "if TYPE_CHECKING:\n    from ianvs_specdec.routers.base import Router",
+        "from ianvs_specdec.routing.routers import Router",
+        "def f():\n    import ianvs_specdec.routing.routers.base",
+        'ROUTER = "ianvs_specdec.routing.routers.base:Router"',
+        "if TYPE_CHECKING:\n    from ianvs_specdec.routing.routers.base import Router",
     ],
 )
 def test_an_upward_import_is_found(line: str, tmp_path: Path) -> None:
-    for name, text in {"decoding/loop.py": line, "routers/base.py": "", "routers/__init__.py": ""}.items():
+    for name, text in {
+        "engine/loop.py": line,
+        "routing/routers/base.py": "",
+        "routing/routers/__init__.py": "",
+    }.items():
         path = tmp_path / PROJECT / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     (found,) = violations(tmp_path, TREES["src"])
-    assert found.startswith("ianvs_specdec/decoding/loop.py:")
+    assert found.startswith("ianvs_specdec/engine/loop.py:")
 
 
 def long_ones(folder: Path) -> Iterator[str]:

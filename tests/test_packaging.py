@@ -170,7 +170,7 @@ def test_the_wheels_have_the_licence_what_an_index_shows_and_the_whole_example(d
 
 @pytest.mark.slow
 def test_a_wheel_has_the_native_step_for_its_platform_and_every_python(dist: Path) -> None:
-    folder = "ianvs_specdec/decoding/native"
+    folder = "ianvs_specdec/targets/native"
     (wheel,) = dist.glob("ianvs_specdec-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         files = {file for file in archive.namelist() if file.startswith(folder)}

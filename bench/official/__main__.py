@@ -19,7 +19,7 @@ from bench.command import EXAMPLE, command, compared, parsed
 from bench.environment import environment
 from bench.official.process import Driver, Package
 from bench.official.rows import PACKAGES, Row, pairs, rows
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
 
 HERE = Path(__file__).resolve().parent
 MARGIN = 160
@@ -52,7 +52,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 def _run(options: argparse.Namespace) -> dict[str, Any]:
     from bench.official.measure import measure
     from bench.prompts import read_prompts
-    from ianvs_specdec.llm.official.layout import old_head, old_model
+    from ianvs_specdec.backends.official.layout import old_head, old_model
 
     out = options.out.resolve()
     pythons = {package: _python(out, package) for package in options.packages}

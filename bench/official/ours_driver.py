@@ -14,11 +14,12 @@ def load(options: argparse.Namespace) -> tuple[dict[str, str], Decode]:
     import torch
 
     from ianvs_specdec import drafters, lengths
-    from ianvs_specdec.checkpoints.loading import CAUSAL
-    from ianvs_specdec.checkpoints.loading import load as load_model
-    from ianvs_specdec.decoding import decode, target_of
-    from ianvs_specdec.decoding.rounding import near_ties
-    from ianvs_specdec.types import Sampling
+    from ianvs_specdec.common.types import Sampling
+    from ianvs_specdec.engine import decode
+    from ianvs_specdec.engine.rounding import near_ties
+    from ianvs_specdec.models.loading import CAUSAL
+    from ianvs_specdec.models.loading import load as load_model
+    from ianvs_specdec.targets.registry import target_of
 
     what = f"the model {options.model}"
     model = load_model(CAUSAL, Path(options.model), what=what, dtype=getattr(torch, options.dtype))

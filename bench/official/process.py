@@ -10,9 +10,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.llm.official.backend import WORKER, steps_of
-from ianvs_specdec.llm.process import WorkerProcess, environment
+from ianvs_specdec.backends.official.backend import WORKER, steps_of
+from ianvs_specdec.backends.process import WorkerProcess, environment
+from ianvs_specdec.common.errors import UserError
 
 GRACE = 10.0
 TAIL_LINES = 3

@@ -17,7 +17,7 @@ from typing import Any
 
 from serve import Decode, serve
 
-BACKEND = Path(__file__).resolve().parents[2] / "src" / "ianvs_specdec" / "llm" / "vllm" / "worker.py"
+BACKEND = Path(__file__).resolve().parents[2] / "src" / "ianvs_specdec" / "backends" / "vllm" / "worker.py"
 BLOCKS = 512
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from bench.command import command
 from bench.environment import environment
-from ianvs_specdec.identity import write_atomically
+from ianvs_specdec.records.identity import write_atomically
 
 PARTS = ("bytes", "lossless", "grid", "change", "ahead", "capacity", "kill", "tightwad")
 

@@ -19,10 +19,10 @@ from typing import Any
 
 from bench.split.paced import SECONDS, Paced
 from bench.split.scene import Client, Known, drafting_verifier, floats, relay
-from ianvs_specdec.split.breakeven import LEFT, longest_way, round_rate
-from ianvs_specdec.split.edge.connection import Access
-from ianvs_specdec.split.edge.controller import Choice, Controller
-from ianvs_specdec.split.edge.decode import Answer
+from ianvs_specdec.backends.split.edge.connection import Access
+from ianvs_specdec.backends.split.edge.controller import Choice, Controller
+from ianvs_specdec.backends.split.edge.decode import Answer
+from ianvs_specdec.net.split.breakeven import LEFT, longest_way, round_rate
 
 STREAMED, WAITING, ONE, AHEAD = "streamed", "stop-and-wait", "ahead, one outcome", "ahead"
 

@@ -24,8 +24,8 @@ from bench.split.scene import (
     verifier,
 )
 from ianvs_specdec import drafters
-from ianvs_specdec.link.line import HEADERS
-from ianvs_specdec.split.edge.connection import Access
+from ianvs_specdec.backends.split.edge.connection import Access
+from ianvs_specdec.net.link.line import HEADERS
 
 BAR = 45.0
 """Bytes per token at length 5 and an acceptance of 0.8 or more."""

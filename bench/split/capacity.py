@@ -32,9 +32,9 @@ from bench.split.scene import (
     relay,
     verifier,
 )
-from ianvs_specdec.decoding.costs import CostTable, read
-from ianvs_specdec.split.breakeven import round_tokens, shared_rate
-from ianvs_specdec.split.edge.connection import Access
+from ianvs_specdec.backends.split.edge.connection import Access
+from ianvs_specdec.engine.costs import CostTable, read
+from ianvs_specdec.net.split.breakeven import round_tokens, shared_rate
 
 PLAIN, BESIDE, SPLIT = "autoregressive", "beside the target", "split"
 REGIMES = ("stated", "own")

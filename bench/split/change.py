@@ -16,7 +16,7 @@ from typing import Any
 from bench.split.grid import AUTO, FIRST_TOKENS, contestants
 from bench.split.paced import Paced
 from bench.split.scene import Client, Known, drafting_verifier, floats, pace, relay
-from ianvs_specdec.split.edge.connection import Access
+from ianvs_specdec.backends.split.edge.connection import Access
 
 ROUNDS = 50
 FACTOR = 4

@@ -20,7 +20,7 @@ from typing import Any
 
 from bench.split.paced import Paced
 from bench.split.scene import Client, Known, drafting_verifier, floats, pace, relay
-from ianvs_specdec.split.edge.connection import Access
+from ianvs_specdec.backends.split.edge.connection import Access
 
 LENGTHS = (1, 2, 4, 8, 12)
 AUTO, STREAMED = "auto", "streamed"

@@ -39,7 +39,7 @@ from bench.split.scene import (
     verifier_command,
 )
 from ianvs_specdec import drafters
-from ianvs_specdec.split.edge.connection import Access
+from ianvs_specdec.backends.split.edge.connection import Access
 
 PARTS = ("verifier", "edge", "cut", "outage")
 SHORTEST, LONGEST = 0.1, 30.0

@@ -13,9 +13,9 @@ from typing import Any
 from bench.prompts import read_prompts
 from bench.split.scene import MODELS, Client, decoded, noised, relay, verifier
 from ianvs_specdec import drafters
-from ianvs_specdec.link.presets import PRESETS
-from ianvs_specdec.split.edge.connection import Access
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.backends.split.edge.connection import Access
+from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.net.link.presets import PRESETS
 
 BRANCHES = {"chain": 1, "tree": 3}
 SAMPLING = {"greedy": (0.0, 1.0), "coupled": (0.8, 0.9)}

@@ -15,8 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 from random import Random
 
-from ianvs_specdec.decoding import Context, Drafter, Output, Target, TokenTree
-from ianvs_specdec.decoding.contracts import Lines
+from ianvs_specdec.engine import Context, Drafter, Output, Target, TokenTree
+from ianvs_specdec.engine.contracts import Lines
 
 
 @lru_cache

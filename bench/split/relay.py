@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from ianvs_specdec.link import Link, Path
+from ianvs_specdec.net.link import Link, Path
 
 
 def main() -> None:

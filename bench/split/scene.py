@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.command import EXAMPLE
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.split.edge.connection import Access, Connection
-from ianvs_specdec.split.edge.controller import Choice, Controller
-from ianvs_specdec.split.edge.decode import Answer, Edge
-from ianvs_specdec.split.edge.drafts import FarTarget
-from ianvs_specdec.split.edge.session import Outage
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.backends.split.edge.connection import Access, Connection
+from ianvs_specdec.backends.split.edge.controller import Choice, Controller
+from ianvs_specdec.backends.split.edge.decode import Answer, Edge
+from ianvs_specdec.backends.split.edge.drafts import FarTarget
+from ianvs_specdec.backends.split.edge.session import Outage
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Sampling
 
 MODELS = EXAMPLE / "models"
 COSTS = EXAMPLE / "costs" / "h100-8b.json"

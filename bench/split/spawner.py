@@ -15,23 +15,23 @@ import traceback
 import transformers.models.llama.modeling_llama
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+import ianvs_specdec.backends.specdec
+import ianvs_specdec.backends.split.edge.decode
 import ianvs_specdec.commands.decode
-import ianvs_specdec.commands.far
+import ianvs_specdec.commands.remote_decode
 import ianvs_specdec.commands.verifier
-import ianvs_specdec.decoding.loop
-import ianvs_specdec.decoding.native.target
-import ianvs_specdec.llm.specdec
-import ianvs_specdec.split.edge.decode
-import ianvs_specdec.verifier.server
-import ianvs_specdec.verifier.service
-from ianvs_specdec.cli import main as specdec
+import ianvs_specdec.engine.loop
+import ianvs_specdec.serving.verifier.server
+import ianvs_specdec.serving.verifier.service
+import ianvs_specdec.targets.native.target
+from ianvs_specdec.commands.cli import main as specdec
 
 # transformers imports what it needs when it is first named.
 FOR_THE_CHILDREN = (
     AutoModelForCausalLM,
     AutoTokenizer,
     transformers.models.llama.modeling_llama,
-    ianvs_specdec.decoding.native.target,
+    ianvs_specdec.targets.native.target,
 )
 
 

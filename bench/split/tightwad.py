@@ -21,9 +21,9 @@ from bench.command import SETS
 from bench.prompts import read_prompts
 from bench.split.scene import MODELS, ONE_THREAD, PATIENCE, Client, floats, free_port, noised, process, relay, verifier
 from ianvs_specdec import drafters
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.export.gguf import export_gguf
-from ianvs_specdec.split.edge.connection import Access
+from ianvs_specdec.backends.split.edge.connection import Access
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.models.gguf.gguf import export_gguf
 
 PLAIN, TIGHTWAD, STREAMED, SPLIT, AUTO = "llama.cpp, plain", "tightwad", "ours, plain", "ours, split", "ours, auto"
 ROOM = 512

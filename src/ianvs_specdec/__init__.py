@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ianvs_specdec.llm.offline import LLM
-    from ianvs_specdec.types import Sampling as SamplingParams
+    from ianvs_specdec.backends.offline import LLM
+    from ianvs_specdec.common.types import Sampling as SamplingParams
 
 __all__ = ["LLM", "SamplingParams"]
 
@@ -19,11 +19,11 @@ __version__ = "0.2.0"
 
 def __getattr__(name: str) -> Any:
     if name == "LLM":
-        from ianvs_specdec.llm.offline import LLM
+        from ianvs_specdec.backends.offline import LLM
 
         return LLM
     if name == "SamplingParams":
-        from ianvs_specdec.types import Sampling
+        from ianvs_specdec.common.types import Sampling
 
         return Sampling
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

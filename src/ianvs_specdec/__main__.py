@@ -2,4 +2,4 @@
 
 import runpy
 
-runpy.run_module("ianvs_specdec.cli", run_name="__main__")
+runpy.run_module("ianvs_specdec.commands.cli", run_name="__main__")

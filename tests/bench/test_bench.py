@@ -74,7 +74,7 @@ def test_prompts_are_read_from_every_known_kind_of_file(tmp_path, row, expected)
 
 def test_a_bad_prompt_file_is_named(tmp_path):
     from bench.prompts import read_prompts
-    from ianvs_specdec.errors import UserError
+    from ianvs_specdec.common.errors import UserError
 
     path = tmp_path / "p.jsonl"
     path.write_text('{"prompt": [1]}\n{"other": 1}\n')
@@ -190,7 +190,7 @@ def test_near_ties_are_those_of_the_reference(gap, share, tmp_path, monkeypatch)
     import torch
 
     from bench import lineup
-    from ianvs_specdec.decoding import rounding
+    from ianvs_specdec.engine import rounding
 
     made = lineup.transformers_generate
 
@@ -301,8 +301,8 @@ def test_llama_cpp_is_asked_with_the_weights_of_all_others(tmp_path):
     from bench.__main__ import _arguments
     from bench.command import EXAMPLE
     from bench.prompts import Request
-    from ianvs_specdec.llm.specdec import AutoregressiveLLM
-    from ianvs_specdec.types import Sampling
+    from ianvs_specdec.backends.specdec import AutoregressiveLLM
+    from ianvs_specdec.common.types import Sampling
 
     edge = EXAMPLE / "models" / "edge"
     arguments = ["--model", str(edge), "--dtype", "float32", "--threads", "1", "--max-new-tokens", "24"]

@@ -96,8 +96,8 @@ def test_what_a_step_reads_is_counted(tiny):
 
 def test_the_random_head_is_one_that_fits(tiny, tmp_path):
     from bench.shapes import random_head
-    from ianvs_specdec.checkpoints.layout import ModelSizes
     from ianvs_specdec.drafters.eagle.layout import check_files
+    from ianvs_specdec.models.layout import ModelSizes
 
     sizes = ModelSizes(tiny.config.vocab_size, tiny.config.hidden_size, tiny.config.num_hidden_layers)
     check_files(random_head(tiny, tmp_path / "head"), sizes)
@@ -161,7 +161,7 @@ def test_a_saved_shape_can_be_exported(tiny, tmp_path):
     gguf = pytest.importorskip("gguf", reason="the package gguf is not installed (extra gguf)")
 
     from bench.shapes import save
-    from ianvs_specdec.export.gguf import export_gguf
+    from ianvs_specdec.models.gguf.gguf import export_gguf
 
     save(tiny, tmp_path / "model")
     export_gguf(tmp_path / "model", tmp_path / "model.gguf", "q8_0")

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from bench.lifelong import apgr, drifted, main
-from ianvs_specdec.evaluation.curve import Sides
-from ianvs_specdec.evaluation.quality import Scored
-from ianvs_specdec.evaluation.results import evaluate
-from ianvs_specdec.outcomes.recorded import Outcomes, save_outcomes
-from ianvs_specdec.types import Query
+from ianvs_specdec.common.types import Query
+from ianvs_specdec.routing.evaluation.curve import Sides
+from ianvs_specdec.routing.evaluation.quality import Scored
+from ianvs_specdec.routing.evaluation.results import evaluate
+from ianvs_specdec.routing.outcomes.recorded import Outcomes, save_outcomes
 
 
 def outcomes(rows: int) -> Outcomes:

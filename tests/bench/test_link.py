@@ -10,7 +10,7 @@ import pytest
 
 from bench import link
 from bench.link_kernel import NETEM, Kernel
-from ianvs_specdec.link import Path as NetworkPath
+from ianvs_specdec.net.link import Path as NetworkPath
 
 
 def test_the_bandwidth_is_less_the_headers_and_bounded_by_window_and_loss() -> None:

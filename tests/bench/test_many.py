@@ -72,7 +72,7 @@ def test_no_more_are_under_way_than_a_row_says(arguments, tmp_path):
     from bench.many import _arguments, _ours
     from bench.options import load
     from bench.prompts import Request
-    from ianvs_specdec.decoding import target_of
+    from ianvs_specdec.targets.registry import target_of
 
     options = _arguments([*arguments, "--at-once", "1,4"])
     target = target_of(load(options)[0], engine="torch")
@@ -95,7 +95,7 @@ def test_each_length_has_a_row_and_a_policy_is_held_against_the_best_fixed_one_i
     from bench.many import Round, _arguments, _hindsight, _ours
     from bench.options import load
     from bench.prompts import Request
-    from ianvs_specdec.decoding import target_of
+    from ianvs_specdec.targets.registry import target_of
 
     asked = ["--length", "fixed:1", "--length", "fixed:3", "--length", "goodput", "--at-once", "2"]
     options = _arguments([*arguments, *asked])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
 from tests.support.few import few
 from tests.support.paths import ROOT
 

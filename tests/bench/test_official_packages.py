@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ianvs_specdec.llm.official.layout import old_head, old_model
+from ianvs_specdec.backends.official.layout import old_head, old_model
 from tests.support.packages import package_python
 from tests.support.paths import ROOT, shared_file
 

@@ -15,8 +15,8 @@ from bench.split.ahead import crossing
 from bench.split.grid import AUTO, STREAMED, Point
 from bench.split.grid import table as grid_table
 from bench.split.paced import Paced
-from ianvs_specdec.decoding import Context
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.engine import Context
 
 PROMPT, ANSWER = [5, 6], list(range(100, 2100))
 

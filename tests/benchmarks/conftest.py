@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.cli import main
-from ianvs_specdec.llm.api.backend import tell_once
+from ianvs_specdec.commands.cli import main
+from ianvs_specdec.common.errors import warn_once
 from tests.benchmarks.judged import KEY
 from tests.support.judge_stub import JudgeStub, judging
 
@@ -20,7 +20,7 @@ Rows = list[dict[str, Any]]
 @pytest.fixture(autouse=True)
 def untold() -> None:
     """What a process says once has not been said."""
-    tell_once.cache_clear()
+    warn_once.cache_clear()
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from ianvs_specdec.benchmarks.processor import DatasetProcessor
+from ianvs_specdec.plugin.processor import DatasetProcessor
 from ianvs_specdec.plugin.response import Response
 from tests.support import journals
 from tests.support.judge_stub import JudgeStub

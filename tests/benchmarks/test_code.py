@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from ianvs_specdec.benchmarks.code import judged, program, run_all
-from ianvs_specdec.benchmarks.processor import DatasetProcessor
 from ianvs_specdec.benchmarks.sandbox import Limits
 from ianvs_specdec.benchmarks.scorers import scorer
-from ianvs_specdec.benchmarks.scoring import scores
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.plugin.processor import DatasetProcessor
 from ianvs_specdec.plugin.response import Response
+from ianvs_specdec.plugin.scoring import scores
 from tests.support.paths import shared_file
 
 if os.name != "posix":

@@ -8,7 +8,7 @@ import pytest
 
 from ianvs_specdec.benchmarks.world import questions, skills
 from ianvs_specdec.benchmarks.world.drift import ROUND
-from ianvs_specdec.cli import main
+from ianvs_specdec.commands.cli import main
 from tests.support.lines import rows_in
 from tests.support.paths import EXAMPLE
 

@@ -7,10 +7,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from ianvs_specdec.backends.specdec import AutoregressiveLLM, PromptLookupLLM  # noqa: E402
 from ianvs_specdec.benchmarks.rows import query_of  # noqa: E402
 from ianvs_specdec.benchmarks.scorers import scorer  # noqa: E402
-from ianvs_specdec.llm.specdec import AutoregressiveLLM, PromptLookupLLM  # noqa: E402
-from ianvs_specdec.types import Sampling, messages_of  # noqa: E402
+from ianvs_specdec.common.types import Sampling, messages_of  # noqa: E402
 from tests.support.lines import rows_in  # noqa: E402
 from tests.support.paths import EXAMPLE  # noqa: E402
 

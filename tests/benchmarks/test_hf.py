@@ -152,7 +152,7 @@ def test_the_library_is_imported_only_where_it_reads_something(tmp_path: Path) -
     path = tmp_path / "test.jsonl"
     path.write_text(json.dumps({"question": "?", "answer": "#### 1"}) + "\n", encoding="utf-8")
     code = (
-        "import sys; from ianvs_specdec.cli import main; "
+        "import sys; from ianvs_specdec.commands.cli import main; "
         f"main(['data', 'prepare', 'gsm8k', '--from', {str(path)!r}, '--out', {str(tmp_path / 'out.jsonl')!r}]); "
         "assert not {'datasets', 'pandas', 'pyarrow'} & sys.modules.keys()"
     )
@@ -169,7 +169,7 @@ def test_a_hub_that_is_out_of_reach(monkeypatch: pytest.MonkeyPatch, refused: Ca
 
 
 def specdec(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ianvs_specdec.cli", "data", "prepare", *map(str, arguments)]
+    command = [sys.executable, "-m", "ianvs_specdec.commands.cli", "data", "prepare", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=100)
 
 

@@ -11,17 +11,16 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.answers.configuration import Configuration
-from ianvs_specdec.answers.journal import Journal
-from ianvs_specdec.benchmarks.judge import log as judging_log
+from ianvs_specdec.backends.judge import log as judging_log
 from ianvs_specdec.benchmarks.judge_prompts import FASTCHAT_FILE, SHIPPED, conversations, read_prompts
-from ianvs_specdec.benchmarks.scorers import scorer
-from ianvs_specdec.benchmarks.scoring import scores
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.llm.api.backend import tell_once
-from ianvs_specdec.metrics import METRICS
-from ianvs_specdec.metrics.judge import all_turn_scores
-from ianvs_specdec.types import Completion, Trace
+from ianvs_specdec.plugin.scoring import scorer
+from ianvs_specdec.common.errors import UserError, warn_once
+from ianvs_specdec.common.types import Completion, Trace
+from ianvs_specdec.plugin.scoring import scores
+from ianvs_specdec.records.configuration import Configuration
+from ianvs_specdec.records.journal import Journal
+from ianvs_specdec.report.metrics import METRICS
+from ianvs_specdec.report.metrics.judge import all_turn_scores
 from tests.benchmarks.judged import KEY, answered, by_turn, case, journal, processed, question, second_turn, settings
 from tests.support.judge_stub import JudgeStub
 from tests.support.paths import shared_file
@@ -217,7 +216,7 @@ def test_what_the_official_prompts_once_judged_is_found(stub: JudgeStub, job: Pa
 def test_that_scores_are_not_comparable_with_published_ones_is_told(
     stub: JudgeStub, caplog: pytest.LogCaptureFixture, official: Path
 ) -> None:
-    tell_once.cache_clear()
+    warn_once.cache_clear()
     case(stub, 1, judge_prompts=str(official))
     assert not caplog.messages
     for _ in range(2):

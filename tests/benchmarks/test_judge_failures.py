@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.benchmarks.judge import JudgeSettings, judge, judge_all
-from ianvs_specdec.benchmarks.processor import DatasetProcessor
-from ianvs_specdec.benchmarks.scoring import scores
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.backends.judge import JudgeSettings, judge, judge_all
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.plugin.processor import DatasetProcessor
+from ianvs_specdec.plugin.scoring import scores
 from tests.benchmarks.judged import KEY, case, journal, processed, question, settings
 from tests.support.judge_stub import JudgeStub
 
@@ -49,7 +49,7 @@ def test_what_ended_the_attempts_is_told_in_the_judges_words(
     more: dict[str, Any],
     end: str,
 ) -> None:
-    monkeypatch.setattr("ianvs_specdec.llm.api.limits.FREE_REPEATS", 0)
+    monkeypatch.setattr("ianvs_specdec.backends.api.limits.FREE_REPEATS", 0)
     stub.judgment = lambda prompt: 500 if "question 7." in prompt else "Rating: [[6]]"
     assert scores(case(stub, 8, **more), [None] * 8) == [6.0] * 7 + [None]
     assert f"(no further attempt: {end}" in caplog.text

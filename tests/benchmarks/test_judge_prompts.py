@@ -16,7 +16,7 @@ from ianvs_specdec.benchmarks.judge_prompts import (
     rating,
     read_prompts,
 )
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
 from tests.support.paths import shared_file
 
 

@@ -8,9 +8,9 @@ import tarfile
 import pytest
 
 from ianvs_specdec.benchmarks import routellm
-from ianvs_specdec.cli import main
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.outcomes.recorded import load_outcomes
+from ianvs_specdec.commands.cli import main
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.routing.outcomes.recorded import load_outcomes
 from tests.support.paths import shared_file
 
 HEADER = f"prompt,{routellm.EDGE},{routellm.CLOUD}\n"

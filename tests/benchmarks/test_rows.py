@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ianvs_specdec.benchmarks.processor import DatasetProcessor
 from ianvs_specdec.benchmarks.rows import own_form, query_of, query_of_row
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.plugin.processor import DatasetProcessor
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ianvs_specdec.benchmarks.scorers import references_of, scorer
-from ianvs_specdec.benchmarks.scoring import scores
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.plugin.scoring import scores
 
 
 def test_choice_looks_at_the_last_turn() -> None:

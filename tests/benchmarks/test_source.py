@@ -14,8 +14,8 @@ from ianvs_specdec.benchmarks import files
 from ianvs_specdec.benchmarks.files import records
 from ianvs_specdec.benchmarks.registry import BENCHMARKS
 from ianvs_specdec.benchmarks.source import QUESTIONS, Inputs
-from ianvs_specdec.cli import main
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.commands.cli import main
+from ianvs_specdec.common.errors import UserError
 
 Rows = list[dict[str, Any]]
 ITEM = {"subject": "anatomy", "question": "?", "choices": ["1", "2", "3", "4"], "answer": 0}

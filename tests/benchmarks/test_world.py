@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ianvs_specdec.benchmarks.world import dialogues, facts, questions, skills
-from ianvs_specdec.cli import main
+from ianvs_specdec.commands.cli import main
 from tests.support.lines import rows_in
 from tests.support.paths import EXAMPLE
 

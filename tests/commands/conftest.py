@@ -13,7 +13,7 @@ from tests.support.labelling import Place, letters, question
 
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
-    monkeypatch.setattr("ianvs_specdec.llm.api.session.FIRST_DELAY", 0.01)
+    monkeypatch.setattr("ianvs_specdec.backends.api.session.FIRST_DELAY", 0.01)
     for name in ("RESULT_SAVED_URL", "IANVS_RUN_ID", "IANVS_FRESH", "IANVS_REPEAT"):
         monkeypatch.delenv(name, raising=False)
     with serving() as start:

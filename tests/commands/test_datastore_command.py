@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from ianvs_specdec.cli import main
+from ianvs_specdec.commands.cli import main
 from ianvs_specdec.drafters.datastore import Datastore
 
 WORDS = ["<unk>", "<user>", "<assistant>", "<end>", *(f"w{i}" for i in range(40))]

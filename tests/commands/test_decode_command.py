@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from ianvs_specdec import drafters
-from ianvs_specdec.cli import main
+from ianvs_specdec.commands.cli import main
 
 IDS = [5, 9, 14, 3, 22, 9, 14, 31]
 

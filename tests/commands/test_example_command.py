@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ianvs_specdec import cli
-from ianvs_specdec.commands import example
+from ianvs_specdec.commands import cli, example
 from ianvs_specdec.commands.example import EXAMPLE, contents
 from tests.support.paths import ROOT
 

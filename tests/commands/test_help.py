@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ianvs_specdec.cli import COMMANDS
+from ianvs_specdec.commands.cli import COMMANDS
 
 
 def below(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:

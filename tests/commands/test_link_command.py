@@ -13,8 +13,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from ianvs_specdec.cli import main
-from tests.link.conftest import PATIENCE, asked, echo
+from ianvs_specdec.commands.cli import main
+from tests.net.link.conftest import PATIENCE, asked, echo
 from tests.support.servers import Listener
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ianvs_specdec.cli import main
+from ianvs_specdec.commands.cli import main
 from tests.support.load_generator import Stub, data, guidellm, stub
 from tests.support.paths import EXAMPLE, ROOT
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from ianvs_specdec.backends.huggingface import HuggingfaceLLM
+from ianvs_specdec.backends.prompts import model_folder
+from ianvs_specdec.backends.specdec import AutoregressiveLLM
 from ianvs_specdec.benchmarks import scorers
-from ianvs_specdec.errors import UserError, not_installed, packages
-from ianvs_specdec.llm.huggingface import HuggingfaceLLM
-from ianvs_specdec.llm.prompts import model_folder
-from ianvs_specdec.llm.specdec import AutoregressiveLLM
+from ianvs_specdec.common.errors import UserError, not_installed, packages
 from tests.support.paths import EXAMPLE
 
 MODELS = EXAMPLE / "models"
@@ -53,7 +53,7 @@ def test_the_command_says_what_it_lacks(tmp_path: Path) -> None:
         ),
     ):
         expected = f"specdec {arguments[0]}: the package {package} is not installed: pip install {install}\n"
-        assert started(package, "ianvs_specdec.cli", *arguments) == (2, expected)
+        assert started(package, "ianvs_specdec.commands.cli", *arguments) == (2, expected)
 
 
 @pytest.mark.parametrize("package", ["torch", "transformers"])

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from ianvs_specdec.cli import main
+from ianvs_specdec.commands.cli import main
 from ianvs_specdec.commands.opencompass import abbreviation
-from ianvs_specdec.types import Trace
+from ianvs_specdec.common.types import Trace
 
 
 def job(folder: Path, rows: list[dict[str, Any]], answers: list[list[str] | None], name: str = "job") -> Path:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ianvs_specdec.commands import owned
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
 
 
 def test_lines_are_answered_until_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

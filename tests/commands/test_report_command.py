@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ianvs_specdec.cli import main
+from ianvs_specdec.commands.cli import main
 from tests.support.workspace import Bench, choice, usual
 
 
@@ -21,7 +21,7 @@ def test_a_workspace_that_cannot_be_written_to_leads_to_out(
         raise OSError(error, "no page here")
 
     with monkeypatch.context() as patched:
-        patched.setattr("ianvs_specdec.identity.write_atomically", refuse)
+        patched.setattr("ianvs_specdec.records.identity.write_atomically", refuse)
         assert main(["report", str(bench.folder)]) != 0
         told = capsys.readouterr().err
         assert f"cannot write {bench.folder / 'report.html'}: no page here; --out FILE.html writes" in told

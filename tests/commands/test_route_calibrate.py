@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ianvs_specdec.cli import main
+from ianvs_specdec.commands.cli import main
 from ianvs_specdec.commands.signals_asked import NEVER, surely
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.learned import doubt, doubt_fit
-from ianvs_specdec.learned.doubt import Doubt
-from ianvs_specdec.outcomes.recorded import Outcomes, save_outcomes
-from ianvs_specdec.routers.cascade import CascadeRouter
-from ianvs_specdec.types import Query
-from tests.llm.api.test_api_logprobs import streamed, token
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Query
+from ianvs_specdec.routing.learned import doubt, doubt_fit
+from ianvs_specdec.routing.learned.doubt import Doubt
+from ianvs_specdec.routing.outcomes.recorded import Outcomes, save_outcomes
+from ianvs_specdec.routing.routers.cascade import CascadeRouter
+from tests.backends.api.test_api_logprobs import streamed, token
 from tests.support.api_server import ScriptedAPI, answer, serving
 from tests.support.paths import EXAMPLE
 

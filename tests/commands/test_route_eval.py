@@ -15,10 +15,10 @@ import pytest
 import yaml
 
 from ianvs_specdec.benchmarks.rows import query_of
-from ianvs_specdec.learned.calibration import Calibration
-from ianvs_specdec.learned.classifier import CLASSIFIERS
-from ianvs_specdec.learned.folder import TrainedRouter
-from ianvs_specdec.outcomes.recorded import digests, load_outcomes
+from ianvs_specdec.routing.learned.calibration import Calibration
+from ianvs_specdec.routing.learned.classifier import CLASSIFIERS
+from ianvs_specdec.routing.learned.folder import TrainedRouter
+from ianvs_specdec.routing.outcomes.recorded import digests, load_outcomes
 from tests.support.paths import shared_file
 from tests.support.rivers import FILES, HEADER, KIND, Rivers, file, lines, outcomes, refused, run, trained, values
 from tests.support.workspace import Bench, Side, choice, completion, usual
@@ -188,7 +188,7 @@ def test_what_a_jobs_router_was_trained_with_is_left_out(tmp_path: Path, monkeyp
 
 def test_no_heavy_package_is_needed_for_scores(tmp_path: Path) -> None:
     path = outcomes(tmp_path)
-    code = "import sys; from ianvs_specdec.cli import main; code = main(sys.argv[1:]); "
+    code = "import sys; from ianvs_specdec.commands.cli import main; code = main(sys.argv[1:]); "
     code += "print([name for name in ('torch', 'sklearn', 'threadpoolctl') if name in sys.modules]); sys.exit(code)"
     command = [sys.executable, "-c", code, "route", "eval", "--outcomes", str(path), "-o", str(tmp_path / "out")]
     done = subprocess.run([*command, "--resamples", "100"], capture_output=True, text=True, timeout=120, check=True)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.cli import main
-from ianvs_specdec.learned.classifier import CLASSIFIERS
+from ianvs_specdec.commands.cli import main
+from ianvs_specdec.routing.learned.classifier import CLASSIFIERS
 from tests.support.rivers import FILES, KIND, file, lines, outcomes, refused, run, trained, values
 
 HEADER = "query,a_correct,b_correct,c_correct,a_cost,b_cost,c_cost"

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ianvs_specdec.answers.journal import Journal
-from ianvs_specdec.cli import main
-from ianvs_specdec.outcomes.recorded import load_outcomes
+from ianvs_specdec.commands.cli import main
+from ianvs_specdec.records.journal import Journal
+from ianvs_specdec.routing.outcomes.recorded import load_outcomes
 from tests.support import journals
 from tests.support.api_server import ScriptedAPI, Serve, answer, refusal
 from tests.support.labelling import Place, letters, question
@@ -127,7 +127,7 @@ def test_ctrl_c_and_sigterm_keep_what_was_answered(
 
     server = serve(reply)
     place.settings(server)
-    command = [sys.executable, "-m", "ianvs_specdec.cli", *place.arguments("--concurrency", str(concurrency))]
+    command = [sys.executable, "-m", "ianvs_specdec.commands.cli", *place.arguments("--concurrency", str(concurrency))]
     running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         assert all(waiting.acquire(timeout=60) for _ in range(concurrency))

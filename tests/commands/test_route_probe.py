@@ -10,14 +10,14 @@ import pytest
 
 pytest.importorskip("torch")
 
-from ianvs_specdec.cli import main
-from ianvs_specdec.learned.doubt import Doubt
-from ianvs_specdec.learned.folder import FILE
-from ianvs_specdec.llm.specdec import EngineLLM
-from ianvs_specdec.outcomes.recorded import Outcomes, save_outcomes
+from ianvs_specdec.backends.specdec import EngineLLM
+from ianvs_specdec.commands.cli import main
+from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin.models import EdgeModel
-from ianvs_specdec.routers import build_router
-from ianvs_specdec.types import Query
+from ianvs_specdec.routing.learned.doubt import Doubt
+from ianvs_specdec.routing.learned.folder import FILE
+from ianvs_specdec.routing.outcomes.recorded import Outcomes, save_outcomes
+from ianvs_specdec.routing.routers import build_router
 from tests.support.models import build_model
 from tests.support.rivers import outcomes, run, values
 
@@ -62,7 +62,7 @@ def test_what_is_recorded_is_not_read_again(
     given = ["--outcomes", file, "--router", out, "--include-seen", "--sample", 5, *edge(tiny_model)]
     monkeypatch.delattr(EngineLLM, "encode")
     # The picture takes longer than all else.
-    monkeypatch.setattr("ianvs_specdec.evaluation.plot.to_png", lambda evaluation: b"")
+    monkeypatch.setattr("ianvs_specdec.routing.evaluation.plot.to_png", lambda evaluation: b"")
     document = run(*given, "--states", tmp_path / "probe.states", out=tmp_path / "eval")
     assert values(document, "probe")["auroc"] > 0.9
     assert "without the edge's reading" in capsys.readouterr().err

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ianvs_specdec.cli import main
-from ianvs_specdec.learned.folder import FILE, TrainedRouter
-from ianvs_specdec.routers import build_router
+from ianvs_specdec.commands.cli import main
+from ianvs_specdec.routing.learned.folder import FILE, TrainedRouter
+from ianvs_specdec.routing.routers import build_router
 
 
 def write(path: Path, count: int = 200, *, seed: int = 0, correct: str | None = None) -> Path:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ianvs_specdec.cli import main
 from ianvs_specdec.commands import serve
-from ianvs_specdec.errors import install
+from ianvs_specdec.commands.cli import main
+from ianvs_specdec.common.errors import install
 
 pytest.importorskip("uvicorn", reason="needs the extra serve: pip install 'ianvs-specdec[serve]'")
 
@@ -19,7 +19,7 @@ pytest.importorskip("uvicorn", reason="needs the extra serve: pip install 'ianvs
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A folder that looks like a model's, which must not be loaded."""
-    monkeypatch.setattr("ianvs_specdec.llm.local.LocalLLM.load", lambda self: pytest.fail("the model was loaded"))
+    monkeypatch.setattr("ianvs_specdec.backends.local.LocalLLM.load", lambda self: pytest.fail("the model was loaded"))
     folder = tmp_path / "some-model"
     folder.mkdir()
     (folder / "config.json").write_text("{}")

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ianvs_specdec.cli import main
+from ianvs_specdec.commands.cli import main
 from tests.support.cost_tables import simple, written
 
 

@@ -20,10 +20,10 @@ import pytest
 pytest.importorskip("grpc", reason="needs the extra split: pip install 'ianvs-specdec[split]'")
 
 from ianvs_specdec import drafters
-from ianvs_specdec.cli import main
-from ianvs_specdec.errors import AnswerError
-from ianvs_specdec.split.edge.session import Outage
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.backends.split.edge.session import Outage
+from ianvs_specdec.commands.cli import main
+from ianvs_specdec.common.errors import AnswerError
+from ianvs_specdec.common.types import Sampling
 from tests.support import warm
 from tests.support.models import build_model
 from tests.support.verifiers import Breaking, edge_of
@@ -52,7 +52,7 @@ class Running:
             self.process = warm.start("specdec", given, folder, environment, self._outputs, models=True)
         else:
             with self._outputs[0].open("wb") as out, self._outputs[1].open("wb") as err:
-                command = [sys.executable, "-m", "ianvs_specdec.cli", *given]
+                command = [sys.executable, "-m", "ianvs_specdec.commands.cli", *given]
                 self.process = subprocess.Popen(command, stdout=out, stderr=err, env=environment)
         deadline = time.monotonic() + LONGEST
         while "listening on " not in self.output:
@@ -218,6 +218,6 @@ def test_what_an_edge_cannot_do_is_said_at_once(prompts, tmp_path, capsys, what)
 
 
 def test_without_a_verifier_there_one_message_says_what_to_look_at(folders, prompts, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("ianvs_specdec.commands.far.FIRST_PATIENCE", 0.2)
+    monkeypatch.setattr("ianvs_specdec.commands.remote_decode.FIRST_PATIENCE", 0.2)
     assert far(folders[1], "127.0.0.1:1", prompts, tmp_path / "out.jsonl") == 2
     assert "do both sides use TLS or none" in capsys.readouterr().err

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ianvs_specdec import lengths
-from ianvs_specdec.decoding import TokenTree, decode
-from ianvs_specdec.decoding.native import library
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.engine import TokenTree, decode
+from ianvs_specdec.targets.native import library
 from tests.drafters.eagle_oracle import CONFIG, VOCABULARY, random_tensors, save
 from tests.support.tiny import tiny_model
 

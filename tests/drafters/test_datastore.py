@@ -9,10 +9,10 @@ import sys
 import numpy
 import pytest
 
-from ianvs_specdec.decoding import HuggingFaceTarget
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.drafters import datastore
 from ianvs_specdec.drafters.datastore import Datastore, fingerprint
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.targets.huggingface import HuggingFaceTarget
 from tests.support.tiny import VOCABULARY, tiny_model
 
 SEQUENCES = [[1, 2, 3, 4], [5, 1, 2, 3], [9], [1, 2, 7, 8, 1, 2, 3, 6]]

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from ianvs_specdec import drafters, lengths
-from ianvs_specdec.decoding import Context, decode, target_of
-from ianvs_specdec.decoding.sampling import Noise
+from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.draft_model.drafter import DraftModel
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.engine import Context, decode
+from ianvs_specdec.engine.sampling import Noise
+from ianvs_specdec.targets.registry import target_of
 from tests.support.budgets import Budgets
 from tests.support.drafters import noisy
 from tests.support.few import few

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from ianvs_specdec import lengths
-from ianvs_specdec.decoding import decode, target_of
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.draft_model.drafter import DraftModel
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.engine import decode
+from ianvs_specdec.targets.registry import target_of
 from tests.support.tiny import VOCABULARY, tiny_model
 
 GREEDY, DRAWN = Sampling(max_tokens=30), Sampling(max_tokens=30, temperature=1.0)

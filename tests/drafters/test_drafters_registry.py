@@ -8,11 +8,12 @@ import sys
 
 import pytest
 
-from ianvs_specdec import drafters, lengths, llm
+from ianvs_specdec import backends as llm
+from ianvs_specdec import drafters, lengths
+from ianvs_specdec.backends import backend
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.drafters.autoregressive import Autoregressive
 from ianvs_specdec.drafters.lookahead.drafter import DEFAULTS
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.llm import backend
 
 
 @pytest.mark.parametrize("name", drafters.METHODS)

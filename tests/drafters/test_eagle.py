@@ -9,15 +9,17 @@ import pytest
 import torch
 
 from ianvs_specdec import drafters
-from ianvs_specdec.decoding import Context, HuggingFaceTarget, Observation, TokenTree, decode, target_of
-from ianvs_specdec.decoding.sampling import Noise
+from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.eagle import drafter as eagle
 from ianvs_specdec.drafters.eagle import head as eagle_head
 from ianvs_specdec.drafters.eagle import sequence as eagle_sequence
 from ianvs_specdec.drafters.eagle import weights as eagle_weights
 from ianvs_specdec.drafters.eagle.static import PATHS, limited
 from ianvs_specdec.drafters.eagle.steps import Level
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.engine import Context, Observation, TokenTree, decode
+from ianvs_specdec.engine.sampling import Noise
+from ianvs_specdec.targets.huggingface import HuggingFaceTarget
+from ianvs_specdec.targets.registry import target_of
 from tests.drafters.eagle_heads import ENGINES, HEADS, PROMPT, run, save_heads, wide
 from tests.drafters.eagle_oracle import CONFIG, VOCABULARY, Oracle, random_tensors
 from tests.support.budgets import Budgets

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from ianvs_specdec import drafters
-from ianvs_specdec.decoding import HuggingFaceTarget
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.targets.huggingface import HuggingFaceTarget
 from tests.drafters.eagle_oracle import CONFIG, HIDDEN, VOCABULARY, random_tensors, save
 from tests.support.tiny import tiny_model
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from ianvs_specdec import drafters
-from ianvs_specdec.decoding import target_of
 from ianvs_specdec.drafters.eagle import drafter as eagle
+from ianvs_specdec.targets.registry import target_of
 from tests.drafters.eagle_heads import ENGINES, PROMPT, run, save_heads, wide
 from tests.support.few import few
 

@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from ianvs_specdec import drafters, lengths
-from ianvs_specdec.decoding import Context, TokenTree, target_of
-from ianvs_specdec.decoding.loop import decode
-from ianvs_specdec.decoding.request import Request
+from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.eagle.head import EagleHead
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.engine import Context, TokenTree
+from ianvs_specdec.engine.loop import decode
+from ianvs_specdec.engine.request import Request
+from ianvs_specdec.targets.registry import target_of
 from tests.drafters import test_medusa
 from tests.drafters.eagle_heads import ENGINES, PROMPT, save_heads, wide
 from tests.drafters.eagle_oracle import HIDDEN, VOCABULARY

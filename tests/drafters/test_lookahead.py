@@ -9,11 +9,13 @@ import pytest
 import torch
 
 from ianvs_specdec import drafters, lengths
-from ianvs_specdec.decoding import Context, HuggingFaceTarget, Observation, Output, TokenTree, decode, target_of
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.lookahead.drafter import DEFAULTS
 from ianvs_specdec.drafters.lookahead.official import Pool, Window
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.engine import Context, Observation, Output, TokenTree, decode
+from ianvs_specdec.targets.huggingface import HuggingFaceTarget
+from ianvs_specdec.targets.registry import target_of
 from tests.support.budgets import Budgets
 from tests.support.few import few
 from tests.support.tiny import VOCABULARY, tiny_model

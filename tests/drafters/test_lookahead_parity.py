@@ -7,7 +7,7 @@ import json
 import pytest
 
 from ianvs_specdec import drafters
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.common.types import Sampling
 from tests.support.few import few
 from tests.support.requests import engine_of, request_of, results
 from tests.support.torch_path import torch_target

@@ -9,12 +9,13 @@ import pytest
 import torch
 
 from ianvs_specdec import drafters, lengths
-from ianvs_specdec.decoding import Context, HuggingFaceTarget, Output, TokenTree, decode
-from ianvs_specdec.decoding.sampling import Noise
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.medusa.drafter import STATIC_PATHS
 from ianvs_specdec.drafters.medusa.heads import Heads, MedusaHeads
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.engine import Context, Output, TokenTree, decode
+from ianvs_specdec.engine.sampling import Noise
+from ianvs_specdec.targets.huggingface import HuggingFaceTarget
 from tests.support.budgets import Budgets
 from tests.support.few import few
 from tests.support.one_sequence import OneSequence

@@ -10,17 +10,17 @@ import pytest
 import torch
 
 from ianvs_specdec import drafters
-from ianvs_specdec.decoding import Context
-from ianvs_specdec.decoding.native import library
-from ianvs_specdec.decoding.native.heads import Limits
-from ianvs_specdec.decoding.native.target import NativeTarget
+from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
 from ianvs_specdec.drafters.eagle.guesses import Guesses
 from ianvs_specdec.drafters.eagle.native import NativeDraft, NativeHead
 from ianvs_specdec.drafters.eagle.steps import Level, Pairs
 from ianvs_specdec.drafters.eagle.trees import Growth, chain, dynamic
 from ianvs_specdec.drafters.lockstep import lockstep, only
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.engine import Context
+from ianvs_specdec.targets.native import library
+from ianvs_specdec.targets.native.heads import Limits
+from ianvs_specdec.targets.native.target import NativeTarget
 from tests.drafters import test_medusa
 from tests.drafters.eagle_heads import HEADS, save_heads, wide
 from tests.drafters.eagle_oracle import HIDDEN, VOCABULARY

@@ -7,12 +7,12 @@ import json
 import pytest
 
 from ianvs_specdec import drafters
-from ianvs_specdec.cli import main
-from ianvs_specdec.decoding import target_of
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.identity import FileDigests
+from ianvs_specdec.commands.cli import main
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.plugin.settings import Settings
+from ianvs_specdec.records.identity import FileDigests
+from ianvs_specdec.targets.registry import target_of
 from tests.support.drafters import shown_drafter
 from tests.support.requests import PROMPTS, engine_of, request_of, run
 from tests.support.tiny import tiny_model as random_model
@@ -20,7 +20,7 @@ from tests.support.tiny import tiny_model as random_model
 CODE = """
 from dataclasses import dataclass
 
-from ianvs_specdec.decoding import Drafter, TokenTree
+from ianvs_specdec.engine import Drafter, TokenTree
 
 
 @dataclass
@@ -191,7 +191,7 @@ def test_the_command_tells_what_the_drafter_does_not_take(tmp_path, tiny_model, 
 )
 def test_a_fault_while_it_drafts_is_told_with_its_line(tmp_path, tiny_model, monkeypatch, capsys, body, message):
     monkeypatch.chdir(tmp_path)
-    imports = "from ianvs_specdec.decoding import Drafter, TokenTree"
+    imports = "from ianvs_specdec.engine import Drafter, TokenTree"
     (tmp_path / "mine.py").write_text(f"{imports}\n\nclass B(Drafter):\n    def propose(self, c, b):\n        {body}\n")
     (tmp_path / "prompts.jsonl").write_text('{"prompt": [5, 6, 7]}\n')
     arguments = ["--model", str(tiny_model), "--prompts", "prompts.jsonl", "--out", "out.jsonl"]
@@ -201,7 +201,7 @@ def test_a_fault_while_it_drafts_is_told_with_its_line(tmp_path, tiny_model, mon
 
 
 TOGETHER = """
-from ianvs_specdec.decoding import Drafter, TokenTree
+from ianvs_specdec.engine import Drafter, TokenTree
 
 class Both(Drafter):
     batch_key = True

@@ -12,15 +12,16 @@ import pytest
 import torch
 
 from ianvs_specdec import lengths
-from ianvs_specdec.decoding import decode, target_of
-from ianvs_specdec.decoding.loop import Engine
-from ianvs_specdec.decoding.memory import held
-from ianvs_specdec.decoding.request import Request
+from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.eagle import drafter as eagle
 from ianvs_specdec.drafters.eagle.native import NativeDraft
 from ianvs_specdec.drafters.eagle.rows import features_of
 from ianvs_specdec.drafters.eagle.steps import Pairs
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.engine import decode
+from ianvs_specdec.engine.loop import Engine
+from ianvs_specdec.engine.memory import held
+from ianvs_specdec.engine.request import Request
+from ianvs_specdec.targets.registry import target_of
 from tests.support.budgets import Budgets
 from tests.support.drafters import CASES, Workshop
 from tests.support.few import few

@@ -10,9 +10,10 @@ import json
 import pytest
 
 from ianvs_specdec import drafters, lengths
-from ianvs_specdec.decoding import decode, target_of
-from ianvs_specdec.decoding.native import library
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.engine import decode
+from ianvs_specdec.targets.native import library
+from ianvs_specdec.targets.registry import target_of
 from tests.support.few import few
 from tests.support.pauses import BUDGET, EveryPosition, Switched, by_position, right
 

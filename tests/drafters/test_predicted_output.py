@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from ianvs_specdec import drafters, lengths
-from ianvs_specdec.decoding import Context, HuggingFaceTarget, Output, TokenTree, decode
+from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.predicted_output import PredictedOutput
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.engine import Context, Output, TokenTree, decode
+from ianvs_specdec.targets.huggingface import HuggingFaceTarget
 from tests.support.few import few
 from tests.support.tiny import tiny_model
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from ianvs_specdec import drafters
-from ianvs_specdec.decoding import Context, Output
+from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.prompt_lookup import PromptLookup
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.engine import Context, Output
 
 
 def context_of(tokens, remaining=100):
@@ -69,7 +69,7 @@ def test_the_index_grows_with_the_context_and_equals_a_search():
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "three"])
 def test_max_ngram_must_be_a_positive_number(value):
-    from ianvs_specdec.errors import UserError
+    from ianvs_specdec.common.errors import UserError
 
     with pytest.raises(UserError, match="max_ngram must be"):
         drafters.create("prompt_lookup", {"max_ngram": value})

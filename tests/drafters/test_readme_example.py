@@ -8,9 +8,10 @@ import types
 import pytest
 
 from ianvs_specdec import drafters, lengths
-from ianvs_specdec.decoding import HuggingFaceTarget, decode
+from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters import registry
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.engine import decode
+from ianvs_specdec.targets.huggingface import HuggingFaceTarget
 from tests.support.drafters import shown_code
 from tests.support.tiny import tiny_model
 

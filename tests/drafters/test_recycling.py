@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from ianvs_specdec import drafters, lengths
-from ianvs_specdec.decoding import Context, HuggingFaceTarget, Observation, Output, TokenTree, decode
+from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters import recycling
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.engine import Context, Observation, Output, TokenTree, decode
+from ianvs_specdec.targets.huggingface import HuggingFaceTarget
 from tests.support.few import few
 from tests.support.tiny import VOCABULARY, tiny_model
 

@@ -9,12 +9,13 @@ import pytest
 import torch
 
 from ianvs_specdec import drafters, lengths
-from ianvs_specdec.decoding import Context, HuggingFaceTarget, TokenTree, decode
-from ianvs_specdec.decoding.sampling import Noise
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.datastore import Datastore
 from ianvs_specdec.drafters.rest import frequent_prefixes
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.engine import Context, TokenTree, decode
+from ianvs_specdec.engine.sampling import Noise
+from ianvs_specdec.targets.huggingface import HuggingFaceTarget
 from tests.support.tiny import VOCABULARY, tiny_model
 
 END = 10

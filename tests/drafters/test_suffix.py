@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from ianvs_specdec import drafters, lengths
-from ianvs_specdec.decoding import Context, Drafter, HuggingFaceTarget, Output, TokenTree, decode
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.datastore import Datastore
 from ianvs_specdec.drafters.suffix.automaton import REFRESHED, SuffixAutomaton
 from ianvs_specdec.drafters.suffix.drafter import Suffix
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.engine import Context, Drafter, Output, TokenTree, decode
+from ianvs_specdec.targets.huggingface import HuggingFaceTarget
 from tests.support.tiny import VOCABULARY, tiny_model
 
 PROMPTS = [[5], [7, 7], [5, 9, 14, 3, 22, 9, 14, 31]]

@@ -7,10 +7,11 @@ import itertools
 import pytest
 
 from ianvs_specdec import drafters
-from ianvs_specdec.decoding import Drafter, target_of
-from ianvs_specdec.decoding.request import Request
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.drafters.draft_model.drafter import DraftModel
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.engine import Drafter
+from ianvs_specdec.engine.request import Request
+from ianvs_specdec.targets.registry import target_of
 from tests.support.drafters import CASES, Workshop, noisy
 from tests.support.requests import COUPLED, GREEDY, PROMPTS, RNG, alone, engine_of, request_of, run
 from tests.support.tiny import tiny_model

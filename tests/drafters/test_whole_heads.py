@@ -12,10 +12,10 @@ import torch
 from safetensors.torch import save_file
 
 from ianvs_specdec import drafters
-from ianvs_specdec.decoding import HuggingFaceTarget
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
 from ianvs_specdec.drafters.medusa.heads import MedusaHeads
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.targets.huggingface import HuggingFaceTarget
 from tests.drafters.eagle_oracle import CONFIG, random_tensors, save
 from tests.support.damage import with_config, with_weights
 from tests.support.tiny import tiny_model as random_model

@@ -31,7 +31,7 @@ class Mine:
 OWN = (
     HEAD
     + """
-from ianvs_specdec.routers import Router
+from ianvs_specdec.routing.routers import Router
 
 @ClassFactory.register(ClassType.HEM, alias="Mine")
 class Mine(Router):
@@ -45,9 +45,9 @@ class Mine(Router):
 SHIPPED = (
     HEAD
     + """
-from ianvs_specdec.benchmarks.processor import DatasetProcessor
+from ianvs_specdec.plugin.processor import DatasetProcessor
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
-from ianvs_specdec.routers import CascadeRouter, LatencyRouter, BudgetRouter
+from ianvs_specdec.routing.routers import CascadeRouter, LatencyRouter, BudgetRouter
 
 for one in (DatasetProcessor, EdgeModel, CloudModel):
     ClassFactory.register(ClassType.GENERAL, alias=one.__name__)(one)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ianvs_specdec.reporting.collect import collect
+from ianvs_specdec.report.collect import collect
 from tests.host.upstream_routing import write_routing_example
 
 REPOSITORY = Path(__file__).resolve().parents[2]

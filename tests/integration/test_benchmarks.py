@@ -57,7 +57,7 @@ def prepare_as_told(workplace: Workplace, name: str) -> list[dict[str, Any]]:
 
 
 def specdec(folder: Path, *arguments: str) -> str:
-    command: Sequence[str] = [sys.executable, "-m", "ianvs_specdec.cli", *arguments]
+    command: Sequence[str] = [sys.executable, "-m", "ianvs_specdec.commands.cli", *arguments]
     return subprocess.run(command, cwd=folder, check=True, timeout=LONGEST, capture_output=True, text=True).stdout
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.metrics.table import Table
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
-from ianvs_specdec.routers.cascade import CascadeRouter
+from ianvs_specdec.report.metrics.table import Table
+from ianvs_specdec.routing.routers.cascade import CascadeRouter
 from tests.support import journals
 from tests.support.harness import EXAMPLE
 

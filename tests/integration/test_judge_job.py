@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.cli import main
+from ianvs_specdec.commands.cli import main
 from tests.support.counting_api import CountingAPI
 from tests.support.harness import Workplace
 from tests.support.judge_stub import JudgeStub, judging

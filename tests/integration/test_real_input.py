@@ -21,7 +21,7 @@ TEMPLATE = "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}</s>{% en
 
 def specdec_data(*arguments: str | Path) -> Path:
     """``specdec data prepare ...``; the file it wrote."""
-    command = [sys.executable, "-m", "ianvs_specdec.cli", "data", "prepare", *map(str, arguments)]
+    command = [sys.executable, "-m", "ianvs_specdec.commands.cli", "data", "prepare", *map(str, arguments)]
     subprocess.run(command, check=True, timeout=LONGEST, capture_output=True)
     return Path(arguments[-1])
 

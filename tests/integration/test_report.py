@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.cli import main
-from ianvs_specdec.metrics import METRICS
-from ianvs_specdec.metrics.columns import KNOWN
-from ianvs_specdec.metrics.routing import all_router_quality
+from ianvs_specdec.commands.cli import main
+from ianvs_specdec.report.metrics import METRICS
+from ianvs_specdec.report.metrics.columns import KNOWN
+from ianvs_specdec.report.metrics.routing import all_router_quality
 from tests.support.harness import Workplace, questions
 
 

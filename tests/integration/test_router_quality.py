@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ianvs_specdec.cli import main
+from ianvs_specdec.commands.cli import main
 from tests.support.counting_api import CountingAPI, fingerprint
 from tests.support.harness import Workplace
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ianvs_specdec.reporting.collect import collect
+from ianvs_specdec.report.collect import collect
 from tests.support.counting_api import CountingAPI
 from tests.support.harness import Workplace, questions
 from tests.support.torch_path import BEST

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
 
-from ianvs_specdec.decoding import Finished, Load, Share, Stats
-from ianvs_specdec.types import Step
+from ianvs_specdec.common.types import Step
+from ianvs_specdec.engine import Finished, Load, Share, Stats
 
 GRID = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 60)
 

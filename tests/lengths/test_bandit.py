@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ianvs_specdec import lengths
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
 from tests.support.loads import running, stepped
 
 

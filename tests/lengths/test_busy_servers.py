@@ -8,10 +8,10 @@ from statistics import mean
 import pytest
 
 from ianvs_specdec import lengths
-from ianvs_specdec.decoding import costs
-from ianvs_specdec.decoding.costs import CostTable, Grid
-from ianvs_specdec.simulation.users import UserPlan, simulate
-from ianvs_specdec.simulation.workload import RecordedAnswer, Workload, stated
+from ianvs_specdec.engine import costs
+from ianvs_specdec.engine.costs import CostTable, Grid
+from ianvs_specdec.load.simulation.users import UserPlan, simulate
+from ianvs_specdec.load.simulation.workload import RecordedAnswer, Workload, stated
 from tests.support.paths import EXAMPLE
 
 GPU = EXAMPLE / "costs" / "h100-8b.json"

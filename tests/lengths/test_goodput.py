@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from ianvs_specdec import lengths
-from ianvs_specdec.decoding import Load, Stats
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.engine import Load, Stats
 from ianvs_specdec.lengths.acceptance_model import AcceptanceModel
 from ianvs_specdec.lengths.fixed import Fixed
 from ianvs_specdec.lengths.goodput import PLAN_SECONDS, WARM_UP

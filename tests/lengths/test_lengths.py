@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 
 from ianvs_specdec import drafters, lengths
-from ianvs_specdec.decoding import HuggingFaceTarget, Load, Stats, TokenTree, decode
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.engine import Load, Stats, TokenTree, decode
+from ianvs_specdec.targets.huggingface import HuggingFaceTarget
 from tests.support.budgets import Budgets
 from tests.support.tiny import tiny_model
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from ianvs_specdec import lengths
-from ianvs_specdec.decoding.costs import Grid
-from ianvs_specdec.decoding.scheduling import Load, Stats
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.engine.costs import Grid
+from ianvs_specdec.engine.scheduling import Load, Stats
 from ianvs_specdec.lengths.oracle import Oracle, Replayed
 from tests.support.cost_tables import simple
 

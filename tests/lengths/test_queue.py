@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ianvs_specdec import lengths
-from ianvs_specdec.decoding import Load, Stats
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.engine import Load, Stats
 from tests.support.loads import running
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from ianvs_specdec import lengths
-from ianvs_specdec.decoding import Finished, Load, Share, Stats
+from ianvs_specdec.common.types import Step
+from ianvs_specdec.engine import Finished, Load, Share, Stats
 from ianvs_specdec.lengths.fixed import Fixed
-from ianvs_specdec.types import Step
 
 from .simulation import Request, interpolated, request
 

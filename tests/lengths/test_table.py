@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from ianvs_specdec import lengths
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin.settings import Settings
 from tests.support.loads import running
 

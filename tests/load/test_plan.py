@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.load.plan import SweepPlan
 from tests.support.paths import EXAMPLE
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.load.plan import SweepPlan
 from ianvs_specdec.load.processes import processor_seconds
 from ianvs_specdec.load.servers import ServerDied, Started, command

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.load import sweep
 from ianvs_specdec.load.plan import SweepPlan
 from ianvs_specdec.load.rounds import Place

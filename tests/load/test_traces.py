@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ianvs_specdec.arrivals import Arrival
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.load.patterns import Arrival
 from ianvs_specdec.load.traces import read_trace
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.checkpoints import templates
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.models import templates
 from ianvs_specdec.plugin.settings import Settings
 from tests.support.edge import Start, edge, row
 from tests.support.models import CHAT_TEMPLATE, build_model

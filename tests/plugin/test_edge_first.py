@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.metrics.table import Table
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin import observers
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
-from ianvs_specdec.routers import router
+from ianvs_specdec.report.metrics.table import Table
+from ianvs_specdec.routing.routers import router
 from sedna.core.joint_inference import JointInference
 
 SETTINGS = {"backend": "autoregressive", "dtype": "float32", "max_tokens": 8}

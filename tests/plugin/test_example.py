@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from ianvs_specdec.metrics import METRICS
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
+from ianvs_specdec.report.metrics import METRICS
 from tests.support import journals
 from tests.support.harness import Run
 from tests.support.models import build_model

@@ -11,10 +11,11 @@ import torch
 import transformers
 
 from ianvs_specdec import drafters, lengths
-from ianvs_specdec.decoding import decode, target_of
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.engine import decode
 from ianvs_specdec.plugin.models import EdgeModel
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.targets.registry import target_of
 from tests.support.damage import copy_of, with_config, with_weights
 from tests.support.paths import EXAMPLE
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.answers.configuration import Configuration
 from ianvs_specdec.benchmarks.rows import query_of
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin.models import EdgeModel
+from ianvs_specdec.records.configuration import Configuration
 
 TURNS = ["ab ab ab", "and again"]
 EXPECTED = "forty characters that are expected back."
@@ -58,9 +58,9 @@ def test_answers_with_a_prediction_are_compared_with_the_baseline_of_the_same_ro
 
 
 def test_the_group_of_a_query_is_the_task_of_its_requests(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ianvs_specdec.backends import AutoregressiveLLM
+    from ianvs_specdec.common.types import Sampling
     from ianvs_specdec.lengths.uniform import Uniform
-    from ianvs_specdec.llm import AutoregressiveLLM
-    from ianvs_specdec.types import Sampling
 
     tasks = []
 

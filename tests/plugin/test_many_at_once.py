@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.answers.journal import Journal
-from ianvs_specdec.errors import AnswerError, UserError
-from ianvs_specdec.llm.base import LLM
-from ianvs_specdec.metrics import METRICS
+from ianvs_specdec.backends.base import LLM
+from ianvs_specdec.common.errors import AnswerError, UserError
+from ianvs_specdec.common.types import Completion, Trace
 from ianvs_specdec.plugin.models import CloudModel
-from ianvs_specdec.types import Completion, Trace
+from ianvs_specdec.records.journal import Journal
+from ianvs_specdec.report.metrics import METRICS
 from tests.support import journals
 
 QUESTIONS = [f"q{number}" for number in range(6)]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 from tests.support.damage import copy_of, with_config, with_weights
 from tests.support.paths import EXAMPLE

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from ianvs_specdec.checkpoints import layout
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.models import layout
 from ianvs_specdec.plugin.models import EdgeModel
 from tests.support.damage import copy_of, with_config, with_weights
 from tests.support.paths import EXAMPLE

@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from ianvs_specdec.answers.journal import Journal
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.llm.base import LLM
+from ianvs_specdec.backends.base import LLM
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Trace
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 from ianvs_specdec.plugin.settings import Settings
-from ianvs_specdec.types import Trace
+from ianvs_specdec.records.journal import Journal
 from tests.support import journals
 from tests.support.edge import TWO_TURNS, Start, edge, row
 from tests.support.holding import held
@@ -103,8 +103,8 @@ def test_stop_strings_end_the_text_on_every_back_end(job: Path, tiny_model: Path
 
 
 def test_a_stream_of_text_adds_up_to_the_answer(tiny_model: Path) -> None:
-    from ianvs_specdec.llm import AutoregressiveLLM
-    from ianvs_specdec.types import Sampling
+    from ianvs_specdec.backends import AutoregressiveLLM
+    from ianvs_specdec.common.types import Sampling
 
     for stop in ((), ("e",)):
         pieces: list[tuple[str, int]] = []
@@ -229,7 +229,7 @@ def test_the_journal_is_tried_before_the_model_works(
     job: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (job / "journal.sqlite").mkdir(parents=True)
-    monkeypatch.setattr("ianvs_specdec.llm.local.LocalLLM.load", lambda self: pytest.fail("the model was loaded"))
+    monkeypatch.setattr("ianvs_specdec.backends.local.LocalLLM.load", lambda self: pytest.fail("the model was loaded"))
     with pytest.raises(UserError, match=r"cannot (read|write) the journal"):
         edge(tiny_model).predict(row("x"))
 
@@ -299,7 +299,7 @@ def test_an_exception_of_the_model_surfaces_unchanged(
         raise ZeroDivisionError("inside")
 
     model = edge(tiny_model)
-    monkeypatch.setattr("ianvs_specdec.llm.specdec.EngineLLM._decode", fail)
+    monkeypatch.setattr("ianvs_specdec.backends.specdec.EngineLLM._decode", fail)
     with pytest.raises(ZeroDivisionError, match="inside"):
         model.predict(row("x"))
     assert journals.entries(job) == []

@@ -6,10 +6,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.answers.journal import Journal
-from ianvs_specdec.metrics import METRICS
-from ianvs_specdec.routers.base import Router
-from ianvs_specdec.types import Query
+from ianvs_specdec.common.types import Query
+from ianvs_specdec.records.journal import Journal
+from ianvs_specdec.report.metrics import METRICS
+from ianvs_specdec.routing.routers.base import Router
 from tests.support.edge import Start, edge, row
 
 

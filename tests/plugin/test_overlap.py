@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.llm.base import LLM
+from ianvs_specdec.backends.base import LLM
+from ianvs_specdec.common.types import Completion, Trace
 from ianvs_specdec.plugin.models import CloudModel
 from ianvs_specdec.plugin.overlap import Overlap
-from ianvs_specdec.types import Completion, Trace
 from tests.support import journals
 
 

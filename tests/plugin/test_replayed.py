@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from ianvs_specdec.answers.database import FILE_NAME, checksum
-from ianvs_specdec.answers.journal import Journal, answers_of
-from ianvs_specdec.types import Completion
+from ianvs_specdec.common.types import Completion
+from ianvs_specdec.records.database import FILE_NAME, checksum
+from ianvs_specdec.records.journal import Journal, answers_of
 from tests.support.edge import Start, edge, row
 from tests.support.models import build_model
 from tests.support.paths import EXAMPLE
@@ -26,9 +26,9 @@ MODELS = EXAMPLE / "models"
 REPLAY = """
 import sys
 from ianvs_specdec.plugin.models import EdgeModel
-from ianvs_specdec.answers.database import FILE_NAME, checksum
-from ianvs_specdec.answers.journal import answers_of
-from ianvs_specdec.types import Completion
+from ianvs_specdec.records.database import FILE_NAME, checksum
+from ianvs_specdec.records.journal import answers_of
+from ianvs_specdec.common.types import Completion
 import sqlite3
 from contextlib import closing
 import msgspec

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ianvs_specdec.common.types import Completion, Query, Trace
 from ianvs_specdec.plugin.response import Attempt, response_of, turn_of
-from ianvs_specdec.types import Completion, Query, Trace
 
 QUERY = Query(("one?", "two?"), id="q", scorer="none")
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from ianvs_specdec.benchmarks.scorers import prediction
-from ianvs_specdec.errors import AnswerError, UserError
-from ianvs_specdec.metrics.columns import MEANS
-from ianvs_specdec.metrics.table import Table
+from ianvs_specdec.common.errors import AnswerError, UserError
+from ianvs_specdec.common.types import Completion, Sampling
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 from ianvs_specdec.plugin.settings import Settings
-from ianvs_specdec.types import Completion, Sampling
+from ianvs_specdec.report.metrics.columns import MEANS
+from ianvs_specdec.report.metrics.table import Table
 from tests.support import journals
 
 Start = Callable[..., None]
@@ -122,7 +122,7 @@ def test_a_sample_that_fails_is_told_and_the_answer_stays(
             raise AnswerError("the server was gone", [(0.5, "gone")])
         return generate(self, messages, sampling, *args, **kwargs)
 
-    monkeypatch.setattr("ianvs_specdec.llm.specdec.EngineLLM.generate", fail)
+    monkeypatch.setattr("ianvs_specdec.backends.specdec.EngineLLM.generate", fail)
     response = model.predict(ROW)
     assert "error" not in response
     assert [sample.get("error") for sample in response["samples"]] == ["the server was gone", None]
@@ -155,7 +155,7 @@ def test_a_back_end_that_cannot_draw_samples_says_so_before_the_run(
         if not sampling.greedy:
             raise UserError("this back end does not sample", key="temperature")
 
-    monkeypatch.setattr("ianvs_specdec.llm.specdec.EngineLLM.check", check)
+    monkeypatch.setattr("ianvs_specdec.backends.specdec.EngineLLM.check", check)
     EdgeModel.check_hyperparameters({"model": str(tiny_model)})
     with pytest.raises(UserError, match="does not sample"):
         EdgeModel.check_hyperparameters({"model": str(tiny_model), "samples": 2})

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.identity import FileDigests
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 from ianvs_specdec.plugin.settings import Settings
+from ianvs_specdec.records.identity import FileDigests
 from tests.support.models import build_model
 
 

@@ -40,10 +40,10 @@ def test_a_replay_tells_what_the_times_were_taken_with(job: Path, tiny_model: Pa
 
 
 def test_another_target_is_told_apart(job: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ianvs_specdec.decoding import targets
+    from ianvs_specdec.targets import registry
 
-    monkeypatch.setattr(targets, "fits", lambda model: False)
-    monkeypatch.setattr(targets, "why_not_native", lambda model: "it does not fit")
+    monkeypatch.setattr(registry, "fits", lambda model: False)
+    monkeypatch.setattr(registry, "why_not_native", lambda model: "it does not fit")
     model = edge(tiny_model)
     model.predict(row("x"))
     assert model.environment_details()["target"] == "transformers"

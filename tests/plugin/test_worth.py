@@ -16,7 +16,7 @@ from tests.support.paths import EXAMPLE
 MODELS = EXAMPLE / "models"
 SLOW = """
 import time
-from ianvs_specdec.decoding import Context, Drafter, TokenTree
+from ianvs_specdec.engine import Context, Drafter, TokenTree
 
 
 class Slow(Drafter):

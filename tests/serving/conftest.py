@@ -85,7 +85,7 @@ class Server:
         if warm.POSSIBLE and not cold:
             self.process = warm.start("specdec", arguments, folder, environment, self._outputs, models=True)
         else:
-            command = [sys.executable, "-m", "ianvs_specdec.cli", *arguments]
+            command = [sys.executable, "-m", "ianvs_specdec.commands.cli", *arguments]
             with self._outputs[0].open("wb") as out, self._outputs[1].open("wb") as err:
                 self.process = subprocess.Popen(command, stdout=out, stderr=err, env=environment)
         wait_until(lambda: "listening on " in self.output or self.process.poll() is not None)

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.errors import ContextWindowError
-from ianvs_specdec.llm import APIBasedLLM
-from ianvs_specdec.llm.specdec import AutoregressiveLLM
+from ianvs_specdec.backends import APIBasedLLM
+from ianvs_specdec.backends.specdec import AutoregressiveLLM
+from ianvs_specdec.common.errors import ContextWindowError
+from ianvs_specdec.common.types import Completion, Message, Sampling, Trace
 from ianvs_specdec.serving.metrics import Metrics
-from ianvs_specdec.types import Completion, Message, Sampling, Trace
 
 from .conftest import CYCLE, Server, serving
 

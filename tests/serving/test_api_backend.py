@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ianvs_specdec.llm import APIBasedLLM, PromptLookupLLM
-from ianvs_specdec.types import Completion, Sampling
+from ianvs_specdec.backends import APIBasedLLM, PromptLookupLLM
+from ianvs_specdec.common.types import Completion, Sampling
 
 from .conftest import serving
 

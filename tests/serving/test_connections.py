@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
+from ianvs_specdec.common.types import Completion, Sampling
 from ianvs_specdec.serving import connections
 from ianvs_specdec.serving.app import Service, create_app
 from ianvs_specdec.serving.engine import Engine
 from ianvs_specdec.serving.metrics import Metrics
 from ianvs_specdec.serving.server import bind, server_of
-from ianvs_specdec.types import Completion, Sampling
 from tests.support.instant import Instant
 
 from .conftest import LONGEST, wait_until
@@ -216,7 +216,7 @@ def test_a_request_of_two_lengths_is_refused_and_what_follows_is_no_request(
 FEW_FILES = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
-from ianvs_specdec.cli import main
+from ianvs_specdec.commands.cli import main
 sys.exit(main(["serve", "--port", "0", "--backend", "api", "--model", "m", "--set", "api_base_url=http://127.0.0.1:9/v1"]))
 """
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from ianvs_specdec.common.types import Completion, Sampling
 from ianvs_specdec.serving.engine import Engine, _Mail
 from ianvs_specdec.serving.metrics import Metrics
 from ianvs_specdec.serving.protocol import parse
-from ianvs_specdec.types import Completion, Sampling
 from tests.support.instant import Instant
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.llm import APIBasedLLM
+from ianvs_specdec.backends import APIBasedLLM
 from ianvs_specdec.serving.engine import Engine
 from ianvs_specdec.serving.metrics import Metrics
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.serving.protocol import Refusal, event, parse
-from ianvs_specdec.types import Sampling
 
 from .conftest import Server, serving
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.llm import APIBasedLLM
-from ianvs_specdec.llm.specdec import PromptLookupLLM
-from ianvs_specdec.types import Completion, Message, Sampling
+from ianvs_specdec.backends import APIBasedLLM
+from ianvs_specdec.backends.specdec import PromptLookupLLM
+from ianvs_specdec.common.types import Completion, Message, Sampling
 
 from .conftest import Server
 

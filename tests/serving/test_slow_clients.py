@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.serving import app
 from ianvs_specdec.serving.app import ChatEndpoint, Service
 from ianvs_specdec.serving.engine import Engine
 from ianvs_specdec.serving.metrics import Metrics
-from ianvs_specdec.types import Sampling
 from tests.support.instant import Instant
 
 BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x"}]}).encode()

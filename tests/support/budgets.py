@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ianvs_specdec.decoding import Finished, Load, Stats
+from ianvs_specdec.engine import Finished, Load, Stats
 
 
 class Budgets:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.remote.client import Client
+from ianvs_specdec.net.http.client import Client
 
 
 @contextmanager

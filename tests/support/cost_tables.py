@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.decoding.costs import CostTable, Grid
+from ianvs_specdec.engine.costs import CostTable, Grid
 
 STEP, ROW, TOKEN, PROMPT, PROMPT_ROW, LEVEL = 0.010, 0.001, 1e-6, 0.020, 1e-4, 0.002
 """Seconds: of a step, of each row more, of a token of context; of reading, of each row; of each drafted token."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ianvs_specdec.llm.base import LLM
-from ianvs_specdec.types import Completion, Trace
+from ianvs_specdec.backends.base import LLM
+from ianvs_specdec.common.types import Completion, Trace
 
 
 class Instant(LLM):

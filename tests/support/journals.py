@@ -8,8 +8,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.answers.database import FILE_NAME
-from ianvs_specdec.answers.journal import exported
+from ianvs_specdec.records.database import FILE_NAME
+from ianvs_specdec.records.journal import exported
 
 
 def entries(job: Path) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.cli import main
+from ianvs_specdec.commands.cli import main
 from tests.support.api_server import ScriptedAPI, answer
 
 LETTERS = {"edge": "ABBA", "cloud": "BBBA"}

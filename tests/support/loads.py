@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ianvs_specdec.decoding import Finished, Load, Share, Stats
-from ianvs_specdec.types import Step
+from ianvs_specdec.common.types import Step
+from ianvs_specdec.engine import Finished, Load, Share, Stats
 
 
 def running(count: int) -> Load:

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from ianvs_specdec.decoding import Output, Target, TokenTree
-from ianvs_specdec.decoding.contracts import SequenceState, pieces
+from ianvs_specdec.engine import Output, Target, TokenTree
+from ianvs_specdec.engine.contracts import SequenceState, pieces
 
 
 class OneSequence:

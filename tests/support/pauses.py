@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import random
 
-from ianvs_specdec.decoding import Drafter, TokenTree
+from ianvs_specdec.engine import Drafter, TokenTree
 from tests.support.budgets import Budgets
 
 BUDGET = 6

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from ianvs_specdec import drafters, lengths
-from ianvs_specdec.decoding import HuggingFaceTarget, Target, decode
-from ianvs_specdec.decoding.fused import FusedTarget
-from ianvs_specdec.decoding.loop import Engine
-from ianvs_specdec.decoding.native import library
-from ianvs_specdec.decoding.native.target import NativeTarget
-from ianvs_specdec.decoding.request import Request
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.engine import Target, decode
+from ianvs_specdec.engine.loop import Engine
+from ianvs_specdec.engine.request import Request
+from ianvs_specdec.targets.fused import FusedTarget
+from ianvs_specdec.targets.huggingface import HuggingFaceTarget
+from ianvs_specdec.targets.native import library
+from ianvs_specdec.targets.native.target import NativeTarget
 from tests.support.tiny import VOCABULARY
 
 RNG = random.Random(0)

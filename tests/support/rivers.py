@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ianvs_specdec.cli import main
-from ianvs_specdec.learned.calibration import Calibration
-from ianvs_specdec.learned.classifier import Classifier
-from ianvs_specdec.learned.folder import TrainedRouter
-from ianvs_specdec.outcomes.recorded import load_outcomes
+from ianvs_specdec.commands.cli import main
+from ianvs_specdec.routing.learned.calibration import Calibration
+from ianvs_specdec.routing.learned.classifier import Classifier
+from ianvs_specdec.routing.learned.folder import TrainedRouter
+from ianvs_specdec.routing.outcomes.recorded import load_outcomes
 
 HEADER = "query,edge_correct,cloud_correct"
 KIND = f"{__name__}:Rivers"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ianvs_specdec.decoding.costs import CostTable, Grid
+from ianvs_specdec.engine.costs import CostTable, Grid
 
 BANDWIDTH, COMPUTE = 0.8 * 3.35e12, 0.6 * 989e12
 """Bytes and operations a second: what the data sheet of an H100 SXM says, times the share that kernels reach."""

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import grpc
 
-from ianvs_specdec.split.split_pb2 import Down, Open, Up
-from ianvs_specdec.split.wire import DECODE, set_sampling
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.net.split.split_pb2 import Down, Open, Up
+from ianvs_specdec.net.split.wire import DECODE, set_sampling
 from tests.support.verifiers import PATIENCE
 
 TOKENS = ("a token of the first edge", "a token of another edge")

@@ -6,7 +6,7 @@ import random
 
 import torch
 
-from ianvs_specdec.decoding import Context, Drafter, TokenTree
+from ianvs_specdec.engine import Context, Drafter, TokenTree
 
 torch.set_num_threads(1)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ianvs_specdec.decoding import Target, target_of
-from ianvs_specdec.decoding.fused import fits
-from ianvs_specdec.decoding.native import library
+from ianvs_specdec.engine import Target
+from ianvs_specdec.targets.fused import fits
+from ianvs_specdec.targets.native import library
+from ianvs_specdec.targets.registry import target_of
 
 BEST = "native" if library.why_not() is None else "fused"
 """The kind of the target that our engine picks for a plain Llama on a CPU."""

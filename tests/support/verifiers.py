@@ -12,17 +12,17 @@ from pathlib import Path
 
 import torch
 
-from ianvs_specdec.decoding import Drafter
-from ianvs_specdec.llm.specdec import EngineLLM, of_method
-from ianvs_specdec.split.edge.connection import Access, Connection
-from ianvs_specdec.split.edge.controller import Choice, Controller
-from ianvs_specdec.split.edge.decode import Edge, Finish
-from ianvs_specdec.split.edge.drafts import FarTarget
-from ianvs_specdec.split.edge.session import Outage
-from ianvs_specdec.verifier.metrics import Metrics
-from ianvs_specdec.verifier.served import served_by
-from ianvs_specdec.verifier.server import Certificate, Server
-from ianvs_specdec.verifier.service import Bounds, Service, digest
+from ianvs_specdec.backends.specdec import EngineLLM, of_method
+from ianvs_specdec.backends.split.edge.connection import Access, Connection
+from ianvs_specdec.backends.split.edge.controller import Choice, Controller
+from ianvs_specdec.backends.split.edge.decode import Edge, Finish
+from ianvs_specdec.backends.split.edge.drafts import FarTarget
+from ianvs_specdec.backends.split.edge.session import Outage
+from ianvs_specdec.engine import Drafter
+from ianvs_specdec.serving.verifier.metrics import Metrics
+from ianvs_specdec.serving.verifier.served import served_by
+from ianvs_specdec.serving.verifier.server import Certificate, Server
+from ianvs_specdec.serving.verifier.service import Bounds, Service, digest
 from tests.support.servers import Listener
 
 PATIENCE = 60.0

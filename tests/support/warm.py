@@ -26,19 +26,24 @@ from typing import NoReturn
 
 from tests.support.paths import ROOT
 
-COMMANDS = {"ianvs": "core.cmd.start", "specdec": "ianvs_specdec.cli"}
+COMMANDS = {"ianvs": "core.cmd.start", "specdec": "ianvs_specdec.commands.cli"}
 """Command -> the module with its ``main``."""
 LIGHT = (
     *COMMANDS.values(),
     *("core.cmd.benchmarking", "core.runner.local", "sedna.core.joint_inference"),
-    *("ianvs_specdec.plugin.models", "ianvs_specdec.metrics", "ianvs_specdec.llm.api.backend"),
-    *("ianvs_specdec.llm.vllm.process", "ianvs_specdec.export.gguf", "ianvs_specdec.learned.doubt"),
-    *("ianvs_specdec.lifelong.lessons", "ianvs_specdec.routers.personal_data", "numpy.random", "numpy.ma"),
+    *("ianvs_specdec.plugin.models", "ianvs_specdec.report.metrics", "ianvs_specdec.backends.api.backend"),
+    *("ianvs_specdec.backends.vllm.process", "ianvs_specdec.models.gguf.gguf", "ianvs_specdec.routing.learned.doubt"),
+    *(
+        "ianvs_specdec.routing.lifelong.lessons",
+        "ianvs_specdec.routing.routers.personal_data",
+        "numpy.random",
+        "numpy.ma",
+    ),
     "sacrebleu",
 )
 """What every run of ``ianvs`` imports."""
 HEAVY = (
-    *("ianvs_specdec.llm.local", "ianvs_specdec.serving.app", "uvicorn"),
+    *("ianvs_specdec.backends.local", "ianvs_specdec.serving.app", "uvicorn"),
     *("torch", "transformers.models.llama.modeling_llama", "transformers.models.auto.modeling_auto"),
     *("transformers.generation", "safetensors.torch"),
 )

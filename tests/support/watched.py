@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ianvs_specdec.decoding import Output, Target
-from ianvs_specdec.decoding.contracts import Piece
+from ianvs_specdec.engine import Output, Target
+from ianvs_specdec.engine.contracts import Piece
 
 
 class Watched:

@@ -13,10 +13,10 @@ from typing import Any
 import yaml
 
 from ianvs_specdec.benchmarks.rows import query_of
-from ianvs_specdec.identity import digest
-from ianvs_specdec.metrics import METRICS
+from ianvs_specdec.common.types import Completion, Step, Trace
 from ianvs_specdec.plugin.response import Response, response_of, turn_of
-from ianvs_specdec.types import Completion, Step, Trace
+from ianvs_specdec.records.identity import digest
+from ianvs_specdec.report.metrics import METRICS
 
 COLUMNS = (
     *("Accuracy", "Accuracy CI95", "Edge Ratio", "Throughput", "Speedup", "Speedup CI95", "Mean Accepted Tokens"),

@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch")
 from safetensors.torch import load_file  # noqa: E402
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
-from ianvs_specdec import cli  # noqa: E402
-from ianvs_specdec.errors import UserError  # noqa: E402
+from ianvs_specdec.commands import cli  # noqa: E402
+from ianvs_specdec.common.errors import UserError  # noqa: E402
 from ianvs_specdec.training import corpus, course, lm  # noqa: E402
 from ianvs_specdec.training.heads import conversations, loop, pool  # noqa: E402
 from ianvs_specdec.training.heads.conversations import Conversation  # noqa: E402

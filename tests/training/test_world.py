@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
-from ianvs_specdec import cli  # noqa: E402
+from ianvs_specdec.commands import cli  # noqa: E402
 from ianvs_specdec.training import corpus, lm, world  # noqa: E402
 from tests.support.holding import held  # noqa: E402
 

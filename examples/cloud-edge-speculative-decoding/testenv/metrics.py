@@ -2,7 +2,7 @@
 them.
 """
 
-from ianvs_specdec.metrics import METRICS
+from ianvs_specdec.report.metrics import METRICS
 from sedna.common.class_factory import ClassFactory, ClassType
 
 for name, metric in METRICS.items():

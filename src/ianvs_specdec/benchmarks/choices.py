@@ -15,7 +15,7 @@ from typing import Any
 from ianvs_specdec.benchmarks import shots
 from ianvs_specdec.benchmarks.files import File, Row, are_texts, is_text, read_csv_lines, records, required, with_header
 from ianvs_specdec.benchmarks.source import Inputs
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
 
 LETTERS = "ABCD"
 _LETTER = {text: letter for index, letter in enumerate(LETTERS) for text in (letter, str(index))}

@@ -16,7 +16,7 @@ from ianvs_specdec.benchmarks import choices, shots
 from ianvs_specdec.benchmarks.choices import ChoiceQuestion
 from ianvs_specdec.benchmarks.files import Row, records
 from ianvs_specdec.benchmarks.source import QUESTIONS, Inputs, Part, Source
-from ianvs_specdec.errors import unknown
+from ianvs_specdec.common.errors import unknown
 
 NAME = "cmmlu"
 PREFIX = "cmmlu_"

@@ -19,7 +19,7 @@ from typing import Any
 
 from ianvs_specdec.benchmarks.sandbox import Limits, SandboxVerdict, Trial, run
 from ianvs_specdec.benchmarks.thoughts import without_thoughts
-from ianvs_specdec.identity import usable_processors
+from ianvs_specdec.records.identity import usable_processors
 
 log = logging.getLogger(__name__)
 

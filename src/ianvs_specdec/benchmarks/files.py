@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 from ianvs_specdec.benchmarks import tabular
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.identity import write_atomically
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.records.identity import write_atomically
 
 File = Path | zipfile.Path
 """A file on disk, or one in a zip archive."""

@@ -17,7 +17,7 @@ from ianvs_specdec.benchmarks import shots
 from ianvs_specdec.benchmarks.files import File, Row, is_text, records, required
 from ianvs_specdec.benchmarks.numbers import marked_number
 from ianvs_specdec.benchmarks.source import QUESTIONS, Inputs, Part, Source
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
 
 NAME = "gsm8k"
 

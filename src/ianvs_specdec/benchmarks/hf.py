@@ -18,7 +18,7 @@ from ianvs_specdec.benchmarks.rows import asked, chosen, listed
 from ianvs_specdec.benchmarks.scorers import SCORERS
 from ianvs_specdec.benchmarks.source import Inputs, Source
 from ianvs_specdec.benchmarks.validation import faults
-from ianvs_specdec.errors import UserError, unknown
+from ianvs_specdec.common.errors import UserError, unknown
 
 NAME = "hf"
 SOURCE = Source(home="", parts={})

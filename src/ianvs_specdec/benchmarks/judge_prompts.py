@@ -14,9 +14,9 @@ from pathlib import Path
 
 from ianvs_specdec.benchmarks.files import is_text, read_json_lines, required
 from ianvs_specdec.benchmarks.thoughts import without_thoughts
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.identity import digest
-from ianvs_specdec.types import Message
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Message
+from ianvs_specdec.records.identity import digest
 
 SHIPPED = Path(__file__).with_name("specdec-judge-v1.jsonl")
 """Our own prompts. Whoever changes a word gives the file a new name: ratings by other words are not comparable."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from ianvs_specdec.benchmarks.files import File, Row, are_texts, is_id, is_text, records, required
 from ianvs_specdec.benchmarks.source import QUESTIONS, Inputs, Part, Source
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
 
 NAME = "mt_bench"
 REFERENCES = "references"

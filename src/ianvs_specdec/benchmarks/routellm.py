@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import TextIO
 
 from ianvs_specdec.benchmarks.files import Row, csv_lines, is_text, open_text, required, with_header
-from ianvs_specdec.errors import UserError, unknown
+from ianvs_specdec.common.errors import UserError, unknown
 
 EDGE, CLOUD = "mistralai/Mixtral-8x7B-Instruct-v0.1", "gpt-4-1106-preview"
 LARGEST = 1 << 29

@@ -18,10 +18,9 @@ from typing import Any
 from ianvs_specdec.benchmarks.files import are_texts, is_id, is_number, is_text, is_whole
 from ianvs_specdec.benchmarks.letters import LETTERS, options_of
 from ianvs_specdec.benchmarks.scorers import SCORERS
-from ianvs_specdec.errors import UserError, unknown
-from ianvs_specdec.llm.api.backend import tell_once
-from ianvs_specdec.sampling import COLDEST
-from ianvs_specdec.types import Query
+from ianvs_specdec.common.errors import UserError, unknown, warn_once
+from ianvs_specdec.common.sampling import COLDEST
+from ianvs_specdec.common.types import Query
 
 FIELDS = ("turns", "id", "group", "scorer", "system", "prediction", "temperature")
 OPTIONS = ("choices", "options")
@@ -80,7 +79,7 @@ def _fields(question: Any, answer: Any, where: str) -> tuple[Any, Any]:
 def _belongs(name: str) -> bool:
     """Whether what stands under this name beside a question is one of its fields. What is not is told, once."""
     if not (like := difflib.get_close_matches(name, BESIDE, 1, 0.81)):  # idx is not id
-        tell_once(f"a field of data rows that is not read: {name}")
+        warn_once(f"a field of data rows that is not read: {name}")
     return bool(like)
 
 

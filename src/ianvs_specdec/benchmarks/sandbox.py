@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
 
 WALL = 10
 """Seconds on the clock for each second of processor time: other processes must not decide whether a program passes."""

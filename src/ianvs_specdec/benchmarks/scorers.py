@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ianvs_specdec.benchmarks.code import code
-from ianvs_specdec.benchmarks.judge import judge
 from ianvs_specdec.benchmarks.letters import extract_choice
 from ianvs_specdec.benchmarks.numbers import extract_number, plain
 from ianvs_specdec.benchmarks.thoughts import without_thoughts
-from ianvs_specdec.errors import packages, unknown
+from ianvs_specdec.common.errors import packages, unknown
 
 
 def choice(answers: Sequence[str], gold: Any) -> float | None:
@@ -40,10 +39,11 @@ SCORERS: dict[str, Callable[[Sequence[str], Any], float | None]] = {
     "choice": choice,
     "number": number,
     "text": text,
-    "judge": judge,
+    "judge": lambda answers, gold: None,
     "code": code,
     "none": lambda answers, gold: None,
 }
+"""A judge is a model, which ``plugin.scoring`` asks."""
 
 
 EXTRACTED = ("choice", "number")
@@ -52,7 +52,7 @@ EXTRACTED = ("choice", "number")
 
 def scorer(name: str) -> Callable[[Sequence[str], Any], float | None]:
     """The scorer of this name. It takes the answers of all turns and the row's answer, and gives a percentage
-    (``judge``: 1 to 10) or None.
+    or None.
     """
     if name not in SCORERS:
         raise unknown("scorer", name, SCORERS)

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from ianvs_specdec.benchmarks.files import File, natural, positive
 from ianvs_specdec.benchmarks.source import Inputs
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
 
 DEV = "dev"
 """The part of a benchmark that holds the worked examples."""

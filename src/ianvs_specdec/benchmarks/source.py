@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from ianvs_specdec.benchmarks import tabular
 from ianvs_specdec.benchmarks.files import File
-from ianvs_specdec.errors import UserError, packages
+from ianvs_specdec.common.errors import UserError, packages
 
 QUESTIONS = "questions"
 """The part that every benchmark has."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.errors import UserError, packages, unknown
+from ianvs_specdec.common.errors import UserError, packages, unknown
 
 Row = dict[str, Any]
 

@@ -2,61 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 from ianvs_specdec.benchmarks import code
-from ianvs_specdec.benchmarks.judge import JudgeSettings
 from ianvs_specdec.benchmarks.judge_prompts import REFERENCE_GROUPS, TURNS
 from ianvs_specdec.benchmarks.letters import LETTERS, options_of
 from ianvs_specdec.benchmarks.numbers import extract_number
 from ianvs_specdec.benchmarks.rows import own_form, parsed
 from ianvs_specdec.benchmarks.scorers import references_of
-from ianvs_specdec.checkpoints.templates import reads, render
-from ianvs_specdec.errors import ChatTemplateError, UserError, unknown
-from ianvs_specdec.llm.api.backend import tell_once
-from ianvs_specdec.llm.base import LLM
-from ianvs_specdec.llm.prompts import chat_template
-from ianvs_specdec.types import Query, Sampling, messages_of
+from ianvs_specdec.common.errors import UserError, unknown
+from ianvs_specdec.common.types import Query
 
 DataRow = tuple[str, Any, Any]
 """Where a row stands, its question, or the whole row where that has more than the two, and its answer."""
 
 SHOWN = 80
 """Characters of a long question's end that are shown, where its options are, and half of those of its beginning."""
-TOKENS = dict.fromkeys(("bos_token", "eos_token", "unk_token", "pad_token"), "")
 _TEXT = "a text, a number, or an object with the list 'references'"
-
-
-class RowsChecked:
-    """A module of a job that can be asked whether it could work with the rows."""
-
-    whole_rows: ClassVar[bool] = True
-    """Our host hands on rows with further fields whole."""
-
-    @classmethod
-    def check_rows(cls, hyperparameters: dict[str, Any], rows: Iterable[DataRow]) -> Iterator[tuple[str, str]]:
-        """Place and reason of every row that could not be asked or scored with these hyperparameters."""
-        judged = JudgeSettings.parse(hyperparameters) is not None
-        return faults(rows, lambda part, place: f"the {part}", judged)
-
-    @classmethod
-    def describe_rows(cls, rows: Iterable[DataRow]) -> Iterator[str]:
-        """How the first row is asked and scored, and how many rows each scorer has, a line each."""
-        scorers = Counter[str]()
-        for place, question, answer in rows:
-            question, answer = own_form(question, answer)
-            query = parsed(question, answer, "", place)
-            if not scorers:
-                text = repr("\n\n".join((query.system, *query.turns)).strip())
-                short = text if len(text) <= 3 * SHOWN else f"{text[: 2 * SHOWN]} ... {text[-SHOWN:]}"
-                yield f"{place} is asked as {short}; scorer {query.scorer}, answer {answer!r:.80}"
-            lacking = query.scorer == "text" and not any(references_of(answer))
-            scorers[query.scorer + " without an answer to compare with" * lacking] += 1
-        yield f"scorers: {', '.join(f'{count} {name}' for name, count in scorers.items())}"
 
 
 def faults(rows: Iterable[DataRow], where: Callable[[str, str], str], judged: bool) -> Iterator[tuple[str, str]]:
@@ -76,33 +39,6 @@ def faults(rows: Iterable[DataRow], where: Callable[[str, str], str], judged: bo
         if query.id in first:
             yield place, f"{where('question', place)}: the id {query.id!r} stands twice, first in {first[query.id]}"
         first.setdefault(query.id, place)
-
-
-def refused(llm: LLM, sampling: Sampling, failures: int, rows: Iterable[DataRow]) -> Iterator[tuple[str, str]]:
-    """Place and reason of each row that the chat template of a model that is here refuses, one of each kind: with a
-    system prompt or without, of one turn or several. Where so many ``failures`` are permitted they are told in the log,
-    as are variables that the template never reads.
-    """
-    if llm.truncate_prompts is None or not Path(llm.model).exists():
-        return
-    template, seen = chat_template(llm), set[tuple[bool, bool]]()
-    if unread := sampling.chat_template_kwargs.keys() - reads(template):
-        tell_once(f"chat_template_kwargs: the chat template of {llm.model} never reads {', '.join(sorted(unread))}")
-    tokenizer = SimpleNamespace(chat_template=template, special_tokens_map=TOKENS)
-    for place, question, answer in rows if template else ():
-        try:
-            query = parsed(question, answer, "", place)
-            if (kind := (bool(query.system), len(query.turns) > 1)) not in seen:
-                seen.add(kind)
-                render(tokenizer, messages_of(query, ["..."] * (len(query.turns) - 1)), sampling)
-        except ChatTemplateError as error:
-            reason = f"model {llm.model}: {error}"
-            if failures:
-                tell_once(f"{place}: {reason}")
-            else:
-                yield place, reason
-        except UserError:
-            continue
 
 
 def _check_texts(query: Query, where: str) -> None:

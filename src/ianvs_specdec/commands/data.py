@@ -16,8 +16,8 @@ from ianvs_specdec.benchmarks.rows import query_of
 from ianvs_specdec.benchmarks.source import QUESTIONS, Inputs, Source
 from ianvs_specdec.commands import opencompass, routellm
 from ianvs_specdec.commands.output import check_out, written
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.types import Query
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Query
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

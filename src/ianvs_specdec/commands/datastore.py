@@ -12,7 +12,7 @@ from typing import Any
 
 from ianvs_specdec.commands.hyperparameters import add_template, told
 from ianvs_specdec.commands.output import check_out
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,10 +70,10 @@ def _load(folder: Path) -> tuple[Any, int]:
     """The model's tokenizer, None if it has none, and the size of its vocabulary."""
     from transformers import AutoConfig, AutoTokenizer
 
-    from ianvs_specdec.checkpoints.documents import unmarked
-    from ianvs_specdec.checkpoints.layout import read_config
-    from ianvs_specdec.checkpoints.loading import refusal
     from ianvs_specdec.drafters.datastore import fingerprint
+    from ianvs_specdec.models.documents import unmarked
+    from ianvs_specdec.models.layout import read_config
+    from ianvs_specdec.models.loading import refusal
 
     if not folder.is_dir():
         raise UserError(f"--model {folder} is not a folder: give the folder of a Hugging Face model")

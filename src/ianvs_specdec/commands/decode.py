@@ -24,16 +24,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ianvs_specdec import drafters, lengths
-from ianvs_specdec.commands import far
+from ianvs_specdec.backends.quantization import OWN, arguments, own
+from ianvs_specdec.commands import remote_decode as far
 from ianvs_specdec.commands.hyperparameters import add_template, told
 from ianvs_specdec.commands.prompts import read_prompts, requests_of, tokenizer_of
-from ianvs_specdec.errors import UserError, unknown
-from ianvs_specdec.llm.quantization import OWN, arguments, own
-from ianvs_specdec.storage.replacing import replacing
-from ianvs_specdec.types import ENGINES, Sampling
+from ianvs_specdec.common.errors import UserError, unknown
+from ianvs_specdec.common.storage.replacing import replacing
+from ianvs_specdec.common.types import ENGINES, Sampling
 
 if TYPE_CHECKING:
-    from ianvs_specdec.decoding import Decoded, Target, TokenTree
+    from ianvs_specdec.engine import Decoded, Target, TokenTree
 
 WARM_UP_TOKENS = 8
 AT_ONCE = 2
@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
         gguf = "the back end llamacpp loads GGUF files, in a job or with specdec serve; "
         advice = gguf * (options.model.suffix == ".gguf") + "give the folder of a Hugging Face model"
         raise UserError(f"--model {options.model} is not a folder: {advice}")
-    from ianvs_specdec.decoding import decode
+    from ianvs_specdec.engine import decode
 
     target, eos_ids = _load(options)
     tokenizer = tokenizer_of(options.model)
@@ -186,9 +186,9 @@ def sampling_of(options: argparse.Namespace) -> Sampling:
 def _load(options: argparse.Namespace) -> tuple[Target, list[int]]:
     import torch
 
-    from ianvs_specdec.checkpoints.loading import CAUSAL, check_device, load
-    from ianvs_specdec.decoding import target_of
-    from ianvs_specdec.llm.base import check_threads
+    from ianvs_specdec.backends.base import check_threads
+    from ianvs_specdec.models.loading import CAUSAL, check_device, load
+    from ianvs_specdec.targets.registry import target_of
 
     if options.threads is not None:
         check_threads(options.threads, "--threads")

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ianvs_specdec.commands.hyperparameters import add_model, model_of
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.outcomes.states import RecordedStates, record_all
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.progress import Progress
+from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.plugin.settings import Settings
-from ianvs_specdec.progress import Progress
-from ianvs_specdec.types import Query
+from ianvs_specdec.routing.outcomes.states import RecordedStates, record_all
 
 GIVEN = ("edge", "edge_backend", "edge_set", "states")
 

@@ -12,7 +12,7 @@ import shlex
 import shutil
 from pathlib import Path
 
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
 
 EXAMPLE = Path("examples", "cloud-edge-speculative-decoding")
 """Where the example stands in the repository, in the package of a wheel, and below the user's folder: one place

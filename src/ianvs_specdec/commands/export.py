@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 from ianvs_specdec.commands.output import check_out, written
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.export.gguf import TYPES, export_gguf
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.models.gguf.gguf import TYPES, export_gguf
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

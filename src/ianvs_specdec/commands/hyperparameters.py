@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import yaml
 
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Sampling
 
 Parsed = TypeVar("Parsed")
 Check = Callable[[dict[str, Any]], None]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from ianvs_specdec.answers.database import FILE_NAME
-from ianvs_specdec.answers.journal import exported
 from ianvs_specdec.commands.output import check_out, written
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.records.database import FILE_NAME
+from ianvs_specdec.records.journal import exported
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

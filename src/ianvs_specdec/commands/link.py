@@ -15,12 +15,12 @@ from pathlib import Path
 
 from ianvs_specdec.commands import owned
 from ianvs_specdec.commands.hyperparameters import read_hyperparameters
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.link import Link
-from ianvs_specdec.link import Path as NetworkPath
-from ianvs_specdec.link.outages import FORMS
-from ianvs_specdec.link.path import CUT, HOLD, QUEUE
-from ianvs_specdec.link.presets import PRESETS
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.net.link import Link
+from ianvs_specdec.net.link import Path as NetworkPath
+from ianvs_specdec.net.link.outages import FORMS
+from ianvs_specdec.net.link.path import CUT, HOLD, QUEUE
+from ianvs_specdec.net.link.presets import PRESETS
 
 OPTIONS = (
     ("--preset", "NAME", f"one of: {', '.join(PRESETS)}; further options take the place of its own"),

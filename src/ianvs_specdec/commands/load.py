@@ -12,10 +12,10 @@ import importlib.util
 import sys
 from pathlib import Path
 
-from ianvs_specdec.arrivals import PATTERNS, POISSON
 from ianvs_specdec.commands.hyperparameters import read_hyperparameters
-from ianvs_specdec.errors import UserError, install
+from ianvs_specdec.common.errors import UserError, install
 from ianvs_specdec.load import plan as plans
+from ianvs_specdec.load.patterns import PATTERNS, POISSON
 from ianvs_specdec.load.plan import SweepPlan
 
 OPTIONS = (
@@ -65,8 +65,8 @@ def run(options: argparse.Namespace) -> int:
         return 1
     files = [sweep.SWEEP, sweep.TABLE]
     if importlib.util.find_spec("matplotlib"):
+        from ianvs_specdec.common.storage.replacing import replacing
         from ianvs_specdec.load.figure import to_png
-        from ianvs_specdec.storage.replacing import replacing
 
         with replacing(out / sweep.FIGURE) as temporary:
             temporary.write_bytes(to_png(results))

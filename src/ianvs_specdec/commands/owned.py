@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
 
 READ = 4096
 """Bytes taken from standard input at a time; what they say does not matter."""

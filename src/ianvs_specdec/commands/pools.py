@@ -1,4 +1,4 @@
-"""The arguments by which routers choose from a pool of models (see ``evaluation.pool``), and what they choose by."""
+"""Arguments of routers that choose from a pool of models (``routing.evaluation.pool``), and what they choose by."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 
 import numpy as np
 
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

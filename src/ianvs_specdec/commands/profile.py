@@ -10,9 +10,9 @@ from typing import Any
 
 from ianvs_specdec.commands.hyperparameters import read_hyperparameters
 from ianvs_specdec.commands.output import check_out, written
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.identity import write_atomically
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin.settings import Settings
+from ianvs_specdec.records.identity import write_atomically
 
 SECONDS = 60.0
 MOST_SECONDS = 3600.0

@@ -11,7 +11,7 @@ from typing import Any
 
 from ianvs_specdec.benchmarks.files import guarded, open_text
 from ianvs_specdec.commands.hyperparameters import told
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
 
 
 @dataclass
@@ -72,7 +72,7 @@ def tokenizer_of(folder: Path | None) -> Any:
     """None where the model has none: prompts of token ids need none."""
     from transformers import AutoTokenizer
 
-    from ianvs_specdec.checkpoints.documents import unmarked
+    from ianvs_specdec.models.documents import unmarked
 
     if folder is None:
         return None
@@ -87,7 +87,7 @@ def requests_of(
     options: argparse.Namespace, prompts: list[PromptLine], vocabulary: int, window: int | None, tokenizer: Any
 ) -> list[TokenizedPrompt]:
     """Token ids below ``vocabulary`` that leave room in ``window``. Raises UserError for others."""
-    from ianvs_specdec.checkpoints.templates import render
+    from ianvs_specdec.models.templates import render
 
     def ids_of(text: list[int] | str, encode: Callable[[str], list[int]]) -> list[int]:
         if isinstance(text, str) and tokenizer is None:

@@ -7,7 +7,7 @@ import sys
 from itertools import chain
 from pathlib import Path
 
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,9 +42,9 @@ def run(options: argparse.Namespace) -> int:
         if not path.parent.is_dir():
             raise UserError(f"cannot write {path}: the folder {path.parent} does not exist")
 
-    from ianvs_specdec.identity import write_atomically
-    from ianvs_specdec.reporting.collect import collect, to_csv
-    from ianvs_specdec.reporting.page import to_html, to_json
+    from ianvs_specdec.records.identity import write_atomically
+    from ianvs_specdec.report.collect import collect, to_csv
+    from ianvs_specdec.report.page import to_html, to_json
 
     document = collect(options.workspace, options.queries, options.load)
     page = to_html(document)

@@ -21,23 +21,23 @@ from ianvs_specdec.commands.hyperparameters import add_model, model_of
 from ianvs_specdec.commands.output import check_out, written
 from ianvs_specdec.commands.signals_asked import SURE, AnswerSignals, Gathered, fit_early
 from ianvs_specdec.commands.threshold import add_threshold, check_shares
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.evaluation.curve import Sides
-from ianvs_specdec.evaluation.quality import Scored
-from ianvs_specdec.evaluation.results import LEVELS, Evaluation, evaluate
-from ianvs_specdec.learned.doubt import Beginning, Doubt
-from ianvs_specdec.learned.doubt_fit import cross_fitted, fit
-from ianvs_specdec.learned.threshold import keeping, sharing
-from ianvs_specdec.learned.training import fold_numbers
-from ianvs_specdec.outcomes.asking import running
-from ianvs_specdec.outcomes.labels import LABELS, targets
-from ianvs_specdec.outcomes.recorded import Outcomes, load_outcomes
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.progress import Progress
 from ianvs_specdec.plugin.models import EdgeModel
-from ianvs_specdec.progress import Progress
-from ianvs_specdec.routers.cascade import CascadeRouter
-from ianvs_specdec.routers.doubts import PRIOR
-from ianvs_specdec.routers.learned import UNANSWERED, LearnedRouter
-from ianvs_specdec.routers.signals import SIGNALS
+from ianvs_specdec.routing.evaluation.curve import Sides
+from ianvs_specdec.routing.evaluation.quality import Scored
+from ianvs_specdec.routing.evaluation.results import LEVELS, Evaluation, evaluate
+from ianvs_specdec.routing.learned.doubt import Beginning, Doubt
+from ianvs_specdec.routing.learned.doubt_fit import cross_fitted, fit
+from ianvs_specdec.routing.learned.threshold import keeping, sharing
+from ianvs_specdec.routing.learned.training import fold_numbers
+from ianvs_specdec.routing.outcomes.asking import running
+from ianvs_specdec.routing.outcomes.labels import LABELS, targets
+from ianvs_specdec.routing.outcomes.recorded import Outcomes, load_outcomes
+from ianvs_specdec.routing.routers.cascade import CascadeRouter
+from ianvs_specdec.routing.routers.doubts import PRIOR
+from ianvs_specdec.routing.routers.learned import UNANSWERED, LearnedRouter
+from ianvs_specdec.routing.routers.signals import SIGNALS
 
 FITTED = "calibrated"
 SHOWN = ("auroc", "apgr", "cpt50", "cpt80", "ece", "share", "quality")

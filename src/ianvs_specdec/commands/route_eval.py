@@ -22,11 +22,12 @@ import numpy as np
 
 from ianvs_specdec.benchmarks.files import natural
 from ianvs_specdec.commands import edge_states, pools
-from ianvs_specdec.errors import UserError, install, packages
-from ianvs_specdec.evaluation import tables
-from ianvs_specdec.evaluation.bootstrap import RESAMPLES
-from ianvs_specdec.evaluation.curve import Sides
-from ianvs_specdec.evaluation.inputs import (
+from ianvs_specdec.common.errors import UserError, install, packages
+from ianvs_specdec.common.storage.replacing import beside
+from ianvs_specdec.routing.evaluation import tables
+from ianvs_specdec.routing.evaluation.bootstrap import RESAMPLES
+from ianvs_specdec.routing.evaluation.curve import Sides
+from ianvs_specdec.routing.evaluation.inputs import (
     EvaluationInputs,
     Named,
     job_routers,
@@ -35,16 +36,15 @@ from ianvs_specdec.evaluation.inputs import (
     threads,
     undefined,
 )
-from ianvs_specdec.evaluation.pool import Chooser, chooser, evaluate_pool, only, undefined_of
-from ianvs_specdec.evaluation.quality import Scored
-from ianvs_specdec.evaluation.results import BASELINES, Evaluation, evaluate
-from ianvs_specdec.evaluation.scores_file import read_scores
-from ianvs_specdec.learned.probe import ProbeClassifier
-from ianvs_specdec.outcomes.job import outcomes_of_job
-from ianvs_specdec.outcomes.labels import LABELS
-from ianvs_specdec.outcomes.pool import Pool, load_pool, prices_of
-from ianvs_specdec.outcomes.recorded import Floats, Outcomes, Recorded, load_outcomes
-from ianvs_specdec.storage.replacing import beside
+from ianvs_specdec.routing.evaluation.pool import Chooser, chooser, evaluate_pool, only, undefined_of
+from ianvs_specdec.routing.evaluation.quality import Scored
+from ianvs_specdec.routing.evaluation.results import BASELINES, Evaluation, evaluate
+from ianvs_specdec.routing.evaluation.scores_file import read_scores
+from ianvs_specdec.routing.learned.probe import ProbeClassifier
+from ianvs_specdec.routing.outcomes.job import outcomes_of_job
+from ianvs_specdec.routing.outcomes.labels import LABELS
+from ianvs_specdec.routing.outcomes.pool import Pool, load_pool, prices_of
+from ianvs_specdec.routing.outcomes.recorded import Floats, Outcomes, Recorded, load_outcomes
 
 FEWEST = 100
 
@@ -132,7 +132,7 @@ def run(options: argparse.Namespace) -> int:
         "evaluation.json": json.dumps(document, indent=1, allow_nan=False) + "\n",
     }
     if importlib.util.find_spec("matplotlib"):
-        from ianvs_specdec.evaluation.plot import to_png
+        from ianvs_specdec.routing.evaluation.plot import to_png
 
         files["curves.png"] = to_png(evaluation)
     else:

@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 
 from ianvs_specdec.benchmarks.files import positive
-from ianvs_specdec.benchmarks.processor import DatasetProcessor
 from ianvs_specdec.commands.hyperparameters import add_model, model_of, read_hyperparameters
 from ianvs_specdec.commands.output import check_out, written
 from ianvs_specdec.commands.threshold import check_shares
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.outcomes.asking import SIDES, Collected, MoreAnswers, collect, read_rows
-from ianvs_specdec.outcomes.job import outcomes_of_job
-from ianvs_specdec.outcomes.labels import LABELS, soft_labels, targets
-from ianvs_specdec.outcomes.quality import NAMES, Quality, quality
-from ianvs_specdec.outcomes.recorded import Floats, Outcomes, save_outcomes
-from ianvs_specdec.progress import Progress
-from ianvs_specdec.sampling import COLDEST
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.progress import Progress
+from ianvs_specdec.common.sampling import COLDEST
+from ianvs_specdec.plugin.processor import DatasetProcessor
+from ianvs_specdec.routing.outcomes.asking import SIDES, Collected, MoreAnswers, collect, read_rows
+from ianvs_specdec.routing.outcomes.job import outcomes_of_job
+from ianvs_specdec.routing.outcomes.labels import LABELS, soft_labels, targets
+from ianvs_specdec.routing.outcomes.quality import NAMES, Quality, quality
+from ianvs_specdec.routing.outcomes.recorded import Floats, Outcomes, save_outcomes
 
 PARTS = ("0", "0 to 0.5", "0.5", "0.5 to 1", "1")
 

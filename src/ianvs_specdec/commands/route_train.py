@@ -19,17 +19,17 @@ import yaml
 from ianvs_specdec.benchmarks.files import natural
 from ianvs_specdec.commands import edge_states
 from ianvs_specdec.commands.threshold import add_threshold, check_shares
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.evaluation.curve import Sides
-from ianvs_specdec.evaluation.quality import Scored
-from ianvs_specdec.evaluation.results import Result, evaluate
-from ianvs_specdec.learned.classifier import FITTED
-from ianvs_specdec.learned.folder import TrainedRouter, check_folder
-from ianvs_specdec.learned.probe import KIND as PROBE
-from ianvs_specdec.learned.probe import ProbeClassifier
-from ianvs_specdec.learned.training import RouterRecipe, train
-from ianvs_specdec.outcomes.labels import LABELS, truths
-from ianvs_specdec.outcomes.recorded import Outcomes, load_outcomes
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.routing.evaluation.curve import Sides
+from ianvs_specdec.routing.evaluation.quality import Scored
+from ianvs_specdec.routing.evaluation.results import Result, evaluate
+from ianvs_specdec.routing.learned.classifier import FITTED
+from ianvs_specdec.routing.learned.folder import TrainedRouter, check_folder
+from ianvs_specdec.routing.learned.probe import KIND as PROBE
+from ianvs_specdec.routing.learned.probe import ProbeClassifier
+from ianvs_specdec.routing.learned.training import RouterRecipe, train
+from ianvs_specdec.routing.outcomes.labels import LABELS, truths
+from ianvs_specdec.routing.outcomes.recorded import Outcomes, load_outcomes
 
 SHOWN = {
     "auroc": "AUROC",
@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
         queries = (*outcomes.queries, *held.queries) if options.test else outcomes.queries
         states = edge_states.recorded(options, queries, options.out)
     logging.basicConfig(format="%(message)s")
-    logging.getLogger("ianvs_specdec.learned").setLevel(logging.INFO)
+    logging.getLogger("ianvs_specdec.routing.learned").setLevel(logging.INFO)
     started = time.perf_counter()
     router = train(rest, recipe, states)
     seconds = time.perf_counter() - started

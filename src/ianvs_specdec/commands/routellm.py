@@ -14,9 +14,9 @@ from pathlib import Path
 
 from ianvs_specdec.benchmarks import routellm
 from ianvs_specdec.commands.output import check_out, written
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.identity import write_atomically
-from ianvs_specdec.storage.cells import csv_text
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.storage.cells import csv_text
+from ianvs_specdec.records.identity import write_atomically
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

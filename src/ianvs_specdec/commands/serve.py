@@ -7,13 +7,13 @@ import os
 import sys
 from pathlib import Path
 
-from ianvs_specdec import heap
-from ianvs_specdec.checkpoints.templates import CLOCK, reads
+from ianvs_specdec.backends import BACKENDS, backend
+from ianvs_specdec.backends.api.secrets import check_no_secrets
+from ianvs_specdec.backends.prompts import chat_template
 from ianvs_specdec.commands.hyperparameters import add_template, read_hyperparameters
-from ianvs_specdec.errors import UserError, install
-from ianvs_specdec.llm import BACKENDS, backend
-from ianvs_specdec.llm.api.secrets import check_no_secrets
-from ianvs_specdec.llm.prompts import chat_template
+from ianvs_specdec.common import heap
+from ianvs_specdec.common.errors import UserError, install
+from ianvs_specdec.models.templates import CLOCK, reads
 from ianvs_specdec.plugin.settings import Settings
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")

@@ -10,16 +10,16 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ianvs_specdec.answers.beginning import first_tokens
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.evaluation.quality import Scored
-from ianvs_specdec.learned.doubt import Doubt
-from ianvs_specdec.learned.doubt_fit import cross_fitted, fit
-from ianvs_specdec.outcomes.recorded import Floats
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Completion, Query, Trace
 from ianvs_specdec.plugin.response import Response
-from ianvs_specdec.routers.doubts import OF_WHOLE, of_beginning
-from ianvs_specdec.routers.signals import SIGNALS
-from ianvs_specdec.types import Completion, Query, Trace
+from ianvs_specdec.records.beginning import first_tokens
+from ianvs_specdec.routing.evaluation.quality import Scored
+from ianvs_specdec.routing.learned.doubt import Doubt
+from ianvs_specdec.routing.learned.doubt_fit import cross_fitted, fit
+from ianvs_specdec.routing.outcomes.recorded import Floats
+from ianvs_specdec.routing.routers.doubts import OF_WHOLE, of_beginning
+from ianvs_specdec.routing.routers.signals import SIGNALS
 
 SURE = 0.95
 """Share of the answers that end early which the whole answer would send to the cloud, too: a mistake costs the cloud's

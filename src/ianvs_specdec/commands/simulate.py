@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 from ianvs_specdec import lengths
 from ianvs_specdec.commands.output import check_out, written
-from ianvs_specdec.errors import UserError, unknown
-from ianvs_specdec.identity import write_atomically
+from ianvs_specdec.common.errors import UserError, unknown
+from ianvs_specdec.records.identity import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ianvs_specdec.arrivals import Arrival
-    from ianvs_specdec.decoding.costs import CostTable
-    from ianvs_specdec.decoding.scheduling import Length
-    from ianvs_specdec.simulation.workload import RecordedAnswer
+    from ianvs_specdec.engine.costs import CostTable
+    from ianvs_specdec.engine.scheduling import Length
+    from ianvs_specdec.load.patterns import Arrival
+    from ianvs_specdec.load.simulation.workload import RecordedAnswer
 
 ORACLE = "oracle"
 ACCEPTANCE = "0.7"
@@ -63,9 +63,9 @@ def run(options: argparse.Namespace) -> int:
     if options.traces is not None and options.acceptance is not None:
         raise UserError("--acceptance stands for what --traces tell: give one of them")
 
-    from ianvs_specdec.decoding import costs as tables
-    from ianvs_specdec.simulation.users import MOST_AT_ONCE, PATTERNS, QUEUE, UserPlan, simulate
-    from ianvs_specdec.simulation.workload import Workload
+    from ianvs_specdec.engine import costs as tables
+    from ianvs_specdec.load.simulation.users import MOST_AT_ONCE, PATTERNS, QUEUE, UserPlan, simulate
+    from ianvs_specdec.load.simulation.workload import Workload
 
     coming = [] if options.arrivals in PATTERNS else _trace(options, PATTERNS)
     costs = tables.read(options.profile)
@@ -121,7 +121,7 @@ def _check(options: argparse.Namespace) -> None:
 
 def _trace(options: argparse.Namespace, patterns: Sequence[str]) -> list[Arrival]:
     """The requests of the trace that ``--arrivals`` names, at its own rate or at ``--rate``."""
-    from ianvs_specdec.arrivals import scaled
+    from ianvs_specdec.load.patterns import scaled
     from ianvs_specdec.load.traces import read_trace
 
     path, seconds = Path(options.arrivals), 3600 * options.hours
@@ -144,7 +144,7 @@ def _length(policy: str, costs: CostTable) -> Length:
 
 
 def _recorded(options: argparse.Namespace) -> list[RecordedAnswer]:
-    from ianvs_specdec.simulation import workload
+    from ianvs_specdec.load.simulation import workload
 
     if options.traces is not None:
         return workload.read(options.traces)

@@ -1,10 +1,10 @@
-"""The arguments that say how a threshold is picked (see ``learned.threshold``), and the check of shares."""
+"""The arguments that say how a threshold is picked (see ``routing.learned.threshold``), and the check of shares."""
 
 from __future__ import annotations
 
 import argparse
 
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
 
 
 def add_threshold(parser: argparse.ArgumentParser) -> None:

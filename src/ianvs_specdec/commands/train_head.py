@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from ianvs_specdec.commands.hyperparameters import add_template, told
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
 
 KINDS = {
     "eagle": ("a head of EAGLE and EAGLE-2: one decoder layer over the last hidden state", 20.0),

@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
 
 SIZES = ("cloud", "edge")
 

@@ -10,16 +10,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ianvs_specdec import heap, lengths
+from ianvs_specdec import lengths
+from ianvs_specdec.backends import backend
 from ianvs_specdec.commands import owned
 from ianvs_specdec.commands.hyperparameters import read_hyperparameters
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.llm import backend
+from ianvs_specdec.common import heap
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin.settings import Settings
 
 if TYPE_CHECKING:
-    from ianvs_specdec.llm.specdec import EngineLLM
-    from ianvs_specdec.verifier.metrics import Metrics
+    from ianvs_specdec.backends.specdec import EngineLLM
+    from ianvs_specdec.serving.verifier.metrics import Metrics
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 SHORTEST_TOKEN = 16
@@ -102,7 +103,7 @@ def _model(options: argparse.Namespace) -> EngineLLM:
     if not given.values.get("model"):
         raise UserError("which model? Give --settings with a file that has the key model, or --model")
     settings = given.check(Settings.parse)
-    from ianvs_specdec.llm.specdec import EngineLLM
+    from ianvs_specdec.backends.specdec import EngineLLM
 
     if not issubclass(backend(settings.backend), EngineLLM):
         raise UserError(
@@ -118,10 +119,10 @@ def _model(options: argparse.Namespace) -> EngineLLM:
 
 
 async def _serve(options: argparse.Namespace, llm: EngineLLM, tokens: list[str] | None) -> None:
-    from ianvs_specdec.verifier.metrics import Metrics
-    from ianvs_specdec.verifier.served import served_by
-    from ianvs_specdec.verifier.server import Certificate, Server
-    from ianvs_specdec.verifier.service import Bounds, Service, digest
+    from ianvs_specdec.serving.verifier.metrics import Metrics
+    from ianvs_specdec.serving.verifier.served import served_by
+    from ianvs_specdec.serving.verifier.server import Certificate, Server
+    from ianvs_specdec.serving.verifier.service import Bounds, Service, digest
 
     served = served_by(llm, options.length, options.sessions)
     heap.keep()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ianvs_specdec.decoding import Context, Drafter, TokenTree
+from ianvs_specdec.engine import Context, Drafter, TokenTree
 
 
 class Autoregressive(Drafter):

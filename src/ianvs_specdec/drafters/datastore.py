@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 import numpy
 from numpy.typing import NDArray
 
-from ianvs_specdec.checkpoints.documents import read_object
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.storage.replacing import replacing
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.storage.replacing import replacing
+from ianvs_specdec.models.documents import read_object
 
 if TYPE_CHECKING:
-    from ianvs_specdec.decoding import Target
+    from ianvs_specdec.engine import Target
 
 FORMAT_VERSION = 1
 FEW, MANY = 256, 512

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Protocol, TypeVar
 
-from ianvs_specdec.decoding import TokenTree
+from ianvs_specdec.engine import TokenTree
 
 Asked = TypeVar("Asked", contravariant=True)
 Computed = TypeVar("Computed", covariant=True)

@@ -3,7 +3,7 @@ are copied from it."""
 
 from __future__ import annotations
 
-from ianvs_specdec.decoding import Context, Drafter, Output, Target, TokenTree
+from ianvs_specdec.engine import Context, Drafter, Output, Target, TokenTree
 
 LONGEST_MATCH = 8
 FIRST_DRAFT, PROBE = 16, 2

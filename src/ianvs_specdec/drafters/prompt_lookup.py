@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ianvs_specdec.decoding import Context, Drafter, Output, Target, TokenTree
+from ianvs_specdec.engine import Context, Drafter, Output, Target, TokenTree
 
 
 class PromptLookup(Drafter):

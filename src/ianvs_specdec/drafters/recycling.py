@@ -12,7 +12,7 @@ import heapq
 import itertools
 import math
 
-from ianvs_specdec.decoding import Context, Drafter, Observation, Output, Target, TokenTree
+from ianvs_specdec.engine import Context, Drafter, Observation, Output, Target, TokenTree
 
 CAPACITY = 1 << 18
 """How many contexts are remembered; then the quarter learned first is forgotten."""

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ianvs_specdec.errors import UserError, unknown
+from ianvs_specdec.common.errors import UserError, unknown
 
 if TYPE_CHECKING:
-    from ianvs_specdec.checkpoints.layout import ModelSizes
-    from ianvs_specdec.decoding.contracts import Drafter
+    from ianvs_specdec.engine.contracts import Drafter
+    from ianvs_specdec.models.layout import ModelSizes
 
 
 class Code:
@@ -153,7 +153,7 @@ METHODS: dict[str, Method] = {
         },
     ),
     "own": Method(
-        "ianvs_specdec.drafters.own:own",
+        "ianvs_specdec.drafters.custom:own",
         "SpecDec",
         "full",
         {"drafter": Code, "drafter_options": dict},
@@ -167,7 +167,7 @@ ALIASES = {"none": "autoregressive"}
 
 RULES = ("rejection", "coupled", "typical")
 COMMON: dict[str, Option] = {"acceptance": RULES}
-"""Options of every method that are not the drafter's: how sampled tokens are accepted (see ``decoding.acceptance``)."""
+"""Options of every method that are not the drafter's: how sampled tokens are accepted (see ``engine.acceptance``)."""
 
 
 def options(name: str) -> tuple[str, ...]:

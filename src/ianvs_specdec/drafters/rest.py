@@ -11,8 +11,8 @@ from typing import Any
 import numpy
 from numpy.typing import NDArray
 
-from ianvs_specdec.decoding import Context, Drafter, Target, TokenTree
 from ianvs_specdec.drafters.datastore import Datastore
+from ianvs_specdec.engine import Context, Drafter, Target, TokenTree
 
 LONGEST_MATCH, SHORTEST_MATCH = 16, 2
 CONTINUATION = 10

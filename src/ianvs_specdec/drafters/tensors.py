@@ -13,10 +13,10 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ianvs_specdec.checkpoints.documents import read_object
-from ianvs_specdec.checkpoints.headers import file_headers
-from ianvs_specdec.checkpoints.numbers import check_numbers
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.models.documents import read_object
+from ianvs_specdec.models.headers import file_headers
+from ianvs_specdec.models.numbers import check_numbers
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -90,7 +90,7 @@ class _Listing(pickle.Unpickler):
 def read_tensors(path: Path, what: str, whole: Collection[str] = ()) -> dict[str, Tensor]:
     """Tensors by name, of safetensors or of PyTorch's format. Those in ``whole`` may be of whole numbers. Raises
     ``UserError`` naming the file, and the tensor that is of another type or holds NaN or infinity."""
-    from ianvs_specdec.checkpoints.loading import check_finite
+    from ianvs_specdec.models.loading import check_finite
 
     read_shapes(path, what)
     try:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ianvs_specdec.errors import UserError, unknown
+from ianvs_specdec.common.errors import UserError, unknown
 
 if TYPE_CHECKING:
-    from ianvs_specdec.decoding.scheduling import Length
+    from ianvs_specdec.engine.scheduling import Length
 
 LENGTHS = {
     "fixed": "ianvs_specdec.lengths.fixed:Fixed",

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from ianvs_specdec.decoding.scheduling import Share
+    from ianvs_specdec.engine.scheduling import Share
 
 Floats = NDArray[np.float64]
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ianvs_specdec.lengths.uniform import TOKENS, Uniform, whole
 
 if TYPE_CHECKING:
-    from ianvs_specdec.decoding.scheduling import Finished, Load
+    from ianvs_specdec.engine.scheduling import Finished, Load
 
 STEPS = 8
 """Steps for which a length is kept: taking up drafting again costs its first step more than the others."""

@@ -18,7 +18,7 @@ from ianvs_specdec.lengths.uniform import Uniform, whole
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ianvs_specdec.decoding.scheduling import Finished, Load
+    from ianvs_specdec.engine.scheduling import Finished, Load
 
 ALPHA = 0.2
 """Weight of the latest batch in the moving average (``ema_alpha``)."""

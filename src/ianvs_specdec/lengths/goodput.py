@@ -31,7 +31,7 @@ from ianvs_specdec.lengths.acceptance_model import MISS_RATES, AcceptanceModel, 
 from ianvs_specdec.lengths.step_costs import StepCosts, Work
 
 if TYPE_CHECKING:
-    from ianvs_specdec.decoding.scheduling import Finished, Load, Share
+    from ianvs_specdec.engine.scheduling import Finished, Load, Share
 
 PRICES = np.array([0.0, 0.1, 0.25, 0.4, 0.6, 0.8])
 """Accepted tokens that a drafted one must bring: what a row costs over what a token is worth, from nothing to nearly

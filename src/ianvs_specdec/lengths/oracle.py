@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ianvs_specdec.decoding.scheduling import Stats
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.engine.scheduling import Stats
 
 if TYPE_CHECKING:
-    from ianvs_specdec.decoding.costs import CostTable
-    from ianvs_specdec.decoding.scheduling import Finished, Load
+    from ianvs_specdec.engine.costs import CostTable
+    from ianvs_specdec.engine.scheduling import Finished, Load
 
 ONLY_REPLAY = (
     "oracle knows which drafts will be accepted, and only `specdec simulate` can tell it; choose another length"

@@ -9,7 +9,7 @@ from ianvs_specdec.lengths.uniform import TOKENS, Uniform, whole
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ianvs_specdec.decoding.scheduling import Load
+    from ianvs_specdec.engine.scheduling import Load
 
 ALL, NEW = "all", "new"
 

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from ianvs_specdec.decoding.scheduling import Finished
+    from ianvs_specdec.engine.scheduling import Finished
 
 Floats = NDArray[np.float64]
 

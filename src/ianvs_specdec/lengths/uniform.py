@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ianvs_specdec.decoding.scheduling import Finished, Load
+    from ianvs_specdec.engine.scheduling import Finished, Load
 
 TOKENS = 5
 """Draft tokens while speculation is on, where a rule is not told: about what drafters of one guess per position get

@@ -12,11 +12,11 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from ianvs_specdec.arrivals import CONSTANT, Arrival, pause, scaled
 from ianvs_specdec.benchmarks.files import read_json_lines
 from ianvs_specdec.benchmarks.rows import own_form, parsed
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.types import Message, messages_of
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Message, messages_of
+from ianvs_specdec.load.patterns import CONSTANT, Arrival, pause, scaled
 
 MOST = 100_000
 """Requests of one rate: more than one process can send, or anybody wait for."""

@@ -6,8 +6,8 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ianvs_specdec.evaluation.plot import colours
 from ianvs_specdec.load.tables import value_of
+from ianvs_specdec.routing.evaluation.plot import colours
 
 PANELS = (
     ("output_tokens_per_second", "throughput, tokens/s"),

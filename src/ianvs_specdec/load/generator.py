@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.errors import UserError, install
+from ianvs_specdec.common.errors import UserError, install
 from ianvs_specdec.load.processes import last_words
 
 STOP_SECONDS = 10.0

@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.arrivals import PATTERNS, POISSON
-from ianvs_specdec.errors import UserError, unknown
+from ianvs_specdec.backends.api.secrets import check_no_secrets
+from ianvs_specdec.common.errors import UserError, unknown
+from ianvs_specdec.common.sampling import HOTTEST, LARGEST_COUNT
 from ianvs_specdec.lengths import create
-from ianvs_specdec.llm.api.secrets import check_no_secrets
-from ianvs_specdec.sampling import HOTTEST, LARGEST_COUNT
+from ianvs_specdec.load.patterns import PATTERNS, POISSON
 
 SLO = ("ttft", "tpot", "latency")
 AS_SERVED = "as-served"

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from ianvs_specdec.evaluation.bootstrap import Estimate, draws, estimate
 from ianvs_specdec.load.arrivals import LEAD_IN
 from ianvs_specdec.load.generator import COMPLETED, FAILED, REFUSED, UNREPORTED, Answered
 from ianvs_specdec.load.plan import SweepPlan
 from ianvs_specdec.load.rounds import Round
-from ianvs_specdec.load.told import told
-from ianvs_specdec.outcomes.recorded import Floats
+from ianvs_specdec.load.server_metrics import told
+from ianvs_specdec.routing.evaluation.bootstrap import Estimate, draws, estimate
+from ianvs_specdec.routing.outcomes.recorded import Floats
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 LATE = 0.1

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.storage.replacing import beside, put_in_place
 from ianvs_specdec.load.arrivals import LEAD_IN, label
 from ianvs_specdec.load.generator import Answered, configuration, generating, read_report
 from ianvs_specdec.load.plan import SweepPlan
 from ianvs_specdec.load.processes import processor_seconds
 from ianvs_specdec.load.servers import Server
-from ianvs_specdec.storage.replacing import beside, put_in_place
 
 SAMPLES = 120
 """Looks at the server within a round's duration."""

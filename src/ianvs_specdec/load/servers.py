@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.load.plan import SweepPlan
 from ianvs_specdec.load.processes import last_words
 

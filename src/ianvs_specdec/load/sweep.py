@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.identity import write_atomically
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.storage.claim import claim
 from ianvs_specdec.load import rounds
 from ianvs_specdec.load.arrivals import arrivals_text, label, read_chats
 from ianvs_specdec.load.generator import check_installed
@@ -22,8 +22,8 @@ from ianvs_specdec.load.rounds import Place
 from ianvs_specdec.load.servers import Server, ServerDied, Started
 from ianvs_specdec.load.tables import to_csv
 from ianvs_specdec.load.traces import read_trace
-from ianvs_specdec.run import current_run
-from ianvs_specdec.storage.claim import claim
+from ianvs_specdec.records.identity import write_atomically
+from ianvs_specdec.records.run import current_run
 
 ASKED, SWEEP, TABLE, FIGURE = "load.json", "sweep.json", "sweep.csv", "load.png"
 PLAIN = ("fixed:0", "0")

@@ -7,7 +7,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from ianvs_specdec.storage.cells import csv_text
+from ianvs_specdec.common.storage.cells import csv_text
 
 COLUMNS = {
     "Policy": "policy",

@@ -7,9 +7,9 @@ from __future__ import annotations
 import logging
 import threading
 
-from ianvs_specdec.answers.journal import Entry
-from ianvs_specdec.llm.base import LLM
-from ianvs_specdec.types import Completion
+from ianvs_specdec.backends.base import LLM
+from ianvs_specdec.common.types import Completion
+from ianvs_specdec.records.journal import Entry
 
 log = logging.getLogger(__name__)
 

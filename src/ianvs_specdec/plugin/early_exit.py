@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ianvs_specdec.answers.journal import Entry
-from ianvs_specdec.types import Completion
+from ianvs_specdec.common.types import Completion
+from ianvs_specdec.records.journal import Entry
 
 
 class EarlyExit:

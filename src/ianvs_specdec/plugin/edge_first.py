@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ianvs_specdec.benchmarks.rows import row_of
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin.early_exit import EarlyExit
 from ianvs_specdec.plugin.response import Response
 

@@ -7,13 +7,13 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
-from ianvs_specdec.answers.configuration import Configuration
-from ianvs_specdec.checkpoints.templates import timed
-from ianvs_specdec.identity import FileDigests
-from ianvs_specdec.llm.base import LLM
-from ianvs_specdec.llm.prompts import chat_template
-from ianvs_specdec.run import job_folder
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.backends.base import LLM
+from ianvs_specdec.backends.prompts import chat_template
+from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.models.templates import timed
+from ianvs_specdec.records.configuration import Configuration
+from ianvs_specdec.records.identity import FileDigests
+from ianvs_specdec.records.run import job_folder
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ianvs_specdec.answers.journal import Journal, Prefill
 from ianvs_specdec.benchmarks.rows import query_of_row
-from ianvs_specdec.errors import AnswerError, UserError
-from ianvs_specdec.identity import digest
+from ianvs_specdec.common.errors import AnswerError, UserError
+from ianvs_specdec.common.types import POOLING, Message, messages_of
 from ianvs_specdec.plugin import edge_first
 from ianvs_specdec.plugin.early_exit import EarlyExit
 from ianvs_specdec.plugin.ignored import tell_ignored
@@ -22,8 +21,9 @@ from ianvs_specdec.plugin.response import Response, prefill_response, with_prefi
 from ianvs_specdec.plugin.routed import RoutedModel
 from ianvs_specdec.plugin.settings import SAME_AS_EDGE, Settings
 from ianvs_specdec.plugin.timings import MONOTONIC_EPOCH, circumstances
-from ianvs_specdec.run import current_repeat
-from ianvs_specdec.types import POOLING, Message, messages_of
+from ianvs_specdec.records.identity import digest
+from ianvs_specdec.records.journal import Journal, Prefill
+from ianvs_specdec.records.run import current_repeat
 
 STATE = "<f2"
 """Of hidden states in the journal: float16, whatever the machine's byte order."""

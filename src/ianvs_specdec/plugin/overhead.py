@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ianvs_specdec.answers.journal import Journal
-from ianvs_specdec.identity import digest
+from ianvs_specdec.records.identity import digest
+from ianvs_specdec.records.journal import Journal
 
 
 class Routing(dict[str, Any]):
-    """A router's record of a decision (see ``routers.base.Router``). ``key``: SHA-256 of the router, the query and the
-    decision.
+    """A router's record of a decision (see ``routing.routers.base.Router``). ``key``: SHA-256 of the router, the query
+    and the decision.
     """
 
     key: str = ""

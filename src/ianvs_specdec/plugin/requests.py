@@ -9,16 +9,16 @@ from contextlib import nullcontext
 from threading import Lock
 from typing import Any, NamedTuple
 
-from ianvs_specdec.answers.beginning import first_tokens, joined
-from ianvs_specdec.answers.journal import Entry, Journal
-from ianvs_specdec.errors import AnswerError, UserError
-from ianvs_specdec.llm.base import LLM
+from ianvs_specdec.backends.base import LLM
+from ianvs_specdec.common.errors import AnswerError, UserError
+from ianvs_specdec.common.types import Completion, Hints, Message
 from ianvs_specdec.plugin.cut_prompts import CutPrompts
 from ianvs_specdec.plugin.early_exit import EarlyExit
 from ianvs_specdec.plugin.manner import Manner, Manners
 from ianvs_specdec.plugin.overlap import REQUESTS
 from ianvs_specdec.plugin.timings import circumstances, stamp
-from ianvs_specdec.types import Completion, Hints, Message
+from ianvs_specdec.records.beginning import first_tokens, joined
+from ianvs_specdec.records.journal import Entry, Journal
 
 
 class Found(NamedTuple):

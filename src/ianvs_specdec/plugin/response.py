@@ -34,12 +34,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ianvs_specdec.answers.journal import KeptPrefill
 from ianvs_specdec.benchmarks.letters import options_of
 from ianvs_specdec.benchmarks.scorers import prediction
-from ianvs_specdec.errors import AnswerError
+from ianvs_specdec.common.errors import AnswerError
+from ianvs_specdec.common.types import Completion, Query, Trace
 from ianvs_specdec.plugin.early_exit import EarlyExit
-from ianvs_specdec.types import Completion, Query, Trace
+from ianvs_specdec.records.journal import KeptPrefill
 
 
 @dataclass

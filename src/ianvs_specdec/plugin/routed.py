@@ -8,14 +8,11 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
-from ianvs_specdec.answers.baseline import compare
-from ianvs_specdec.answers.beginning import saved_tokens
-from ianvs_specdec.answers.journal import Journal
+from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.benchmarks.rows import query_of_row
-from ianvs_specdec.benchmarks.validation import DataRow, RowsChecked, refused
-from ianvs_specdec.errors import AnswerError, UserError, visible
-from ianvs_specdec.identity import FileDigests
-from ianvs_specdec.llm.base import LLM
+from ianvs_specdec.benchmarks.validation import DataRow
+from ianvs_specdec.common.errors import AnswerError, UserError, visible
+from ianvs_specdec.common.types import Completion, Hints, Message, Query, Sampling, messages_of
 from ianvs_specdec.plugin import observers
 from ianvs_specdec.plugin.cut_prompts import CutPrompts
 from ianvs_specdec.plugin.early_exit import EarlyExit
@@ -23,11 +20,15 @@ from ianvs_specdec.plugin.manner import Manner, Manners
 from ianvs_specdec.plugin.overhead import settled
 from ianvs_specdec.plugin.requests import Requests
 from ianvs_specdec.plugin.response import Attempt, Response, response_of, turn_of
+from ianvs_specdec.plugin.rows_checked import RowsChecked, refused
 from ianvs_specdec.plugin.settings import SAME_AS_EDGE, Settings
 from ianvs_specdec.plugin.timings import Timings
 from ianvs_specdec.plugin.worth import Worth
-from ianvs_specdec.run import current_repeat, job_folder
-from ianvs_specdec.types import Completion, Hints, Message, Query, Sampling, messages_of
+from ianvs_specdec.records.baseline import compare
+from ianvs_specdec.records.beginning import saved_tokens
+from ianvs_specdec.records.identity import FileDigests
+from ianvs_specdec.records.journal import Journal
+from ianvs_specdec.records.run import current_repeat, job_folder
 
 log = logging.getLogger(__name__)
 

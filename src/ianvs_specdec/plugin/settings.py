@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ianvs_specdec.answers.cost import PRICES, cost
-from ianvs_specdec.errors import UserError, unknown
-from ianvs_specdec.llm import BACKENDS, backend, resolve
-from ianvs_specdec.llm.api.backend import tell_once
-from ianvs_specdec.llm.api.secrets import check_no_secrets
-from ianvs_specdec.llm.base import LLM
-from ianvs_specdec.llm.prompts import check_model
-from ianvs_specdec.sampling import COLDEST, HOTTEST, LARGEST_COUNT, Sampling
+from ianvs_specdec.backends import BACKENDS, backend, resolve
+from ianvs_specdec.backends.api.secrets import check_no_secrets
+from ianvs_specdec.backends.base import LLM
+from ianvs_specdec.backends.prompts import check_model
+from ianvs_specdec.common.errors import UserError, unknown, warn_once
+from ianvs_specdec.common.sampling import COLDEST, HOTTEST, LARGEST_COUNT, Sampling
+from ianvs_specdec.records.cost import PRICES, cost
 
 SAME_AS_EDGE = "same-as-edge"
 """Value of the cloud model's ``backend``: the back end that the edge model of the same test case has."""
@@ -166,7 +165,7 @@ def _check_types(given: Mapping[str, Any]) -> None:
     check(("use_cache", "logprobs", "ignore_eos"), (bool,), "true or false")
     stop = given.get("stop", ())
     if "\\\\n" in repr(stop):
-        tell_once(f'stop: {stop!r} holds a backslash and a letter; in YAML a line break is "\\n", in double quotes')
+        warn_once(f'stop: {stop!r} holds a backslash and a letter; in YAML a line break is "\\n", in double quotes')
     if not isinstance(stop, (str, list, tuple)) or not all(isinstance(item, str) for item in stop):
         raise UserError(f"stop must be a text or a list of texts, not {stop!r}", key="stop")
     for key in (*PRICES, "max_failures"):

@@ -7,11 +7,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ianvs_specdec.answers.journal import Entry, Journal
-from ianvs_specdec.llm.base import LLM
+from ianvs_specdec.backends.base import LLM
+from ianvs_specdec.common.types import Trace
 from ianvs_specdec.plugin.overlap import UnderWay
-from ianvs_specdec.run import current_concurrency
-from ianvs_specdec.types import Trace
+from ianvs_specdec.records.journal import Entry, Journal
+from ianvs_specdec.records.run import current_concurrency
 
 TOLD = ("device", "threads", "instructions", "instructions_limit", "processor", "server", "vllm", "llama_cpp")
 """What is told of the hardware of an answer, as far as its back end knows it."""

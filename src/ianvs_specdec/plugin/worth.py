@@ -7,8 +7,8 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from ianvs_specdec.llm.base import LLM
-from ianvs_specdec.types import Completion
+from ianvs_specdec.backends.base import LLM
+from ianvs_specdec.common.types import Completion
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class Worth:
         self._times: list[float] = []
 
     def add(self, completion: Completion, llm: LLM, baseline: Mapping[str, Any] | None) -> None:
-        """Count an answer; ``baseline``: see ``answers.baseline.compare``."""
+        """Count an answer; ``baseline``: see ``records.baseline.compare``."""
         trace, plain = completion.trace, baseline or {}
         drafts = [step for step in trace.steps if step.drafted]
         guesser = next((name for name in ("head", "draft") if name in getattr(llm, "options", ())), None)

@@ -18,10 +18,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Event
 
+from ianvs_specdec.common.types import Completion, Sampling
 from ianvs_specdec.serving.engine import DISCONNECTED, Engine, Job, deadline_passed
 from ianvs_specdec.serving.metrics import Metrics
 from ianvs_specdec.serving.protocol import Answer, ChatRequest, Refusal, event, parse
-from ianvs_specdec.types import Completion, Sampling
 
 CHAT = "/v1/chat/completions"
 BODY_SECONDS = 60.0

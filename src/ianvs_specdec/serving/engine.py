@@ -18,11 +18,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
-from ianvs_specdec.errors import AnswerError, ChatTemplateError, ContextWindowError, UserError
-from ianvs_specdec.llm.base import LLM
+from ianvs_specdec.backends.base import LLM
+from ianvs_specdec.common.errors import AnswerError, ChatTemplateError, ContextWindowError, UserError
+from ianvs_specdec.common.types import Completion
 from ianvs_specdec.serving.metrics import Metrics
 from ianvs_specdec.serving.protocol import ChatRequest, Refusal
-from ianvs_specdec.types import Completion
 
 log = logging.getLogger(__name__)
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.errors import unknown
-from ianvs_specdec.llm.api.stream import TRUNCATED
-from ianvs_specdec.types import Completion, Hints, Message, Sampling
+from ianvs_specdec.backends.api.stream import TRUNCATED
+from ianvs_specdec.common.errors import unknown
+from ianvs_specdec.common.types import Completion, Hints, Message, Sampling
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 PASSED_OVER = (

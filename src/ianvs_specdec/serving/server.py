@@ -11,14 +11,8 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.serving.connections import (
-    ACCEPTED_AT_ONCE,
-    KEEP_ALIVE,
-    WAITING_TO_BE_ACCEPTED,
-    Connection,
-    look_at,
-)
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.serving.connections import ACCEPTED_AT_ONCE, KEEP_ALIVE, WAITING_TO_BE_ACCEPTED, Connection, look_at
 from ianvs_specdec.serving.engine import Engine
 
 LOOKED_AT = 5

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from ianvs_specdec.progress import say
-from ianvs_specdec.storage.replacing import beside, put_in_place, replacing
+from ianvs_specdec.common.progress import say
+from ianvs_specdec.common.storage.replacing import beside, put_in_place, replacing
 
 CHECKPOINT_SECONDS = 60.0
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn import functional
 
-from ianvs_specdec.progress import Live, clock
+from ianvs_specdec.common.progress import Live, clock
 from ianvs_specdec.training import course
 from ianvs_specdec.training.corpus import Batches
 

@@ -17,9 +17,9 @@ from typing import Any
 
 from ianvs_specdec.benchmarks.files import guarded, open_text, read_json_lines
 from ianvs_specdec.benchmarks.rows import own_form, query_of
-from ianvs_specdec.checkpoints.templates import UNTOLD, render
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.types import Message, Sampling
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Message, Sampling
+from ianvs_specdec.models.templates import UNTOLD, render
 
 FIELDS = ("text", "answer")
 LEAD = 4

@@ -13,12 +13,12 @@ import torch
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from ianvs_specdec.benchmarks.world import dialogues, facts, questions
-from ianvs_specdec.checkpoints.loading import CAUSAL, load
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.identity import FileDigests, digest
-from ianvs_specdec.run import current_run
-from ianvs_specdec.storage.claim import claim
-from ianvs_specdec.storage.purpose import keep_to
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.storage.claim import claim
+from ianvs_specdec.common.storage.purpose import keep_to
+from ianvs_specdec.models.loading import CAUSAL, load
+from ianvs_specdec.records.identity import FileDigests, digest
+from ianvs_specdec.records.run import current_run
 from ianvs_specdec.training import lm
 from ianvs_specdec.training.corpus import ASSISTANT, END, USER, train_tokenizer
 from ianvs_specdec.training.course import replaced, tell

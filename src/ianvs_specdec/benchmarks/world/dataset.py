@@ -15,7 +15,7 @@ from collections.abc import Callable
 from ianvs_specdec.benchmarks.files import Row, positive
 from ianvs_specdec.benchmarks.source import Inputs, Source
 from ianvs_specdec.benchmarks.world import dialogues, drift, facts, outcomes, questions
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
 
 NAME = "world"
 

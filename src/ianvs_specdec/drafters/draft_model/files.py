@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ianvs_specdec.checkpoints.layout import ModelSizes, check_model
+from ianvs_specdec.models.layout import ModelSizes, check_model
 
 
 def check_files(draft: str | Path, target: ModelSizes | None) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import Tensor
 
-from ianvs_specdec.decoding import Output, Target, TokenTree
-from ianvs_specdec.decoding.contracts import Piece, SequenceState, pieces
 from ianvs_specdec.drafters.lockstep import Growth
+from ianvs_specdec.engine import Output, Target, TokenTree
+from ianvs_specdec.engine.contracts import Piece, SequenceState, pieces
 
 READ_AT_ONCE = 256
 """Tokens that a model without pieces of its own reads in one step after a pause: of each there are logits."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ianvs_specdec.checkpoints.documents import unmarked
-from ianvs_specdec.checkpoints.loading import CAUSAL, load
-from ianvs_specdec.decoding import Target, target_of
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.engine import Target
+from ianvs_specdec.models.documents import unmarked
+from ianvs_specdec.models.loading import CAUSAL, load
+from ianvs_specdec.targets.registry import target_of
 
 TOLERATED = 0.01
 """Share of ids that may be different tokens in both: models of one family rename reserved tokens."""

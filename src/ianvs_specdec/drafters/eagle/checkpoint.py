@@ -8,8 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ianvs_specdec.checkpoints.layout import ModelSizes
-from ianvs_specdec.decoding import Target
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.drafters.eagle.layout import (
     FILES,
     IGNORED,
@@ -22,7 +21,8 @@ from ianvs_specdec.drafters.eagle.layout import (
     layer_of,
 )
 from ianvs_specdec.drafters.tensors import find, read_tensors
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.engine import Target
+from ianvs_specdec.models.layout import ModelSizes
 
 MAPPINGS = ("d2t", "t2d")
 """Tensors that lead from one vocabulary to another."""

@@ -14,10 +14,6 @@ from typing import Any
 
 import torch
 
-from ianvs_specdec.decoding import Context, Drafter, Observation, Output, Target, TokenTree
-from ianvs_specdec.decoding.native.heads import Limits
-from ianvs_specdec.decoding.native.target import NativeTarget
-from ianvs_specdec.decoding.sampling import by_probability
 from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
 from ianvs_specdec.drafters.eagle.guesses import Guesses
 from ianvs_specdec.drafters.eagle.head import EagleHead
@@ -29,6 +25,10 @@ from ianvs_specdec.drafters.eagle.steps import Growing, Head, Pairs
 from ianvs_specdec.drafters.eagle.trees import Growth, chain, dynamic
 from ianvs_specdec.drafters.lockstep import lockstep, only
 from ianvs_specdec.drafters.tensors import find
+from ianvs_specdec.engine import Context, Drafter, Observation, Output, Target, TokenTree
+from ianvs_specdec.engine.sampling import by_probability
+from ianvs_specdec.targets.native.heads import Limits
+from ianvs_specdec.targets.native.target import NativeTarget
 
 READ_AT_ONCE = 512
 """Pairs of one request that share a step of the head with its draft. All requests may be behind at the same time, after

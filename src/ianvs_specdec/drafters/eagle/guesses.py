@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ianvs_specdec.decoding import Context
-from ianvs_specdec.decoding.sampling import Processor, by_probability
 from ianvs_specdec.drafters.eagle.steps import Head
+from ianvs_specdec.engine import Context
+from ianvs_specdec.engine.sampling import Processor, by_probability
 
 
 class Guesses:

@@ -18,14 +18,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ianvs_specdec.decoding.contracts import Target
-from ianvs_specdec.decoding.linear import Linear
 from ianvs_specdec.drafters.eagle import weights as eagle_weights
 from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
 from ianvs_specdec.drafters.eagle.rows import Rows, Scratch, features_of
 from ianvs_specdec.drafters.eagle.sequence import HeadSequence, most_room
 from ianvs_specdec.drafters.eagle.steps import Asked, Level, Pairs
 from ianvs_specdec.drafters.eagle.weights import FoldedWeights, rotations
+from ianvs_specdec.engine.contracts import Target
+from ianvs_specdec.targets.linear import Linear
 
 _CACHED_WEIGHT = 1 << 20
 _FIRST_POSITIONS = 512

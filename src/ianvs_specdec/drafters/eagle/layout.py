@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.checkpoints.layout import ModelSizes
-from ianvs_specdec.checkpoints.rotary import ROTATIONS, rotary
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.drafters.tensors import PADDED, Shapes, find, read_config, read_shapes
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.models.layout import ModelSizes
+from ianvs_specdec.models.rotary import ROTATIONS, rotary
 
 WHAT = "EAGLE head"
 FILES = ("model.safetensors", "pytorch_model.bin")

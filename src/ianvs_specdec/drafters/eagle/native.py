@@ -12,15 +12,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ianvs_specdec.decoding import TokenTree
-from ianvs_specdec.decoding.native.heads import Head, HeadState, Limits
-from ianvs_specdec.decoding.native.model import Layer, Model
-from ianvs_specdec.decoding.native.product import Product
-from ianvs_specdec.decoding.native.target import NativeTarget
 from ianvs_specdec.drafters.eagle import weights
 from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
 from ianvs_specdec.drafters.eagle.steps import Asked, Level, Pairs
 from ianvs_specdec.drafters.eagle.weights import rotations
+from ianvs_specdec.engine import TokenTree
+from ianvs_specdec.targets.native.heads import Head, HeadState, Limits
+from ianvs_specdec.targets.native.model import Layer, Model
+from ianvs_specdec.targets.native.product import Product
+from ianvs_specdec.targets.native.target import NativeTarget
 
 
 @dataclass

@@ -10,9 +10,9 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from ianvs_specdec.decoding import TokenTree
 from ianvs_specdec.drafters.eagle import steps
 from ianvs_specdec.drafters.eagle.trees import Growth
+from ianvs_specdec.engine import TokenTree
 
 Paths = tuple[tuple[int, ...], ...]
 

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ianvs_specdec.decoding import TokenTree
 from ianvs_specdec.drafters.eagle.guesses import Guesses
 from ianvs_specdec.drafters.eagle.steps import Growing, Head, Level, Pairs
+from ianvs_specdec.engine import TokenTree
 
 
 @dataclass

@@ -9,9 +9,9 @@ from __future__ import annotations
 import random
 from heapq import heappop, heappush
 
-from ianvs_specdec.decoding import Context, Drafter, Observation, Output, Target, TokenTree
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.drafters.lookahead.official import SEED, OfficialLookahead
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.engine import Context, Drafter, Observation, Output, Target, TokenTree
 
 DEFAULTS = {"official": (5, 7, 7), "prompt": (5, 4, 2)}
 """Start -> level, window, guess. Ours is small because on a CPU every token of a step costs; where steps of many tokens

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 
-from ianvs_specdec.decoding import Context, Drafter, Observation, Output, Target, TokenTree
+from ianvs_specdec.engine import Context, Drafter, Observation, Output, Target, TokenTree
 
 SEED = 10
 """What the published code seeds its random start with, on every call."""

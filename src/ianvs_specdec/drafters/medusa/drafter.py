@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ianvs_specdec.decoding import Context, Drafter, Observation, Output, Target, TokenTree
-from ianvs_specdec.decoding.sampling import Processor, by_probability
 from ianvs_specdec.drafters.lockstep import Growth, lockstep, only
 from ianvs_specdec.drafters.medusa.heads import HeadInput, Heads, Said, heads_for
+from ianvs_specdec.engine import Context, Drafter, Observation, Output, Target, TokenTree
+from ianvs_specdec.engine.sampling import Processor, by_probability
 
 CANDIDATES = 32
 """How many tokens of each head may enter a dynamic tree."""

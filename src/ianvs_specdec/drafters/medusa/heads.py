@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ianvs_specdec.decoding import Target
-from ianvs_specdec.decoding.native.heads import ResidualHeads
-from ianvs_specdec.decoding.native.product import Product
-from ianvs_specdec.decoding.native.target import NativeTarget
 from ianvs_specdec.drafters.medusa.layout import FILES, WHAT, check_shapes
 from ianvs_specdec.drafters.tensors import find, read_tensors
+from ianvs_specdec.engine import Target
+from ianvs_specdec.targets.native.heads import ResidualHeads
+from ianvs_specdec.targets.native.product import Product
+from ianvs_specdec.targets.native.target import NativeTarget
 
 
 @dataclass

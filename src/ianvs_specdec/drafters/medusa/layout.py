@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from ianvs_specdec.checkpoints.layout import ModelSizes
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.drafters.tensors import PADDED, Shapes, find, read_config, read_shapes
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.models.layout import ModelSizes
 
 WHAT = "Medusa heads"
 FILES = ("medusa_lm_head.safetensors", "medusa_lm_head.pt")

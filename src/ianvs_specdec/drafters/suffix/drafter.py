@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec import drafters
-from ianvs_specdec.decoding import Context, Drafter, Observation, Output, Target, TokenTree
 from ianvs_specdec.drafters.datastore import Datastore
 from ianvs_specdec.drafters.rest import LONGEST_MATCH, SHORTEST_MATCH, frequent_prefixes
 from ianvs_specdec.drafters.suffix.automaton import SuffixAutomaton
+from ianvs_specdec.engine import Context, Drafter, Observation, Output, Target, TokenTree
 
 TOKENS_PER_MATCHED, LONGEST_DRAFT = 4, 16
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.benchmarks.world import dialogues, facts, questions
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
 
 HELD_OUT = 50
 """Every how many lines of the user's file one is kept for measuring."""

@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from ianvs_specdec.checkpoints.templates import UNTOLD, template_of, timed
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.identity import FileDigests, digest
-from ianvs_specdec.progress import Progress
-from ianvs_specdec.storage.purpose import keep_to
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.progress import Progress
+from ianvs_specdec.common.storage.purpose import keep_to
+from ianvs_specdec.models.templates import UNTOLD, template_of, timed
+from ianvs_specdec.records.identity import FileDigests, digest
 from ianvs_specdec.training.course import tell
 from ianvs_specdec.training.heads import conversations, export, loop, models, pool
 from ianvs_specdec.training.heads.conversations import Conversation

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ianvs_specdec.progress import Live
+from ianvs_specdec.common.progress import Live
 from ianvs_specdec.training import course
 from ianvs_specdec.training.heads.models import TrainableHead
 from ianvs_specdec.training.heads.pool import Batch, Order, Sample, collate

@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
-from ianvs_specdec.checkpoints.documents import unmarked
-from ianvs_specdec.checkpoints.loading import CAUSAL, load, refusal
-from ianvs_specdec.checkpoints.templates import UNTOLD, render
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Query, messages_of
+from ianvs_specdec.models.documents import unmarked
+from ianvs_specdec.models.loading import CAUSAL, load, refusal
+from ianvs_specdec.models.templates import UNTOLD, render
 from ianvs_specdec.training.heads.conversations import Conversation
 from ianvs_specdec.training.heads.pool import Sample, runs_of
-from ianvs_specdec.types import Query, messages_of
 
 FORWARD_TOKENS = 16_384
 """Padded tokens of one forward, and of the contexts of one batched generation."""

@@ -1,0 +1,111 @@
+"""What servers tell of their decoding beside the answer: ``specdec serve`` in full, vLLM and llama-server less."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ianvs_specdec.backends.untrusted import LARGEST_ID, MOST_DRAFTED, ImplausibleNumber, listed, logprob, real, whole
+from ianvs_specdec.common.types import Step, Trace
+
+LARGEST_GAP = 1e6
+"""Between the two best logits of a near tie, which is far smaller."""
+LARGEST_ENTROPY = 100.0
+"""Nats: that of more tokens than a vocabulary can have."""
+MOST_CHARACTERS = 1 << 16
+"""That one token adds to a text."""
+
+
+def token_ids_of(specdec: Mapping[str, Any], tokens: int) -> list[int]:
+    """The ids of an output of ``tokens`` tokens; empty where they are not told. Raises ImplausibleNumber."""
+    ids = listed(specdec.get("token_ids"), "token_ids", max(tokens, 1) * 2)
+    return [whole(token, "a token id", LARGEST_ID) for token in ids]
+
+
+def near_ties_of(specdec: Mapping[str, Any], tokens: int) -> list[tuple[int, float]]:
+    """Raises ImplausibleNumber, and ValueError or TypeError for what is no list of pairs."""
+    ties = listed(specdec.get("near_ties"), "near_ties", tokens)
+    return [
+        (whole(position, "the position of a near tie", tokens), real(gap, "the gap of a near tie", 0, LARGEST_GAP))
+        for position, gap in ties
+    ]
+
+
+def steps_of(specdec: Mapping[str, Any], tokens: int) -> list[Step]:
+    """The verification steps of an output of ``tokens`` tokens. Raises as ``near_ties_of``."""
+    steps = [_step(*step) for step in listed(specdec.get("steps"), "steps", tokens + 1)]
+    if sum(step.emitted for step in steps) > tokens:
+        raise ImplausibleNumber(f"steps put out more than the {tokens} tokens of the answer")
+    return steps
+
+
+def _step(drafted: Any, accepted: Any, emitted: Any, verified: Any) -> Step:
+    step = Step(*(whole(count, "a count of a step", MOST_DRAFTED) for count in (drafted, accepted, emitted, verified)))
+    if step.emitted > step.accepted + 1 or max(step.drafted, step.accepted) > step.verified:
+        raise ImplausibleNumber(
+            f"no step drafts {drafted}, accepts {accepted}, puts out {emitted}, verifies {verified}"
+        )
+    return step
+
+
+def confidence_into(trace: Trace, specdec: Mapping[str, Any], tokens: int) -> None:
+    """Log-probability, entropy and margin of each token, and the characters that it adds. Raises as ``near_ties_of``,
+    and KeyError.
+    """
+    trace.confidence = [
+        (
+            logprob(told),
+            real(entropy, "the entropy of a token", 0, LARGEST_ENTROPY),
+            real(margin, "the margin of a token", 0, 1.001),
+        )
+        for told, entropy, margin in listed(specdec["confidence"], "confidence", tokens)
+    ]
+    characters = listed(specdec["characters"], "characters", tokens)
+    trace.characters = [whole(number, "the characters of a token", MOST_CHARACTERS) for number in characters]
+
+
+def drafts_of(timings: Mapping[str, Any], tokens: int) -> tuple[int, int] | None:
+    """What llama-server drafted and accepted for an answer, None where it does not tell. Raises ImplausibleNumber."""
+    if timings.get("draft_n") is None or timings.get("draft_n_accepted") is None:
+        return None
+    drafted = whole(timings["draft_n"], "draft_n", tokens * MOST_DRAFTED)
+    # Of the last draft, some may stand behind the end of the answer.
+    return drafted, whole(timings["draft_n_accepted"], "draft_n_accepted", min(drafted, tokens + MOST_DRAFTED))
+
+
+def steps_of_acceptance(metrics: Mapping[str, Any], tokens: int) -> list[Step]:
+    """The verification steps of an answer of ``tokens`` tokens, from the acceptance that vLLM reports per request.
+
+    Its detailed report has them one by one, its summary as a histogram, which is enough where all drafts were equally
+    long; otherwise they are not known, and none are given. Steps without a draft, which it leaves out, follow at the
+    end, and the last one is cut to what the output had room for, so that sums are those of the server. Raises as
+    ``near_ties_of``, and KeyError. No list is made before its length is known to be that of an answer.
+    """
+    accepted = _counts(metrics.get("per_step_accepted"), "per_step_accepted", tokens)
+    drafted = _counts(metrics.get("per_step_drafted"), "per_step_drafted", tokens)
+    if not accepted or not drafted:
+        longest = whole(metrics["num_spec_tokens"], "num_spec_tokens", MOST_DRAFTED)
+        histogram = [
+            whole(count, "a count of acceptance_histogram", tokens)
+            for count in listed(metrics["acceptance_histogram"], "acceptance_histogram", longest + 1)
+        ]
+        steps_told = whole(sum(histogram), "the sum of acceptance_histogram", tokens)
+        if whole(metrics["num_draft_tokens"], "num_draft_tokens", tokens * MOST_DRAFTED) != longest * steps_told:
+            return []
+        accepted = [number for number, count in enumerate(histogram) for _ in range(count)]
+        drafted = [longest] * len(accepted)
+    steps = [Step(d, a, a + 1, d + 1) for d, a in zip(drafted, accepted, strict=True)]
+    # The prefill yields the first token and is no step.
+    missing = tokens - 1 - sum(step.emitted for step in steps)
+    if any(step.accepted > step.drafted for step in steps) or -missing > max(drafted, default=0) + 1:
+        raise ImplausibleNumber(f"the acceptance that it reports is not that of an answer of {tokens} tokens")
+    steps += [Step(0, 0, 1, 1) for _ in range(missing)]
+    for step in reversed(steps):
+        cut = min(step.emitted - 1, max(0, -missing))
+        step.emitted -= cut
+        missing += cut
+    return steps
+
+
+def _counts(told: Any, what: str, tokens: int) -> list[int]:
+    return [whole(count, f"an entry of {what}", MOST_DRAFTED) for count in listed(told, what, tokens)]

@@ -1,0 +1,257 @@
+"""A request on its way to an answer: its turn, its attempts, what they cost, and what is told when there is none."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import time
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ianvs_specdec import __version__
+from ianvs_specdec.backends.api.endpoints import Endpoint, Endpoints
+from ianvs_specdec.backends.api.failures import (
+    LONGEST_BODY,
+    AttemptError,
+    RetryOutlook,
+    message_of,
+    of_exception,
+    of_status,
+    shortened,
+)
+from ianvs_specdec.backends.api.limits import Budget, Places, Rate
+from ianvs_specdec.backends.api.secrets import Secrets
+from ianvs_specdec.backends.api.stream import Most, StreamedAnswer
+from ianvs_specdec.backends.base import OnChunk
+from ianvs_specdec.backends.untrusted import ImplausibleNumber
+from ianvs_specdec.common.errors import AnswerError, ContextWindowError, UserError
+from ianvs_specdec.common.types import Completion
+from ianvs_specdec.net.http.client import Client, ProtocolError, Reply
+from ianvs_specdec.net.http.wire import DeadlineError, InterruptedRequest, Interruption, Patience, Traffic
+
+if TYPE_CHECKING:
+    from ianvs_specdec.backends.api.backend import APIBasedLLM
+
+FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0
+CHARACTERS_PER_TOKEN = 4
+
+
+class Call:
+    """A request on its way to an answer, with what has become of it so far."""
+
+    def __init__(self, body: dict[str, Any], deadline: float, max_tokens: int, on_chunk: OnChunk | None) -> None:
+        self.logprobs = bool(body.get("logprobs"))
+        self.started = time.perf_counter()
+        self.deadline = self.started + deadline
+        self.on_chunk = on_chunk
+        self._rest = json.dumps(body, ensure_ascii=False)[1:]
+        self.tokens = max_tokens + len(self._rest) // CHARACTERS_PER_TOKEN
+        self.most = Most.of(body, len(self._rest.encode("utf-8", "replace")))
+        self.failures: list[tuple[float, str]] = []
+        self.traffic = Traffic()
+        self.attempts = 0
+        self.last: Endpoint | None = None
+
+    def seconds(self) -> float:
+        return time.perf_counter() - self.started
+
+    def payload(self, model: str) -> bytes:
+        return f'{{"model": {json.dumps(model)}, {self._rest}'.encode("utf-8", "replace")
+
+
+class Session:
+    """Connections and limits between ``load`` and ``close``."""
+
+    def __init__(self, llm: APIBasedLLM) -> None:
+        self._timeout, self._retries = llm.timeout, llm.retries
+        self._interruption = Interruption()
+        self._endpoints = Endpoints(llm.endpoints)
+        self._secrets = Secrets([secret for endpoint in llm.endpoints for secret in endpoint.secrets()])
+        self._places, self._budget = Places(llm.concurrency), Budget(llm.retry_budget)
+        self._requests, self._tokens = Rate(llm.rate), Rate(llm.token_rate)
+        rates = (("api_rate", llm.rate), ("api_token_rate", llm.token_rate))
+        self._rates = " and ".join(name for name, rate in rates if rate is not None)
+        self._clients = {endpoint: self._client(endpoint) for endpoint in llm.endpoints}
+        self._targets = {endpoint: endpoint.target() for endpoint in llm.endpoints}
+        self._several = len(llm.endpoints) > 1
+
+    def _client(self, endpoint: Endpoint) -> Client:
+        authorization = endpoint.authorization()
+        headers = {
+            # Some gateways turn away who does not give a name.
+            "User-Agent": f"ianvs-specdec/{__version__}",
+            "Accept": "text/event-stream",
+            "Accept-Encoding": "identity",
+            **({"Authorization": authorization} if authorization else {}),
+        }
+        return Client(endpoint.url(), headers, self._interruption)
+
+    def close(self) -> None:
+        # Those in flight give their places to those who wait, and these find the interruption in turn.
+        self._interruption.set()
+        for client in self._clients.values():
+            client.close()
+
+    def answer(self, call: Call) -> Completion:
+        """Try until there is an answer, or there can be none."""
+        self._budget.begin()
+        while True:
+            endpoint = self._admit(call)
+            pieces = self._secrets.out_of_pieces(call.on_chunk) if call.on_chunk is not None else None
+            answer = StreamedAnswer(pieces, logprobs=call.logprobs, most=call.most)
+            try:
+                completion = self._attempt(endpoint, call, answer)
+            except AttemptError as failure:
+                pause = self._failed(call, endpoint, failure, pieces is not None and pieces.delivered)
+            else:
+                if pieces is not None:
+                    pieces.finish()
+                self._endpoints.succeeded(endpoint)
+                self._tokens.give_back(call.tokens - completion.prompt_tokens - completion.completion_tokens)
+                completion.text = self._secrets.out_of_answer(completion.text)
+                trace = completion.trace
+                trace.failures = call.failures
+                trace.bytes_up, trace.bytes_down = call.traffic.up, call.traffic.down
+                return completion
+            finally:
+                self._endpoints.leave(endpoint, call)
+                self._places.give_back()
+            self._sleep(call, time.perf_counter() + pause)
+
+    def _admit(self, call: Call) -> Endpoint:
+        """Wait for a turn: what the rates permit, a place, an endpoint that is well."""
+        now = time.perf_counter()
+        if now >= call.deadline:
+            self._give_up(call, "deadline", "the deadline (api_deadline) passed before its turn came")
+        begin = max(self._requests.reserve(1, now), self._tokens.reserve(call.tokens, now))
+        if begin > call.deadline:
+            self._requests.give_back(1)
+            self._tokens.give_back(call.tokens)
+            self._give_up(
+                call, "deadline", f"the rate limit ({self._rates}) leaves no turn before the deadline (api_deadline)"
+            )
+        self._sleep(call, begin)
+        while True:
+            if not self._places.take(call.deadline):
+                self._give_up(call, "deadline", "no place became free (api_concurrency) before the deadline")
+            endpoint, again = self._endpoints.choose(time.perf_counter(), call, call.last)
+            if endpoint is not None:
+                return endpoint
+            self._places.give_back()
+            if math.isinf(again):
+                raise UserError(f"no API endpoint is left: {self._endpoints.reasons()}", key="api_endpoints")
+            if again > call.deadline:
+                self._give_up(call, "deadline", "all servers rest until after the deadline (api_deadline)")
+            self._sleep(call, again)
+
+    def _attempt(self, endpoint: Endpoint, call: Call, answer: StreamedAnswer) -> Completion:
+        call.attempts += 1
+        call.last = endpoint
+        patience = Patience(self._timeout, call.deadline)
+        try:
+            with self._clients[endpoint].post(
+                self._targets[endpoint], call.payload(endpoint.model), patience, call.traffic
+            ) as reply:
+                if reply.status != 200:
+                    raise of_status(reply.status, reply.headers, _body(reply))
+                _check_stream(reply)
+                while not answer.done and (data := reply.read()):
+                    answer.feed(data, call.seconds())
+                return answer.completion()
+        except (OSError, ProtocolError, DeadlineError, InterruptedRequest, ImplausibleNumber) as error:
+            raise of_exception(error) from error
+
+    def _failed(self, call: Call, endpoint: Endpoint, failure: AttemptError, delivered: bool) -> float:
+        """Note a failed attempt. The seconds to wait before the next one; raises AnswerError or UserError if there is
+        to be none.
+        """
+        now = time.perf_counter()
+        call.failures.append((now - call.started, failure.kind))
+        reason = shortened(self._secrets.out_of(str(failure)))
+        if failure.outlook is RetryOutlook.ENDPOINT:
+            reason = _explained(failure.kind, reason, endpoint)
+            if self._endpoints.refused(endpoint, reason) and not delivered:
+                return 0.0
+            if not self._several:
+                what = "refused the request" if failure.kind.startswith(("status", "quota")) else "cannot be used"
+                raise UserError(f"the API at {endpoint.server()} {what}: {reason}") from None
+            raise UserError(f"no API endpoint is left: {self._endpoints.reasons()}", key="api_endpoints") from None
+        if failure.outlook is RetryOutlook.REQUEST:
+            self._endpoints.succeeded(endpoint)
+            message = f"the API at {endpoint.server()} refused the request: {reason}"
+            kind = ContextWindowError if failure.kind == ContextWindowError.KIND else AnswerError
+            raise kind(message, call.failures) from None
+        if failure.outlook is RetryOutlook.PASSING:
+            self._endpoints.failed(endpoint, now)
+        if failure.wait is not None:
+            self._endpoints.busy(endpoint, now + failure.wait)
+        # Whoever was told the same does not come at the same moment.
+        pause = _pause(call.attempts) if failure.wait is None else failure.wait * random.uniform(1.0, 1.25)
+        if self._endpoints.other_than(endpoint, now):
+            pause = 0.0
+        if failure.outlook is RetryOutlook.OVER:
+            self._give_up(call, None, reason)
+        end = ""
+        if delivered:
+            end = "a part of the answer has been handed on"
+        elif call.attempts > self._retries:
+            end = f"api_retries permits {self._retries} after the first"
+        elif now + pause > call.deadline:
+            end = f"it would begin after the deadline (api_deadline, {call.deadline - call.started:g} s)"
+        elif failure.outlook is RetryOutlook.PASSING and not self._budget.permits():
+            end = "api_retry_budget is used up"
+        if end:
+            self._give_up(call, None, f"{reason} (no further attempt: {end})")
+        return pause
+
+    def _sleep(self, call: Call, until: float) -> None:
+        try:
+            self._interruption.sleep(until - time.perf_counter())
+        except InterruptedRequest as error:
+            self._give_up(call, "interrupted", str(error))
+
+    def _give_up(self, call: Call, kind: str | None, reason: str) -> NoReturn:
+        """Raises AnswerError. ``kind`` is a failure besides those of the attempts."""
+        failures = [*call.failures, *([(call.seconds(), kind)] if kind else [])]
+        where = "the API" if self._several or call.last is None else f"the API at {call.last.server()}"
+        tries = f"{call.attempts} attempt{'s' if call.attempts != 1 else ''} in {call.seconds():.1f} s"
+        raise AnswerError(f"{where} gave no answer after {tries}: {reason}", failures) from None
+
+
+def _body(reply: Reply) -> bytes:
+    """What the server says in place of an answer, as far as it comes."""
+    try:
+        return reply.read_all(LONGEST_BODY)
+    except (OSError, ProtocolError):
+        return b""
+
+
+def _check_stream(reply: Reply) -> None:
+    """Raise AttemptError if the reply is no stream of events."""
+    content_type = reply.headers.get("content-type", "")
+    if not content_type.startswith(("text/html", "application/json")):
+        return
+    message, _ = message_of(_body(reply), content_type)
+    reason = f"it answers with {content_type} and not with a stream of events: {message}"
+    raise AttemptError("no stream", reason, RetryOutlook.ENDPOINT)
+
+
+def _explained(kind: str, reason: str, endpoint: Endpoint) -> str:
+    """Why an endpoint would answer no request, and what to do."""
+    variable = f"the environment variable {endpoint.key_env} (api_key_env)"
+    if kind == "status 401" and endpoint.has_password():
+        return f"it does not accept the user name and the password of the URL ({endpoint.option}): {reason}"
+    if kind == "status 401":
+        what = "does not accept the key" if endpoint.key() else "wants a key: there is none"
+        return f"it {what} in {variable}: {reason}"
+    if kind == "status 403":
+        return f"{reason} (the key in {variable} {'was sent' if endpoint.key() else 'is empty'})"
+    if kind in ("status 404", "status 405", "no stream"):
+        return (
+            f"{reason} (is {endpoint.option} right, which mostly ends in /v1, and the model's name {endpoint.model}?)"
+        )
+    return reason
+
+
+def _pause(attempt: int) -> float:
+    return float(min(LONGEST_DELAY, FIRST_DELAY * 2 ** (attempt - 1)) * random.uniform(0.5, 1.0))

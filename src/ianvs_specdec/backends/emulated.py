@@ -1,0 +1,64 @@
+"""The settings ``emulate`` and ``emulate_scale``: another machine's speed, by a cost table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.records.identity import FileDigests
+
+if TYPE_CHECKING:
+    from ianvs_specdec.engine.contracts import Drafter, Target
+    from ianvs_specdec.engine.costs import CostTable
+    from ianvs_specdec.engine.emulation import Emulation
+
+AUTO = "auto"
+LARGEST_SCALE = 1e6
+MEASURING = 20.0
+"""Seconds at the most for measuring this machine, to choose a scale."""
+
+
+@dataclass(frozen=True)
+class Emulated:
+    """The table of a ``file``, stretched by ``scale``; None = as far as this machine needs."""
+
+    file: Path
+    costs: CostTable
+    scale: float | None
+
+    @classmethod
+    def parse(cls, file: Any, scale: Any, *, drafts: bool) -> Emulated | None:
+        """None where nothing is emulated. Raises ``UserError`` with the key at fault. ``drafts``: the method does."""
+        typed = isinstance(scale, (int, float)) and not isinstance(scale, bool)
+        if scale != AUTO and not (typed and 0 < scale <= LARGEST_SCALE):
+            message = (
+                f"emulate_scale must be auto, or a number of more than 0, at most {LARGEST_SCALE:g}, not {scale!r}"
+            )
+            raise UserError(message, key="emulate_scale")
+        if file is None:
+            return None
+        if not isinstance(file, str) or not file:
+            raise UserError(f"emulate must be the path of a cost table, not {file!r}", key="emulate")
+        from ianvs_specdec.engine.costs import read
+
+        costs = read(Path(file), key="emulate")
+        if drafts and costs.draft is None:
+            raise UserError(f"{file} has no draft costs, and this method drafts: name another table", key="emulate")
+        return cls(Path(file), costs, float(scale) if typed else None)
+
+    def identity(self, digests: FileDigests) -> dict[str, Any]:
+        """What the times of answers depend on."""
+        return {"table": digests.file(self.file), "scale": AUTO if self.scale is None else self.scale}
+
+    def start(self, target: Target, drafter: Drafter, memory: int | None) -> Emulation:
+        """The emulation for an engine over ``target``. Without a scale, this machine is measured first."""
+        from ianvs_specdec.engine.emulation import Emulation, scale_for
+        from ianvs_specdec.engine.loop import MOST_AT_ONCE
+        from ianvs_specdec.targets.profiling import profile
+
+        scale = self.scale
+        if scale is None:
+            scale = scale_for(self.costs, profile(target, drafter, MEASURING, memory=memory), MOST_AT_ONCE)
+        return Emulation(self.costs, scale)

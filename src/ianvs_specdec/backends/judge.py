@@ -1,0 +1,299 @@
+"""Scorer ``judge``: a language model rates the answers from 1 to 10, as MT-Bench does it.
+
+The judge is asked through an API with an OpenAI-compatible protocol. Within a job every judgment is kept in the journal
+beside the answers, with the prompts that it was asked by and the rule that rates it, so that nothing is judged twice.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from ianvs_specdec.backends.api.backend import APIBasedLLM
+from ianvs_specdec.benchmarks.files import check, is_text, is_whole
+from ianvs_specdec.benchmarks.judge_prompts import SHIPPED, PromptSet, conversations, rating, read_prompts, rule
+from ianvs_specdec.common.errors import AnswerError, UserError, warn_once
+from ianvs_specdec.common.types import Message, Sampling
+from ianvs_specdec.records.configuration import Configuration
+from ianvs_specdec.records.identity import FileDigests, digest
+from ianvs_specdec.records.journal import Journal
+
+log = logging.getLogger(__name__)
+
+Pairs = Sequence[tuple[Sequence[str], Any]]
+"""Of each query the answers of all turns and the row's answer."""
+
+SIDE = "judge"
+GIVE_UP = 5
+"""Judgments that fail before any succeeds: then the judge is not there, and the others are not asked for."""
+
+SHOWN = 120
+"""Characters of a judgment that a message shows."""
+
+_OWN_OPTIONS = ("base_url", "key_env", "timeout", "deadline", "retries", "retry_budget", "rate")
+"""Settings that are the API's own, there with the beginning ``api_`` in place of ``judge_``."""
+
+
+@dataclass(frozen=True)
+class JudgeSettings:
+    """The hyperparameters ``judge_...``; None = what the API back end does without them.
+
+    ``model``: the name that the server knows; ``base_url``, ``key_env``, ``timeout``, ``deadline``, ``retries``,
+    ``retry_budget`` and ``rate``: see ``backends.api``; ``prompts``: a file like FastChat's ``judge_prompts.jsonl``
+    ("" = our own, ``specdec-judge-v1``); ``concurrency``: how many judgments are asked for at a time; ``max_tokens`` of
+    one judgment.
+    """
+
+    model: str
+    base_url: str | None = None
+    key_env: str | None = None
+    prompts: str = ""
+    concurrency: int = 8
+    timeout: float | None = None
+    deadline: float | None = None
+    retries: int | None = None
+    retry_budget: float | None = None
+    rate: float | None = None
+    max_tokens: int = 2048
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """The hyperparameters."""
+        return tuple(f"judge_{field.name}" for field in fields(cls))
+
+    @classmethod
+    def parse(cls, hyperparameters: Mapping[str, Any]) -> JudgeSettings | None:
+        """From hyperparameters, others among them; None if no judge is named. Asks nobody. Raises UserError with the
+        ``key`` at fault.
+        """
+        values = {name.removeprefix("judge_"): hyperparameters.get(name) for name in cls.names()}
+        given = {name: value for name, value in values.items() if value is not None}
+        if "model" not in given:
+            if given:
+                key = f"judge_{next(iter(given))}"
+                raise UserError(f"{key} is set, but no judge_model: which model is to judge?", key=key)
+            return None
+        check(hyperparameters, ("judge_model", "judge_prompts"), is_text, "a text")
+        from_one = ("judge_concurrency", "judge_max_tokens")
+        check(hyperparameters, from_one, lambda value: is_whole(value) and value >= 1, "a whole number from 1")
+        settings = cls(**given)
+        if lack := settings.llm().unready():
+            warn_once(f"{_as_judge(lack)}. Until then, only judgments that the journal has can be had")
+        settings.prompt_set()
+        return settings
+
+    def prompt_set(self) -> PromptSet:
+        """What the judge is asked by. Raises UserError where the file cannot be used."""
+        try:
+            return read_prompts(Path(self.prompts) if self.prompts else SHIPPED)
+        except UserError as error:
+            raise UserError(str(error), key="judge_prompts") from error
+
+    def llm(self) -> APIBasedLLM:
+        """The judge, not connected yet."""
+        own = {f"api_{name}": getattr(self, name) for name in _OWN_OPTIONS if getattr(self, name) is not None}
+        try:
+            return APIBasedLLM(self.model, **own)
+        except UserError as error:
+            raise _as_judge(error) from error
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def judge(answers: Sequence[str], gold: Any) -> float | None:
+    """Mean of the judge's ratings, 1 to 10, of the turns; None without a judge, or if a turn has no rating.
+
+    ``gold`` is the row's answer as the dataset processor completes it: ``question`` (the turns), ``references`` (none
+    or one for each turn), ``group``, and ``judge``, the settings as JSON.
+    """
+    (found,) = _verdicts([(answers, gold)])
+    return found.score
+
+
+def judge_all(pairs: Pairs) -> list[float | None]:
+    """``judge`` of all queries of a test case, many at a time. What could not be rated is told in one warning; raises
+    UserError if nothing could.
+    """
+    found = _verdicts(pairs)
+    asked = [verdict for verdict in found if verdict.problems or verdict.score is not None]
+    problems = [problem for verdict in found for problem in verdict.problems]
+    if problems:
+        model = next(gold["judge"]["model"] for _, gold in pairs if _has_judge(gold))
+        without = sum(verdict.score is None for verdict in asked)
+        reason = f"{len(problems)} judgments of the judge {model} are missing; the first: {problems[0]}"
+        reason += " (the next run asks the judge for them anew, and no model)"
+        if without == len(asked):
+            raise UserError(f"no answer has a rating: {reason}")
+        log.warning("%d of %d queries have no score: %s", without, len(asked), reason)
+    return [verdict.score for verdict in found]
+
+
+def kept_ratings(pairs: Pairs) -> list[list[float | None]]:
+    """The ratings of each query's turns that the journal has. Nobody is asked. Empty for a query without a judge."""
+    panel, asked = _Panel.of(pairs)
+    if panel is None:
+        return [[] for _ in pairs]
+    judgments = panel.judgments(itertools.chain.from_iterable(asked), ask=False)
+    given = [[str(judgments.get(digest(messages), "")) for messages in turns] for turns in asked]
+    return [[rating(judgment, panel.official) for judgment in turns] for turns in given]
+
+
+@dataclass(frozen=True)
+class JudgedQuery:
+    """A query's score, and why it has none."""
+
+    score: float | None = None
+    problems: tuple[str, ...] = ()
+
+
+class _Panel:
+    """A judge with its prompts and the journal of the job, where there is one."""
+
+    def __init__(self, settings: JudgeSettings) -> None:
+        self._settings = settings
+        self._prompts = settings.prompt_set()
+        self.official = self._prompts.official
+        self._sampling = Sampling(max_tokens=settings.max_tokens)
+        self._llm = settings.llm()
+        self._journal = Journal.of_job() if os.environ.get("RESULT_SAVED_URL") else None
+        sampling = {"max_tokens": settings.max_tokens, "temperature": 0.0}
+        identity = self._llm.identity(FileDigests(None))
+        # Journals from when there were no prompts but the official ones do not name them.
+        own = {} if self.official else {"judge_prompts": self._prompts.digest}
+        self._configuration = Configuration(settings.model, {**identity, "sampling": sampling, **own})
+
+    @classmethod
+    def of(cls, pairs: Pairs) -> tuple[_Panel | None, list[list[list[Message]]]]:
+        """The judge of these queries, and what it is asked about each, turn by turn: nothing where the query names no
+        judge or has not all its answers.
+        """
+        ready = [_has_judge(gold) and len(answers) == len(gold["question"]) for answers, gold in pairs]
+        settings = {JudgeSettings(**gold["judge"]) for (_, gold), yes in zip(pairs, ready, strict=True) if yes}
+        if len(settings) > 1:
+            raise UserError("the queries of a test case name different judges")
+        if not settings:
+            return None, [[] for _ in pairs]
+        panel = cls(settings.pop())
+        return panel, [
+            conversations(panel._prompts, gold["question"], answers, gold["references"], gold["group"]) if yes else []
+            for (answers, gold), yes in zip(pairs, ready, strict=True)
+        ]
+
+    def judgments(self, asked: Iterable[list[Message]], *, ask: bool = True) -> dict[str, str | AnswerError]:
+        """The text of each judgment, or why there is none, by the digest of what is asked. The journal's first; no
+        connection is made if it has them all, or without ``ask``. One of an earlier run that holds no rating is asked
+        for anew, and kept where there is no other.
+        """
+        found: dict[str, str | AnswerError] = {}
+        missing: dict[str, list[Message]] = {}
+        for messages in asked:
+            known = self._journal.get(self._configuration.key(messages)) if self._journal is not None else None
+            if known is not None:
+                found[digest(messages)] = known.completion.text
+            if known is None or (known.replayed and rating(known.completion.text, self.official) is None):
+                missing[digest(messages)] = messages
+        if not missing or not ask:
+            return found
+        try:
+            asked_for = self._ask_all(missing)
+        except UserError as error:
+            if missing.keys() - found.keys():
+                raise
+            log.warning("%d judgments without a rating could not be asked for anew: %s", len(missing), _as_judge(error))
+            return found
+        finally:
+            self._llm.close()
+            if self._journal is not None:
+                self._journal.rest()
+        return found | {key: new for key, new in asked_for.items() if isinstance(new, str) or key not in found}
+
+    def _ask_all(self, missing: Mapping[str, list[Message]]) -> dict[str, str | AnswerError]:
+        if self._journal is not None:
+            if why := self._journal.explain_miss(self._configuration, next(iter(missing.values())), SIDE):
+                log.warning("judge: %s", why)
+            self._journal.ensure_writable()
+        self._llm.load()
+        found: dict[str, str | AnswerError] = {}
+        pool = ThreadPoolExecutor(min(self._settings.concurrency, len(missing)), thread_name_prefix=SIDE)
+        try:
+            futures = {pool.submit(self._ask, messages): key for key, messages in missing.items()}
+            for future in as_completed(futures):
+                try:
+                    found[futures[future]] = future.result()
+                except AnswerError as error:
+                    found[futures[future]] = error
+                    none = all(isinstance(judgment, AnswerError) for judgment in found.values())
+                    if none and len(found) == min(GIVE_UP, len(missing)):
+                        raise
+        except (AnswerError, KeyboardInterrupt):
+            # A judge that is not there is not waited for, nor does who wants an end wait for one that hangs.
+            pool.shutdown(wait=False, cancel_futures=True)
+            self._llm.close()
+            raise
+        finally:
+            # Other judgments under way are waited for: they are paid for, and the journal keeps them.
+            pool.shutdown(cancel_futures=True)
+        return found
+
+    def _ask(self, messages: list[Message]) -> str:
+        try:
+            completion = self._llm.generate(messages, self._sampling)
+        except AnswerError as error:
+            if self._journal is not None:
+                self._journal.put_failure(self._configuration.key(messages), error, side=SIDE)
+            raise
+        if self._journal is not None:
+            hardware = self._llm.hardware()
+            judged = {"prompts": self._prompts.name, "rule": rule(completion.text, self.official)}
+            self._journal.put(self._configuration, messages, completion, side=SIDE, hardware=hardware, judged=judged)
+        if completion.truncated:
+            warn_once("the judge's server cut a prompt that did not fit: it has not read the whole of each answer")
+        return completion.text
+
+
+def _verdicts(pairs: Pairs) -> list[JudgedQuery]:
+    try:
+        panel, asked = _Panel.of(pairs)
+        judgments = panel.judgments(itertools.chain.from_iterable(asked)) if panel else {}
+    except AnswerError as error:
+        raise AnswerError(str(_as_judge(error)), error.failures) from error
+    except UserError as error:
+        raise _as_judge(error) from error
+    official = bool(panel and panel.official)
+    return [_verdict([judgments[digest(messages)] for messages in turns], official) for turns in asked]
+
+
+def _has_judge(gold: Any) -> bool:
+    return isinstance(gold, Mapping) and gold.get("judge") is not None
+
+
+def _verdict(judgments: Sequence[str | AnswerError], official: bool) -> JudgedQuery:
+    ratings, problems = [], []
+    for judgment in judgments:
+        if isinstance(judgment, AnswerError):
+            problems.append(_in_its_words(str(judgment)))
+        elif (found := rating(judgment, official)) is not None:
+            ratings.append(found)
+        else:
+            text = judgment if len(judgment) <= SHOWN else f"...{judgment[-SHOWN:]}"
+            problems.append(f"expected a rating from 1 to 10 such as [[5]], got {text!r}")
+    return JudgedQuery(sum(ratings) / len(ratings) if ratings and not problems else None, tuple(problems))
+
+
+def _as_judge(error: UserError) -> UserError:
+    """The API's error in terms of the judge's settings."""
+    names = {f"api_{name}": f"judge_{name}" for name in _OWN_OPTIONS}
+    return UserError(f"the judge: {_in_its_words(str(error))}", key=names.get(str(error.key), error.key))
+
+
+def _in_its_words(message: str) -> str:
+    for name in _OWN_OPTIONS:
+        message = message.replace(f"api_{name}", f"judge_{name}")
+    return message

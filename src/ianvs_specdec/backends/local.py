@@ -1,0 +1,293 @@
+"""Models that run in this process: a Hugging Face folder, loaded, warmed up and asked."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ianvs_specdec.backends.base import NO_HINTS, LoadedLLM, OnChunk, check_threads
+from ianvs_specdec.backends.prompts import Chat, TextStream, check_truncation, end_ids, model_folder, vocabulary_of
+from ianvs_specdec.backends.quantization import arguments, check
+from ianvs_specdec.common.errors import not_installed, packages, unknown
+from ianvs_specdec.common.types import Completion, Hints, Message, Sampling, Trace
+from ianvs_specdec.models import loading
+from ianvs_specdec.models.layout import check_model, check_tokenizer
+from ianvs_specdec.models.rotary import window_of
+from ianvs_specdec.records.identity import FileDigests
+
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+WARM_UP = Sampling(max_tokens=8)
+
+AUTOREGRESSIVE = {"backend": "specdec", "method": "none"}
+"""How the journal's key names autoregressive decoding by our engine: the words that it had when the first journals were
+written, so that their answers are still found."""
+
+Emit = Callable[[list[int]], None]
+"""Called with the token ids of each chunk at the moment they are final."""
+
+
+def engine_identity(engine: str, device: str) -> dict[str, str]:
+    """How the journal's key names what computes in our engine, one of ``ENGINES``: not at all where that is torch,
+    which computed the answers of the first journals."""
+    return {} if engine == "torch" or device.startswith(("cuda", "mps")) else {"engine": engine}
+
+
+def instructions() -> dict[str, str]:
+    """The instruction set that torch computes with, and the highest that oneDNN is permitted, if that is limited."""
+    import torch
+
+    limits = [os.environ[name] for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA") if os.environ.get(name)]
+    limit = {"instructions_limit": limits[0]} if limits else {}
+    return {"instructions": torch.backends.cpu.get_cpu_capability(), **limit}
+
+
+class LocalLLM(LoadedLLM):
+    """A causal LM in Hugging Face format, run by transformers or by our engine.
+
+    ``dtype`` "auto" is the one the weights are stored in; ``device`` "auto" is the first accelerator, else the CPU;
+    ``threads`` limits the CPU threads of one operation (None = torch's default); ``quantization`` is one of
+    ``quantization.QUANTIZATIONS``, or "none".
+
+    How a chat becomes a prompt, and what happens to one that is too long, is said in ``prompts.Chat``;
+    ``truncate_prompts`` permits to cut it.
+    """
+
+    local: ClassVar[bool] = True
+    method: ClassVar[str]
+    """How the back end decodes, as recorded with each answer."""
+
+    engine: str = "auto"
+    """What computes in our engine, by which the baseline is decoded; one of ``ENGINES``."""
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        dtype: str = "auto",
+        device: str = "auto",
+        threads: int | None = None,
+        quantization: str | None = None,
+        truncate_prompts: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(model)
+        if dtype not in DTYPES:
+            raise unknown("dtype", dtype, DTYPES, key="dtype")
+        check_threads(threads)
+        quantization = None if quantization == "none" else quantization
+        check(quantization)
+        self.dtype, self.device_name, self.threads, self.options = dtype, device, threads, options
+        self.quantization, self.truncate_prompts = quantization, check_truncation(truncate_prompts)
+        self._model: Any = None
+        self._chat: Chat | None = None
+        self._eos_ids: frozenset[int] = frozenset()
+        self._default_threads = 0
+        self._held = 0
+        self._loading = threading.Lock()
+
+    @classmethod
+    def option_names(cls) -> tuple[str, ...]:
+        return ("dtype", "device", "threads", "quantization", "truncate_prompts")
+
+    def identity(self, digests: FileDigests) -> dict[str, Any]:
+        return {
+            "backend": self.backend,
+            "method": self.method,
+            "options": self._option_identity(digests),
+            "model": digests.folder(model_folder(self.model)),
+            "dtype": self.dtype,
+            "device": self.device_name,
+            "threads": self.threads,
+            **({"quantization": self.quantization} if self.quantization else {}),
+        }
+
+    def baseline_identity(self, digests: FileDigests) -> dict[str, Any] | None:
+        # Coupled sampling is reproduced token for token by coupled sampling only.
+        options = {key: value for key, value in self.options.items() if (key, value) == ("acceptance", "coupled")}
+        engine = engine_identity(self.engine, self.device_name)
+        return {**engine, **self.identity(digests), **AUTOREGRESSIVE, "options": options}
+
+    def check_files(self) -> None:
+        self._check_device()
+        folder = Path(self.model)
+        if folder.is_dir():
+            check_model(folder, what=f"the model {self.model}", key="model")
+            check_tokenizer(folder, what=f"the model {self.model}", key="model")
+
+    def _option_identity(self, digests: FileDigests) -> dict[str, Any]:
+        """The options as the journal's key has them: with contents in place of paths."""
+        return self.options
+
+    def load(self) -> None:
+        with self._loading:
+            if self._model is not None:
+                return
+            try:
+                self._load()
+            except BaseException:
+                # Half a model is none.
+                self.close()
+                raise
+
+    @packages()
+    def _load(self) -> None:
+        folder = model_folder(self.model)
+        import torch
+        import transformers
+
+        what = f"the model {self.model}"
+        self._check_device()
+        self._default_threads = self._default_threads or torch.get_num_threads()
+        placed = arguments(self.quantization, folder, self._device())
+        dtype = self.dtype if self.dtype == "auto" else getattr(torch, self.dtype)
+        model = loading.load(loading.CAUSAL, folder, what=what, key="model", dtype=dtype, **placed)
+        try:
+            if not placed:
+                model.to(self._device())
+            what = f"the tokenizer of {self.model}"
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        except Exception as error:
+            raise not_installed(error) or loading.refusal(what, error, "model") from error
+        window = window_of(model.config.get_text_config())
+        self._chat, self._model = Chat(tokenizer, window, vocabulary_of(model.config)), model
+        self._eos_ids = end_ids(model.generation_config, tokenizer)
+        self._prepare()
+        self._warm_up()
+        self._held = self._weights_memory()
+
+    def _warm_up(self) -> None:
+        # Into whatever window.
+        self._answer([{"role": "user", "content": "1 2 3 1 2 3"}], WARM_UP, None, NO_HINTS, truncate=True)
+
+    def _check_device(self) -> None:
+        if self.device_name != "auto":
+            loading.check_device(self.device_name)
+
+    def _device(self) -> str:
+        import torch
+
+        if self.device_name != "auto":
+            return self.device_name
+        if torch.cuda.is_available():
+            return "cuda"
+        return "mps" if torch.backends.mps.is_available() else "cpu"
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """What the back end needs once the model is there."""
+
+    @abstractmethod
+    def _decode(
+        self,
+        prompt_ids: list[int],
+        sampling: Sampling,
+        stop: Callable[[list[int]], int | None] | None,
+        emit: Emit | None,
+        prediction: list[int],
+        hints: Hints,
+    ) -> tuple[list[int], str, Trace]:
+        """Output ids with the one that ended the output, finish reason, trace from the call on."""
+
+    def complete(
+        self,
+        prompt: str | Sequence[int],
+        sampling: Sampling,
+        on_chunk: OnChunk | None = None,
+        hints: Hints = NO_HINTS,
+    ) -> Completion:
+        """As ``generate``, for a text or token ids that are continued as they are, without a chat template."""
+        self.load()
+        assert self._chat is not None
+        self._set_threads()
+        started = time.perf_counter()
+        prompt_ids, truncated = self._chat.plain(prompt, sampling, truncate=self.truncate_prompts)
+        return self._continue(prompt_ids, truncated, sampling, on_chunk, hints, started)
+
+    def _answer(
+        self, messages: list[Message], sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
+    ) -> Completion:
+        started = time.perf_counter()
+        prompt_ids, truncated = self._prompt(messages, sampling, truncate=truncate)
+        return self._continue(prompt_ids, truncated, sampling, on_chunk, hints, started)
+
+    def _prompt(self, messages: list[Message], sampling: Sampling, *, truncate: bool) -> tuple[list[int], int]:
+        """As ``Chat.prompt``, and this thread computes with the model's threads."""
+        assert self._chat is not None
+        self._set_threads()
+        return self._chat.prompt(messages, sampling, truncate=truncate)
+
+    def _continue(
+        self,
+        prompt_ids: list[int],
+        truncated: int,
+        sampling: Sampling,
+        on_chunk: OnChunk | None,
+        hints: Hints,
+        started: float,
+        begun: Sequence[int] = (),
+    ) -> Completion:
+        """The answer to a prompt, whose first tokens are ``begun``."""
+        chat = self._chat
+        assert chat is not None
+        from ianvs_specdec.engine.stopping import StopStrings
+
+        prediction = chat.ids(hints.prediction)
+        stop = StopStrings(chat.text, sampling.stop) if sampling.stop else None
+        emit = TextStream(chat.text, sampling.stop, on_chunk) if on_chunk is not None else None
+        offset = time.perf_counter() - started
+        prompt_ids = [*prompt_ids, *begun]
+        ids, finish_reason, trace = list(begun), "length", Trace()
+        if not (begun and len(prompt_ids) == chat.window):
+            left, ends = sampling.after(len(begun)), stop and stop.after(begun)
+            rest, finish_reason, trace = self._decode(prompt_ids, left, ends, emit, prediction, hints)
+            ids += rest
+        trace.chunks = [(seconds + offset, tokens) for seconds, tokens in trace.chunks]
+        if sampling.logprobs:
+            trace.characters = [len(piece) for piece in chat.pieces(ids)]
+        text = chat.text(ids)
+        text = stop.trim(text) if stop is not None else text
+        if emit is not None:
+            emit.finish(text)
+        return Completion(text, ids, len(prompt_ids), len(ids), finish_reason, trace, truncated)
+
+    def _set_threads(self) -> None:
+        """Of this thread: torch keeps the number for each."""
+        import torch
+
+        if torch.get_num_threads() != (wanted := self.threads or self._default_threads):
+            torch.set_num_threads(wanted)
+
+    def memory(self) -> int | None:
+        """Bytes of the weights as they lie in memory, each once, packed copies and what drafts included."""
+        return None if self._model is None else self._held
+
+    @abstractmethod
+    def _weights_memory(self) -> int:
+        """Bytes of the weights of the model and of what drafts for it, once something was generated."""
+
+    def hardware(self) -> Mapping[str, Any]:
+        import torch
+
+        device = str(self._model.device)
+        name = torch.cuda.get_device_name(self._model.device) if device.startswith("cuda") else device
+        return {**super().hardware(), "device": name, "threads": torch.get_num_threads(), **instructions()}
+
+    def close(self) -> None:
+        if self._model is None:
+            return
+        self._model = self._chat = None
+        self._release()
+        gc.collect()
+        import torch
+
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def _release(self) -> None:
+        """Drop what ``_prepare`` made."""

@@ -1,0 +1,294 @@
+"""The published packages eagle-llm and lade as back ends: unpatched, each in its own process and environment."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ianvs_specdec.backends.answering import PendingAnswer, chat_of
+from ianvs_specdec.backends.base import NO_HINTS, LoadedLLM, OnChunk, check_threads
+from ianvs_specdec.backends.local import DTYPES, WARM_UP, instructions
+from ianvs_specdec.backends.official.layout import check_head, check_model, old_head, old_model
+from ianvs_specdec.backends.process import WorkerProcess, environment, missing, probe, python_of
+from ianvs_specdec.backends.prompts import Chat, check_truncation, model_folder
+from ianvs_specdec.backends.specdec import of_method
+from ianvs_specdec.backends.untrusted import MOST_DRAFTED, MOST_TOKENS, listed, whole
+from ianvs_specdec.common.errors import UserError, packages, unknown
+from ianvs_specdec.common.types import Completion, Hints, Message, Sampling, Step
+from ianvs_specdec.records.identity import FileDigests
+
+WORKER = Path(__file__).with_name("worker.py")
+DEVICES = ("auto", "cpu")
+TREES = ("static", "chain")
+CHAIN = 5
+"""Drafts of a chain where no depth is given: the longest path of the package's own tree."""
+TREE_NODES = 25
+"""Drafts of the package's own tree."""
+EAGLE_MOST = 1024
+"""New tokens after which ``ea_generate`` of eagle-llm 1.2.1 ends, whatever is asked for."""
+EAGLE_WINDOW = 1960
+"""Tokens, those of the prompt included, after which it ends."""
+LLAMA_WINDOW = 2048
+"""The window of a Llama whose configuration states none."""
+LEAST_LEVEL = 3
+"""lade 0.0.2 fails with an n-gram of fewer tokens."""
+
+
+class PublishedLLM(LoadedLLM):
+    """A Llama model decoded by a published package, greedy, on a CPU, one request at a time.
+
+    ``python`` is the option that names the Python with the package (a path, the name of a program, or of an environment
+    variable that holds one of these; default: the running one). Nothing of ours has to be installed there. ``dtype``
+    "auto" is the one that the weights are stored in; ``threads`` limits the CPU threads of one operation.
+
+    The prompt is tokenised here, as for local models. Times are those at which the package's steps were done. The
+    trace's steps are the package's own. Lossless and Speedup compare with autoregressive decoding by our engine.
+    """
+
+    local: ClassVar[bool] = True
+    method: ClassVar[str]
+    """How the package decodes, as recorded with each answer."""
+
+    python_option: ClassVar[str]
+    """The option that names the package's Python."""
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        dtype: str = "auto",
+        device: str = "auto",
+        threads: int | None = None,
+        truncate_prompts: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(model)
+        self.truncate_prompts = check_truncation(truncate_prompts)
+        if dtype not in DTYPES:
+            raise unknown("dtype", dtype, DTYPES, key="dtype")
+        if device not in DEVICES:
+            reason = f"the back end {self.backend} runs on a CPU: device must be cpu or auto, not {device!r}"
+            raise UserError(reason, key="device")
+        check_threads(threads)
+        self.dtype, self.device, self.threads = dtype, device, threads
+        self._named = options.pop(self.python_option, None)
+        if self._named is not None and (not isinstance(self._named, str) or not self._named):
+            raise UserError(f"{self.python_option} must be a text, not {self._named!r}", key=self.python_option)
+        self.settings = options
+        """What a request asks of the package, as ``worker`` describes it."""
+        self._loading = threading.Lock()
+        self._worker: WorkerProcess | None = None
+        self._chat: Chat | None = None
+        self._eos_ids: list[int] = []
+        self._found: dict[str, str] | None = None
+
+    @classmethod
+    def option_names(cls) -> tuple[str, ...]:
+        return ("dtype", "device", "threads", "truncate_prompts", cls.python_option)
+
+    def command(self) -> list[str]:
+        """The worker's command line. Raises UserError where the option means no Python."""
+        return [python_of(self._named, self.python_option, self.backend), str(WORKER), self.backend]
+
+    def versions(self) -> dict[str, str]:
+        """The versions of the package and of what it computes with. Raises UserError where it is missing."""
+        if self._found is None:
+            command = self.command()
+            found = probe(command, self.python_option, self.backend)
+            for package in (self.backend, "transformers", "torch"):
+                if found.get(package) is None:
+                    raise missing(command[0], self.python_option, package, package)
+            self._found = found
+        return self._found
+
+    def check(self, sampling: Sampling) -> None:
+        for key, wrong, what in (
+            ("temperature", not sampling.greedy, "is run greedy: use temperature 0"),
+            ("repetition_penalty", sampling.repetition_penalty != 1, "has no repetition penalty: use 1"),
+            ("min_tokens", sampling.min_tokens or sampling.ignore_eos, "knows no min_tokens and no ignore_eos"),
+            ("logprobs", sampling.logprobs, "does not tell how sure the model was: leave logprobs out"),
+        ):
+            if wrong:
+                raise UserError(f"the back end {self.backend} {what}", key=key)
+        if self._worker is None:
+            self._check_files()
+            self.versions()
+
+    def _check_files(self) -> None:
+        """Raise UserError for a model that the package cannot run."""
+        check_model(model_folder(self.model))
+
+    def identity(self, digests: FileDigests) -> dict[str, Any]:
+        return {
+            "backend": self.backend,
+            "method": self.method,
+            "versions": self.versions(),
+            "options": self.settings,
+            "model": digests.folder(model_folder(self.model)),
+            "dtype": self.dtype,
+            "threads": self.threads,
+        }
+
+    def baseline_identity(self, digests: FileDigests) -> dict[str, Any] | None:
+        options: dict[str, Any] = {"dtype": self.dtype, "device": self.device, "threads": self.threads}
+        return of_method("autoregressive")(self.model, **options).identity(digests)
+
+    @packages()
+    def load(self) -> None:
+        with self._loading:
+            if self._worker is not None:
+                return
+            folder = model_folder(self.model)
+            self.versions()
+            stated = check_model(folder).get("max_position_embeddings", LLAMA_WINDOW)
+            self._chat, self._eos_ids = chat_of(folder, self.model, self._window(stated))
+            self._worker = worker = self._started(folder)
+            try:
+                self._answer([{"role": "user", "content": "1 2 3 1 2 3"}], WARM_UP, None, NO_HINTS, truncate=True)
+            except BaseException:
+                self._worker = None
+                worker.close()
+                raise
+
+    def _started(self, folder: Path) -> WorkerProcess:
+        # The package has read the folders when it is ready.
+        with tempfile.TemporaryDirectory(prefix=f"specdec-{self.backend}-") as made:
+            arguments = {
+                "model": str(old_model(folder, Path(made) / "model", self._eos_ids)),
+                "dtype": self.dtype,
+                "threads": self.threads,
+                **self._parts(Path(made)),
+            }
+            return WorkerProcess(self.backend, self.command(), arguments, environment(self.threads))
+
+    def _parts(self, folder: Path) -> dict[str, str]:
+        """Further folders that the package reads, made below ``folder``."""
+        return {}
+
+    def _window(self, stated: int) -> int:
+        """The tokens that prompt and answer may have together, where the model states so many."""
+        return stated
+
+    def _answer(
+        self, messages: list[Message], sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
+    ) -> Completion:
+        worker, chat = self._worker, self._chat
+        assert worker is not None
+        assert chat is not None
+        assert chat.window is not None
+        answer = PendingAnswer(self.backend, chat, sampling, on_chunk, steps_of, speculative=True)
+        prompt, truncated = chat.prompt(messages, sampling, truncate=truncate)
+        request = {
+            "max_tokens": min(sampling.max_tokens, chat.window - len(prompt)),
+            "stop_token_ids": self._eos_ids,
+            "settings": self.settings,
+        }
+        worker.ask(prompt, request, answer.take)
+        return answer.completion(len(prompt), truncated)
+
+    def memory(self) -> int | None:
+        """Bytes of the weights, a head's included, and of the caches that eagle-llm reserves at once."""
+        return self._worker.ready["memory"] if self._worker is not None else None
+
+    def hardware(self) -> Mapping[str, Any]:
+        # In the words of our engine: times are compared where these are the same. The versions are in ``identity``.
+        ready = self._worker.ready if self._worker is not None else {"threads": self.threads}
+        told = {name: ready[name] for name in ("threads", "instructions") if ready.get(name) is not None}
+        return {**super().hardware(), "device": "cpu", **instructions(), **told}
+
+    def close(self) -> None:
+        with self._loading:
+            worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.close()
+
+
+class EagleLlmLLM(PublishedLLM):
+    """eagle-llm, the package of EAGLE's authors. ``head`` is the folder of an EAGLE-1 or EAGLE-2 head; ``tree`` is
+    static, the package's own tree of 25 drafts, or chain, one branch of ``depth`` drafts.
+    """
+
+    backend: ClassVar[str] = "eagle-llm"
+    method: ClassVar[str] = "eagle"
+    python_option: ClassVar[str] = "eagle_python"
+
+    def __init__(
+        self, model: str, *, head: str | None = None, tree: str = "static", depth: int | None = None, **options: Any
+    ) -> None:
+        if head is None:
+            raise UserError("the back end eagle-llm needs head: the folder of an EAGLE-1 or EAGLE-2 head", key="head")
+        if tree not in TREES:
+            raise unknown("tree of eagle-llm", tree, TREES, key="tree")
+        if depth is not None:
+            check_whole("depth", depth)
+        chain: dict[str, Any] = {"depth": depth or CHAIN} if tree == "chain" else {}
+        super().__init__(model, tree=tree, **chain, **options)
+        self.head = head
+
+    @classmethod
+    def option_names(cls) -> tuple[str, ...]:
+        return (*super().option_names(), "head", "tree", "depth")
+
+    def check(self, sampling: Sampling) -> None:
+        if sampling.max_tokens > EAGLE_MOST:
+            reason = f"eagle-llm ends an answer after {EAGLE_MOST} tokens: set max_tokens to at most that"
+            raise UserError(reason, key="max_tokens")
+        super().check(sampling)
+
+    def _check_files(self) -> None:
+        super()._check_files()
+        check_head(model_folder(self.head, key="head"))
+
+    def identity(self, digests: FileDigests) -> dict[str, Any]:
+        return {**super().identity(digests), "head": digests.folder(model_folder(self.head, key="head"))}
+
+    def _parts(self, folder: Path) -> dict[str, str]:
+        return {"head": str(old_head(model_folder(self.head, key="head"), folder / "head"))}
+
+    def _window(self, stated: int) -> int:
+        # Its cache is as long as the model's window, and a step puts a whole tree behind the context.
+        return min(stated - self.settings.get("depth", TREE_NODES) - 1, EAGLE_WINDOW)
+
+
+class LadeLLM(PublishedLLM):
+    """lade, the package of lookahead decoding's authors, with its numbers ``level``, ``window`` and ``guess``."""
+
+    backend: ClassVar[str] = "lade"
+    method: ClassVar[str] = "lookahead"
+    python_option: ClassVar[str] = "lade_python"
+
+    def __init__(self, model: str, *, level: int = 5, window: int = 7, guess: int = 7, **options: Any) -> None:
+        check_whole("level", level, LEAST_LEVEL)
+        check_whole("window", window)
+        check_whole("guess", guess)
+        super().__init__(model, level=level, window=window, guess=guess, **options)
+
+    @classmethod
+    def option_names(cls) -> tuple[str, ...]:
+        return (*super().option_names(), "level", "window", "guess")
+
+
+def check_whole(key: str, value: Any, least: int = 1) -> None:
+    """Raise UserError unless the value of an option is a whole number from ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise UserError(f"{key} must be a whole number from {least}, not {value!r}", key=key)
+
+
+def steps_of(received: Sequence[int], kept: Sequence[int], drafts: Any) -> list[Step]:
+    """The verification steps of an answer, of what ``worker`` says was drafted.
+
+    Each step decides the drafts that it accepts and one token more. What a pass over the prompt decided alone is not
+    among them. Steps that decided nothing of what was kept are left out. Raises ValueError, TypeError or KeyError for
+    drafts that cannot be.
+    """
+    steps, left = [], sum(kept) - whole(drafts["prefills"], "prefills", sum(received))
+    for told in listed(drafts["steps"], "steps", MOST_TOKENS):
+        drafted, accepted, verified = (whole(count, "a step's count", MOST_DRAFTED) for count in told)
+        emitted = min(accepted + 1, left)
+        if emitted > 0:
+            steps.append(Step(drafted, accepted, emitted, verified))
+            left -= emitted
+    return steps

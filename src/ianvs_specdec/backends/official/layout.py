@@ -1,0 +1,106 @@
+"""Model folders in the layout that the packages' transformers of 2023 and 2024 read.
+
+Weights and tokenizer stay the same files; ``config.json`` is written in the old keys, a head is stored as the
+``pytorch_model.bin`` that eagle-llm opens.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.drafters.eagle.layout import FILES, WHAT, is_eagle3
+from ianvs_specdec.drafters.tensors import find, read_shapes, read_tensors
+from ianvs_specdec.models.documents import read_object
+from ianvs_specdec.models.rotary import rotary
+
+COPIED = ("*.safetensors", "*.safetensors.index.json", "tokenizer.json", "tokenizer.model")
+
+
+def check_model(model: Path) -> dict[str, Any]:
+    """The configuration of ``model`` in the old keys. Raises ``UserError`` for a model that the packages cannot run."""
+    config = _config(model, "model")
+    if config.get("model_type") != "llama":
+        reason = f"{model}: eagle-llm and lade run Llama only, this is {config.get('model_type')!r}"
+        raise UserError(reason, key="model")
+    return config
+
+
+def old_model(model: Path, folder: Path, eos_ids: list[int]) -> Path:
+    """``folder`` with the contents of ``model``. Raises ``UserError`` as ``check_model`` does."""
+    config = check_model(model)
+    folder = _fresh(folder)
+    for path in sorted(path for pattern in COPIED for path in model.glob(pattern)):
+        _link(path, folder / path.name)
+    _write(folder / "config.json", config)
+    pad = config.get("pad_token_id")
+    stops = eos_ids[0] if len(eos_ids) == 1 else eos_ids or None
+    _write(folder / "generation_config.json", {"eos_token_id": stops, "pad_token_id": 0 if pad is None else pad})
+    # eagle-llm asks its tokenizer for the end of sequence alone; classes of newer tokenizers are unknown to it.
+    settings = model / "tokenizer_config.json"
+    eos = read_object(settings, key="model").get("eos_token") if settings.is_file() else None
+    _write(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": eos})
+    return folder
+
+
+def check_head(head: Path) -> dict[str, Any]:
+    """The configuration of ``head`` in the old keys. Raises ``UserError`` for one that is not EAGLE-1's or EAGLE-2's,
+    as far as names of files and tensors tell.
+    """
+    config = _config(head, "head")
+    names = read_shapes(find(head, FILES, WHAT), WHAT)
+    if is_eagle3(names):
+        reason = f"{head} is a head of EAGLE-3, which eagle-llm 1.2.1 does not know: give one of EAGLE-1 or 2"
+        raise UserError(reason, key="head")
+    if "fc.weight" not in names:
+        raise UserError(f"{head} is no EAGLE head: it has no tensor fc.weight", key="head")
+    return config
+
+
+def old_head(head: Path, folder: Path) -> Path:
+    """``folder`` with the head in ``head``. Raises ``UserError`` as ``check_head`` does."""
+    import torch
+
+    config = check_head(head)
+    tensors = read_tensors(find(head, FILES, WHAT), WHAT)
+    folder = _fresh(folder)
+    torch.save(tensors, folder / "pytorch_model.bin")
+    _write(folder / "config.json", config)
+    return folder
+
+
+def _config(folder: Path, key: str) -> dict[str, Any]:
+    path = folder / "config.json"
+    if not path.is_file():
+        raise UserError(f"{folder} has no config.json: give the folder of a model in Hugging Face format", key=key)
+    config = read_object(path, key=key)
+    rope = rotary(config)
+    if rope["rope_type"] != "default":
+        reason = f"{path}: position encoding {rope['rope_type']!r}: eagle-llm and lade are run on plain ones only"
+        raise UserError(reason, key=key)
+    config.pop("rope_parameters", None)
+    config["rope_theta"] = rope.get("rope_theta", config.get("rope_theta", 10000.0))
+    config["rope_scaling"] = None
+    config["torch_dtype"] = config.pop("dtype", config.get("torch_dtype", "float32"))
+    return config
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _fresh(folder: Path) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def _link(source: Path, link: Path) -> None:
+    try:
+        os.symlink(source.resolve(), link)
+    except OSError:
+        shutil.copyfile(source, link)

@@ -1,0 +1,211 @@
+"""Between chats and token ids: where a model's files are, chat template, truncation, text that arrives in pieces.
+
+What every back end needs that hands token ids to an engine. Nothing heavy is imported before a tokenizer is.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ianvs_specdec.backends.base import LLM, OnChunk
+from ianvs_specdec.common.errors import AnswerError, ContextWindowError, UserError, packages
+from ianvs_specdec.common.types import Message, Sampling
+from ianvs_specdec.models.documents import unmarked
+from ianvs_specdec.models.templates import failed, render, template_of
+
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+def check_model(model: str, *, key: str = "model") -> None:
+    """Raise UserError unless ``model`` is a model folder or can be a name on the Hugging Face hub."""
+    folder = Path(model)
+    if model.endswith(".gguf") and not folder.is_dir():
+        raise UserError(f"{model} is a GGUF file, which only the back end llamacpp loads (backend: llamacpp)", key=key)
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise UserError(f"the model folder {model} has no config.json: it is not a Hugging Face model", key=key)
+    elif not HUB_NAME.fullmatch(model):
+        where = f" (looked in {Path.cwd()})" if not folder.is_absolute() else ""
+        raise UserError(
+            f"there is no model folder {model}{where}, and it is not a name on the Hugging Face hub (org/name)",
+            key=key,
+        )
+
+
+def model_folder(model: str, *, key: str = "model") -> Path:
+    """The folder with the model's files, which come from the Hugging Face hub where ``model`` is a name there."""
+    check_model(model, key=key)
+    folder = Path(model)
+    if folder.is_dir():
+        return unmarked(folder)
+    with packages():
+        import huggingface_hub
+
+    # Only what a model consists of: no pickled weights, which run code when they are loaded.
+    wanted = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
+    try:
+        return Path(huggingface_hub.snapshot_download(model, allow_patterns=wanted))
+    except Exception as error:
+        raise UserError(
+            f"there is no model folder {model}, and it cannot be had from the Hugging Face hub: {error}",
+            key=key,
+        ) from error
+
+
+def chat_template(llm: LLM) -> str:
+    """What a back end makes prompts with, "" where its model has none, or where a server does. Raises UserError."""
+    if llm.truncate_prompts is None:
+        return ""
+    path = Path(llm.model)
+    return template_of(path if path.is_file() else model_folder(llm.model))
+
+
+class Chat:
+    """The token ids of a chat's prompt, and the text of output ids. Thread-safe.
+
+    Prompts come from the tokenizer's chat template. A model without one gets a plain transcript: each message as
+    ``Role: content`` and a blank line, then ``Assistant:``. ``window`` is the number of tokens that fit into the
+    model's context, None where there is no limit; ``vocabulary`` the number of tokens that the model knows, None where
+    the engine looks itself.
+
+    A prompt fits where at least one token of the window is left for the answer, which ends where the window is full.
+    One that does not fit is refused, or, where that is permitted, loses its oldest tokens, so that ``max_tokens``, but
+    at most half of the window, remain for the answer.
+    """
+
+    def __init__(self, tokenizer: Any, window: int | None, vocabulary: int | None = None) -> None:
+        self.tokenizer, self.window, self._vocabulary = tokenizer, window, vocabulary
+        # A tokenizer keeps settings of the call in progress in itself.
+        self._encoding = threading.Lock()
+        self._alone: dict[int, str] = {}
+
+    def prompt(self, messages: list[Message], sampling: Sampling, *, truncate: bool) -> tuple[list[int], int]:
+        """The prompt's ids, and how many were left out at its front. Raises ContextWindowError for one that does not
+        fit, unless ``truncate`` permits to cut it.
+        """
+        if self.tokenizer.chat_template:
+            ids = self.ids(render(self.tokenizer, messages, sampling))
+        else:
+            transcript = "".join(f"{message['role'].capitalize()}: {message['content']}\n\n" for message in messages)
+            with self._encoding:
+                ids = self._known(self.tokenizer(f"{transcript}Assistant:")["input_ids"])
+        if not ids:
+            raise failed("it and the tokenizer make no token")
+        return self._fitted(ids, sampling, truncate=truncate)
+
+    def plain(self, prompt: str | Sequence[int], sampling: Sampling, *, truncate: bool) -> tuple[list[int], int]:
+        """As ``prompt``, for a text, or ids, that are continued as they are. Raises AnswerError for one that has no
+        token, or a token that the model does not know."""
+        if isinstance(prompt, str):
+            with self._encoding:
+                ids = self._known(self.tokenizer(prompt)["input_ids"])
+        else:
+            ids = list(prompt)
+        if not ids or (self._vocabulary is not None and not 0 <= min(ids) <= max(ids) < self._vocabulary):
+            raise AnswerError(f"a prompt must have at least one token, each from 0 to {(self._vocabulary or 0) - 1}")
+        return self._fitted(ids, sampling, truncate=truncate)
+
+    def _fitted(self, ids: list[int], sampling: Sampling, *, truncate: bool) -> tuple[list[int], int]:
+        if self.window is None or len(ids) < self.window:
+            return ids, 0
+        if not truncate:
+            reason = (
+                f"the prompt has {len(ids)} tokens and leaves no room in the model's context window of {self.window}"
+            )
+            advice = "shorten it, take a model with a longer window, or cut such prompts (truncate_prompts: true)"
+            raise ContextWindowError(f"{reason}: {advice}", [(0.0, ContextWindowError.KIND)])
+        truncated = len(ids) - (self.window - min(sampling.max_tokens, self.window // 2))
+        return ids[truncated:], truncated
+
+    def ids(self, text: str) -> list[int]:
+        """The ids of ``text`` alone, without those that begin or end a sequence."""
+        with self._encoding:
+            return self._known(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _known(self, ids: list[int]) -> list[int]:
+        if self._vocabulary is not None and ids and max(ids) >= self._vocabulary:
+            raise UserError(
+                f"the tokenizer makes the token {max(ids)} of this text, the model knows those below "
+                f"{self._vocabulary}: the tokenizer is of another model",
+                key="model",
+            )
+        return ids
+
+    def text(self, ids: list[int]) -> str:
+        text: str = self.tokenizer.decode(ids, skip_special_tokens=True)
+        return text
+
+    def pieces(self, ids: list[int]) -> list[str]:
+        """The text that each of ``ids`` adds to the text of all of them; "" for a special token."""
+        # With most tokenizers, that is what it is by itself; decoding in context takes ten times as long.
+        alone = [self._piece(i) for i in ids]
+        if "".join(alone) == self.text(ids):
+            return alone
+        from ianvs_specdec.engine.stopping import TextPieces
+
+        pieces = TextPieces(self.text)
+        return [pieces.next([number]) for number in ids]
+
+    def _piece(self, number: int) -> str:
+        if number not in self._alone:
+            self._alone[number] = self.text([number])
+        return self._alone[number]
+
+
+def check_truncation(value: Any) -> bool:
+    """The option ``truncate_prompts``: whether a prompt that does not fit may be cut. Raises UserError.
+
+    It is no part of an answer's key: prompts that fit are answered alike, and one that was cut says so.
+    """
+    if not isinstance(value, bool):
+        raise UserError(f"truncate_prompts must be true or false, not {value!r}", key="truncate_prompts")
+    return value
+
+
+def vocabulary_of(config: Any) -> int | None:
+    """The number of tokens that a model's configuration (transformers) states."""
+    vocabulary: int | None = getattr(config.get_text_config(), "vocab_size", None)
+    return vocabulary
+
+
+def end_ids(generation_config: Any, tokenizer: Any) -> frozenset[int]:
+    """The ids that end an output."""
+    configured = generation_config.eos_token_id
+    ids = configured if isinstance(configured, list) else [configured]
+    return frozenset(i for i in [*ids, tokenizer.eos_token_id] if i is not None)
+
+
+class TextStream:
+    """Turns chunks of token ids into chunks of text. What may still change or be cut off waits for a later chunk."""
+
+    def __init__(self, decode: Callable[[list[int]], str], stop: tuple[str, ...], on_chunk: OnChunk) -> None:
+        from ianvs_specdec.engine.stopping import TextPieces
+
+        self._pieces = TextPieces(decode)
+        self._stop, self._on_chunk = [string for string in stop if string], on_chunk
+        self._hold = max(map(len, self._stop), default=1) - 1
+        self._tail = ""
+        """What was not sent: it may begin a stop string."""
+        self._sent = self._pending = 0
+
+    def __call__(self, ids: list[int]) -> None:
+        self._pending += len(ids)
+        self._tail += self._pieces.next(ids)
+        stops = [place for string in self._stop if (place := self._tail.find(string)) >= 0]
+        end = min(stops, default=len(self._tail) - self._hold)
+        if end > 0:
+            self._send(self._tail[:end])
+            self._tail = self._tail[end:]
+
+    def finish(self, text: str) -> None:
+        """The whole text is known: send what waited."""
+        if len(text) > self._sent or self._pending:
+            self._send(text[self._sent :])
+
+    def _send(self, piece: str) -> None:
+        self._on_chunk(piece, self._pending)
+        self._sent, self._pending = self._sent + len(piece), 0

@@ -1,0 +1,71 @@
+"""Weights in few bits, for models that run in this process."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from pathlib import Path
+from typing import Any, Literal
+
+from ianvs_specdec.common.errors import UserError, unknown
+from ianvs_specdec.models.documents import read_object
+
+QUANTIZATIONS = {
+    "int8": None,
+    "int4": None,
+    "bitsandbytes-int8": "bitsandbytes",
+    "bitsandbytes-nf4": "bitsandbytes",
+    "gptq": "gptqmodel",
+    "awq": "gptqmodel",
+}
+"""Name -> the package it needs. ``int8`` and ``int4`` are our own, on the CPU (``decoding``); the bitsandbytes ones are
+made while the model is loaded; the last two are what a checkpoint on disk is made with."""
+
+Own = Literal["int8", "int4"]
+OWN: tuple[Own, ...] = ("int8", "int4")
+STORED = ("gptq", "awq")
+
+
+def own(name: str | None) -> Own | None:
+    """The quantization, if it is one of our own."""
+    return next((each for each in OWN if each == name), None)
+
+
+def check(name: str | None) -> None:
+    """Raise UserError unless ``name`` is one of ``QUANTIZATIONS``, or None."""
+    if name is not None and name not in QUANTIZATIONS:
+        raise unknown("quantization", name, QUANTIZATIONS, key="quantization")
+
+
+def arguments(name: str | None, folder: Path, device: str) -> dict[str, Any]:
+    """What ``from_pretrained`` is to be told besides the usual; such a model is placed on ``device`` by it.
+
+    Raises UserError if the package is not installed, or the checkpoint in ``folder`` is not one of that kind.
+    """
+    if name is None:
+        return {}
+    if name in OWN:
+        if device != "cpu":
+            message = f"quantization {name} is computed on the CPU, not on {device}"
+            instead = "bitsandbytes-int8" if name == "int8" else "bitsandbytes-nf4"
+            raise UserError(f"{message}: set device to cpu, or quantization to {instead}", key="quantization")
+        return {}
+    package = QUANTIZATIONS[name]
+    if package is not None and importlib.util.find_spec(package) is None:
+        raise UserError(f"quantization {name} needs the package {package}: pip install {package}", key="quantization")
+    if name in STORED:
+        kind = (read_object(folder / "config.json", key="model").get("quantization_config") or {}).get("quant_method")
+        if kind != name:
+            found = f"is stored as {kind}" if kind else "is not quantized"
+            message = f"quantization {name} is for checkpoints made with it; {folder} {found}"
+            raise UserError(
+                f"{message}: name such a checkpoint under model, or another quantization", key="quantization"
+            )
+        return {"device_map": {"": device}}
+    from transformers import BitsAndBytesConfig
+
+    # It would warn at every product that activations are rounded, which is what it is for.
+    logging.getLogger(package).setLevel(logging.ERROR)
+    eight = name == "bitsandbytes-int8"
+    settings = BitsAndBytesConfig(load_in_8bit=eight, load_in_4bit=not eight, bnb_4bit_quant_type="nf4")
+    return {"device_map": {"": device}, "quantization_config": settings}

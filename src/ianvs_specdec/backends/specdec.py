@@ -1,0 +1,264 @@
+"""Our engine: one back end for each drafting method, made from the registry of methods and told apart by the drafter
+only.
+
+``EagleSpecDecLLM`` and all others can be imported from here by name.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ianvs_specdec import drafters, lengths
+from ianvs_specdec.backends.base import NO_HINTS
+from ianvs_specdec.backends.emulated import AUTO, Emulated
+from ianvs_specdec.backends.local import AUTOREGRESSIVE, Emit, LocalLLM, engine_identity
+from ianvs_specdec.backends.quantization import own
+from ianvs_specdec.common.errors import ContextWindowError, unknown
+from ianvs_specdec.common.types import ENGINES, Completion, Encoding, Hints, Message, Occupancy, Sampling, Trace
+from ianvs_specdec.models.layout import model_sizes, read_config
+from ianvs_specdec.records.identity import FileDigests
+
+if TYPE_CHECKING:
+    from ianvs_specdec.backends.batcher import Batcher
+    from ianvs_specdec.engine import Decoded, Drafter, Length, Target
+    from ianvs_specdec.engine.costs import CostTable
+    from ianvs_specdec.engine.loop import Engine
+    from ianvs_specdec.engine.request import Request
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A model whose requests others make (see ``EngineLLM.shared``)."""
+
+    target: Target
+    drafter: Drafter
+    batcher: Batcher
+    eos_ids: frozenset[int]
+    text: Callable[[list[int]], str]
+    """The text of token ids."""
+
+
+class EngineLLM(LocalLLM):
+    """A model decoded by our loop, with the drafter of ``method``; requests that come together share its steps."""
+
+    concurrent: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        engine: str = "auto",
+        emulate: str | None = None,
+        emulate_scale: float | str = AUTO,
+        **options: Any,
+    ) -> None:
+        super().__init__(model, **options)
+        if engine not in ENGINES:
+            raise unknown("engine", engine, ENGINES, key="engine")
+        self.engine = engine
+        drafters.check(self.method, self.options)
+        self._length = lengths.create(str(self.options.get("length", drafters.default_length(self.method))))
+        self._emulated = Emulated.parse(emulate, emulate_scale, drafts=self.method != "autoregressive")
+        self._emulation: Any = None
+        self._target: Any = None
+        self._drafter: Any = None
+        self._batcher: Any = None
+        self._ending: Any = None
+
+    @classmethod
+    def option_names(cls) -> tuple[str, ...]:
+        return (*super().option_names(), "engine", "emulate", "emulate_scale", *drafters.options(cls.method))
+
+    def identity(self, digests: FileDigests) -> dict[str, Any]:
+        named = AUTOREGRESSIVE if self.method == "autoregressive" else {}
+        emulated = {} if self._emulated is None else {"emulate": self._emulated.identity(digests)}
+        return {**super().identity(digests), **named, **engine_identity(self.engine, self.device_name), **emulated}
+
+    def check_files(self) -> None:
+        super().check_files()
+        folder = Path(self.model)
+        target = model_sizes(read_config(folder, key="model")) if folder.is_dir() else None
+        drafters.check_files(self.method, self.options, target)
+
+    def _option_identity(self, digests: FileDigests) -> dict[str, Any]:
+        names = drafters.METHODS[self.method].recorded
+        options = drafters.replace_files(self.method, self.options, digests.path)
+        return {names.get(key, key): value for key, value in options.items()}
+
+    def lossy(self, sampling: Sampling) -> bool:
+        return self.options.get("acceptance") == "typical" and not sampling.greedy
+
+    def _prepare(self) -> None:
+        from ianvs_specdec.engine.loop import Engine
+        from ianvs_specdec.engine.memory import for_sequences
+        from ianvs_specdec.targets.registry import target_of
+
+        self._target = target_of(
+            self._model,
+            consume=True,
+            quantization=own(self.quantization),
+            engine=self.engine,
+        )
+        trees = getattr(self._target, "takes_trees", True)
+        self._drafter = drafters.create(self.method, self.options, trees=trees)
+        self._drafter.prepare(self._target)
+        memory = for_sequences(self._target.device)
+        if self._emulated is not None:
+            self._emulation = self._emulated.start(self._target, self._drafter, memory)
+        self._serve(Engine(self._target, self._length, memory, meter=self._emulation))
+
+    def profile(self, seconds: float) -> CostTable:
+        """What this model's steps and its method's drafts cost here, measured in at most about so many seconds, while
+        nothing else is asked."""
+        from ianvs_specdec.engine.memory import for_sequences
+        from ianvs_specdec.targets.profiling import profile
+
+        self.load()
+        self._set_threads()
+        return profile(self._target, self._drafter, seconds, memory=for_sequences(self._target.device))
+
+    def _serve(self, engine: Engine) -> None:
+        """Take requests from now on, which ``engine`` decodes."""
+        from ianvs_specdec.backends.batcher import Batcher
+
+        self._batcher = Batcher(engine, self.threads or self._default_threads)
+        # Its thread would keep the weights of a model that was never closed.
+        self._ending = weakref.finalize(self, self._batcher.close)
+
+    def shared(self, length: Length, at_once: int) -> Shared:
+        """The loaded model for requests that the caller makes, on an engine of its own in place of the one so far:
+        ``length`` rules it, and so many requests share its steps."""
+        from ianvs_specdec.engine.loop import Engine
+        from ianvs_specdec.engine.memory import for_sequences
+
+        self.load()
+        assert self._chat is not None
+        self._ending()
+        memory = for_sequences(self._target.device)
+        self._serve(Engine(self._target, length, memory, at_once, self._emulation))
+        return Shared(self._target, self._drafter, self._batcher, self._eos_ids, self._chat.text)
+
+    def encode(self, messages: list[Message], sampling: Sampling, layers: Sequence[int]) -> Encoding:
+        import numpy as np
+
+        from ianvs_specdec.engine.encoding import PromptEncoder
+        from ianvs_specdec.engine.request import Request
+
+        self.check_encode()
+        self.load()
+        started = time.perf_counter()
+        prompt_ids, _ = self._prompt(messages, sampling, truncate=bool(self.truncate_prompts))
+        encoder = PromptEncoder(layers)
+        self._run(lambda: Request(self._target, encoder, prompt_ids, Sampling(max_tokens=1), eos_ids=()))
+        most = float(np.finfo(np.float16).max)
+        states = encoder.states.clamp(-most, most).numpy().astype(np.float16)
+        return Encoding(states, len(prompt_ids), time.perf_counter() - started)
+
+    @classmethod
+    def check_encode(cls) -> None:
+        """Our engine's own targets all tell hidden states."""
+
+    def begin(self, messages: list[Message], sampling: Sampling, tokens: int, hints: Hints = NO_HINTS) -> Completion:
+        self.load()
+        started = time.perf_counter()
+        prompt_ids, truncated = self._prompt(messages, sampling, truncate=bool(self.truncate_prompts))
+        return self._continue(prompt_ids, truncated, sampling.first(tokens), None, hints, started)
+
+    def resume(
+        self, messages: list[Message], sampling: Sampling, begun: Sequence[int], hints: Hints = NO_HINTS
+    ) -> Completion:
+        self.load()
+        started = time.perf_counter()
+        prompt_ids, truncated = self._prompt(messages, sampling, truncate=bool(self.truncate_prompts))
+        return self._continue(prompt_ids, truncated, sampling, None, hints, started, list(begun))
+
+    @classmethod
+    def check_resume(cls) -> None:
+        """Our engine continues any output."""
+
+    def _decode(
+        self,
+        prompt_ids: list[int],
+        sampling: Sampling,
+        stop: Callable[[list[int]], int | None] | None,
+        emit: Emit | None,
+        prediction: list[int],
+        hints: Hints,
+    ) -> tuple[list[int], str, Trace]:
+        from ianvs_specdec.engine.request import Request
+
+        decoded = self._run(
+            lambda: Request(
+                self._target,
+                self._drafter.fork(),
+                prompt_ids,
+                sampling,
+                eos_ids=self._eos_ids,
+                stop=stop,
+                on_tokens=emit,
+                rule=self.options.get("acceptance", "rejection"),
+                prediction=prediction,
+                task=hints.task,
+                given_up=hints.given_up,
+            )
+        )
+        return decoded.token_ids, decoded.finish_reason, decoded.trace
+
+    def _run(self, request: Callable[[], Request]) -> Decoded:
+        try:
+            return self._batcher.run(request())
+        except ContextWindowError as error:
+            raise ContextWindowError(f"model {self.model}: {error}") from error
+
+    def target(self) -> str | None:
+        return str(self._target.kind) if self._target is not None else None
+
+    def hardware(self) -> Mapping[str, Any]:
+        emulated = {} if self._emulation is None else {"emulated": self._emulation.describe()}
+        return {**super().hardware(), **emulated}
+
+    def emulation(self) -> Mapping[str, Any] | None:
+        return None if self._emulation is None else self._emulation.progress()
+
+    def occupancy(self) -> Occupancy | None:
+        batcher = self._batcher
+        return batcher.occupancy if batcher is not None else None
+
+    def on_compute_start(self, call: Callable[[], None]) -> bool:
+        self._batcher.on_compute_start = call
+        return True
+
+    def _weights_memory(self) -> int:
+        from ianvs_specdec.engine.memory import held
+
+        return held(*self._target.weights, *self._drafter.weights(), apart=[self._target])
+
+    def _release(self) -> None:
+        if self._ending is not None:
+            self._ending()
+        if self._emulation is not None:
+            self._emulation.tell()
+        self._emulation = self._target = self._drafter = self._batcher = self._ending = None
+
+
+@functools.cache
+def of_method(method: str) -> type[EngineLLM]:
+    """The back end that drafts with ``method``."""
+    entry = drafters.METHODS[method]
+    mappings = tuple(key for key, option in entry.options.items() if option is dict)
+    about = f"{entry.about[0].upper()}{entry.about[1:]}." if entry.about else f"Drafts of the method {method}."
+    body = {"backend": entry.backend, "method": method, "mappings": mappings}
+    return type(entry.class_name, (EngineLLM,), {"__doc__": about, "__module__": __name__, **body})
+
+
+def __getattr__(name: str) -> Any:
+    for method, entry in drafters.METHODS.items():
+        if entry.class_name == name:
+            return of_method(method)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

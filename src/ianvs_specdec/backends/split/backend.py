@@ -1,0 +1,275 @@
+"""Split speculative decoding as a back end: this process is the edge, and a verifier elsewhere decides."""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ianvs_specdec import lengths
+from ianvs_specdec.backends import prompts
+from ianvs_specdec.backends.base import NO_HINTS, LoadedLLM, OnChunk
+from ianvs_specdec.backends.local import WARM_UP, instructions
+from ianvs_specdec.backends.split.process import Started
+from ianvs_specdec.backends.split.settings import EdgeSide, chosen, link_options
+from ianvs_specdec.backends.split.target import VerifierModel
+from ianvs_specdec.common.errors import AbandonedError, AnswerError, UserError, not_installed, packages
+from ianvs_specdec.common.sampling import LARGEST_COUNT, Sampling
+from ianvs_specdec.common.types import Completion, Hints, Message, SplitTrace
+from ianvs_specdec.records.identity import FileDigests, machine
+
+if TYPE_CHECKING:
+    from ianvs_specdec.backends.split.edge.connection import Connection
+    from ianvs_specdec.backends.split.edge.decode import Answer, Edge
+    from ianvs_specdec.net.split.split_pb2 import Model
+
+PACKAGES = ("grpc", "google.protobuf")
+FIRST_PATIENCE = 60.0
+"""Seconds in which a verifier has to answer at first: over a slow link, and with TLS, that is several round trips."""
+LONGEST_TASK = 100
+"""Characters of a task that a verifier takes."""
+
+
+class SplitSpecDecLLM(LoadedLLM):
+    """The edge drafts in this process, and a verifier computes the model (docs/split.md).
+
+    ``edge`` says what the edge does, a mapping: ``method`` and its options as for ``specdec decode``, ``mode`` (split,
+    stream, auto), ``length`` (auto, fixed:N), ``in_flight``, ``outage`` (wait, fail, edge), ``patience`` (seconds),
+    ``dtype``, ``threads``. Without ``method`` the mode is stream, and the edge shows what comes. ``edge`` and
+    ``beside`` may be names, which ``named`` explains: a mapping from names to such mappings.
+
+    The verifier is started for this model, and ends with it: ``dtype``, ``device``, ``threads``, ``quantization``,
+    ``engine``, ``emulate`` and ``emulate_scale`` are those of our engine, ``length`` rules how much of a draft is
+    verified, and ``beside`` is how the verifier drafts itself in mode stream: a mapping with ``backend`` and its
+    options. Or ``verifier`` is the address of one that runs, HOST:PORT, with ``verifier_ca`` and ``token_file`` where
+    it asks for them; then all these are settings of that one, and ``model`` has its tokenizer at least.
+
+    Between them stands ``link``, a process of its own: the name of a preset of ``specdec link``, or a mapping with its
+    options. It counts the bytes, at the socket.
+
+    Sampling is coupled, which ``acceptance: coupled`` has to say. One request at a time: an edge has one user. Lossless
+    and Speedup compare with the autoregressive stream of the same verifier over the same link.
+    """
+
+    backend: ClassVar[str] = "SplitSpecDec"
+    local: ClassVar[bool] = True
+    mappings: ClassVar[tuple[str, ...]] = ("edge", "beside", "link", "named")
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        edge: str | Mapping[str, Any] | None = None,
+        named: Mapping[str, Any] | None = None,
+        link: str | Mapping[str, Any] | None = None,
+        verifier: str | None = None,
+        verifier_ca: str | None = None,
+        token_file: str | None = None,
+        length: Any = None,
+        acceptance: str = "",
+        truncate_prompts: bool = False,
+        **target: Any,
+    ) -> None:
+        super().__init__(model)
+        if acceptance not in ("", "coupled"):
+            reason = "acceptance: no probabilities travel to a verifier, so sampled tokens are accepted by coupled"
+            raise UserError(f"{reason} only, not {acceptance!r:.60}", key="acceptance")
+        self.truncate_prompts = prompts.check_truncation(truncate_prompts)
+        self._acceptance, self._address = acceptance, verifier
+        self._authority, self._token_file = (None if file is None else Path(file) for file in (verifier_ca, token_file))
+        self._length = None if length is None else str(length)
+        if self._length is not None:
+            lengths.create(self._length)
+        told = {"edge": edge, "named": named, **target}
+        target["beside"] = chosen(told, "beside")
+        self._target = VerifierModel.parse(model, target, elsewhere=verifier is not None)
+        self._edge_side = EdgeSide.parse(chosen(told, "edge"), target.get("threads"))
+        self._link_options = link_options(link)
+        self._loading = threading.Lock()
+        self._started: list[Started] = []
+        self._connection: Connection | None = None
+        self._edge: Edge | None = None
+        self._chat: prompts.Chat | None = None
+
+    @classmethod
+    def option_names(cls) -> tuple[str, ...]:
+        own = ("edge", "named", "link", "verifier", "verifier_ca", "token_file", "length", "acceptance")
+        return (*own, "truncate_prompts", *VerifierModel.option_names())
+
+    def check(self, sampling: Sampling) -> None:
+        for package in PACKAGES:
+            if importlib.util.find_spec(package.partition(".")[0]) is None:
+                missing = ModuleNotFoundError(name=package)
+                raise not_installed(missing) or missing
+        if sampling.logprobs:
+            raise UserError("logprobs: a verifier tells none, because no probabilities travel", key="logprobs")
+        if key := "min_tokens" if sampling.min_tokens else "ignore_eos" if sampling.ignore_eos else "":
+            raise UserError(f"{key}: a verifier ends answers where the model does: leave it out", key=key)
+        if not sampling.greedy and not self._acceptance:
+            reason = "above temperature 0 back end SplitSpecDec samples in its own way"
+            raise UserError(f"{reason}: add acceptance: coupled", key="temperature")
+
+    def check_files(self) -> None:
+        if self._address is None:
+            self._target.check_files()
+
+    def identity(self, digests: FileDigests) -> dict[str, Any]:
+        return self._identity(self._target, self._edge_side, digests)
+
+    def baseline_identity(self, digests: FileDigests) -> dict[str, Any] | None:
+        return self._identity(self._target.plain(), EdgeSide.parse({"mode": "stream"}, None), digests)
+
+    def _identity(self, target: VerifierModel, edge: EdgeSide, digests: FileDigests) -> dict[str, Any]:
+        settings = {"acceptance": self._acceptance, "verifier": self._address}
+        if target.drafts or edge.settings.method is not None:
+            settings["length"] = self._length
+        given = {name: value for name, value in settings.items() if value}
+        sides = {"target": target.identity(digests), "edge": edge.identity(digests), "link": self._link_options}
+        return {"backend": self.backend, **given, **sides}
+
+    @packages()
+    def load(self) -> None:
+        with self._loading:
+            if self._edge is not None:
+                return
+            try:
+                self._edge = self._opened()
+                self._answer([{"role": "user", "content": "1 2 3 1 2 3"}], WARM_UP, None, NO_HINTS, truncate=True)
+            except BaseException:
+                self._end()
+                raise
+
+    def _opened(self) -> Edge:
+        from ianvs_specdec.backends.answering import chat_of
+        from ianvs_specdec.backends.split.edge.connection import Access, Connection
+        from ianvs_specdec.backends.split.edge.settings import target_of, token_in
+
+        folder = prompts.model_folder(self.model)
+        address = self._address or self._start(self._target.command(self._length))
+        path = [f"--{name.replace('_', '-')}={value}" for name, value in self._link_options.items()]
+        via = self._start(["link", "--listen", "127.0.0.1:0", "--to", address, *path])
+        access = Access(address, token_in(self._token_file), self._authority, via)
+        self._connection = Connection(access)
+        model = self._connection.describe(FIRST_PATIENCE)
+        if self._address is not None:
+            _check_model(model, folder)
+        self._chat, _ = chat_of(folder, self.model, model.window or LARGEST_COUNT)
+        self._set_threads()
+        target = target_of(model, folder, self._edge_side.dtype)
+        return self._edge_side.settings.edge(self._connection, model, target)
+
+    def _start(self, arguments: list[str]) -> str:
+        self._started.append(Started(arguments))
+        return self._started[-1].address
+
+    def _set_threads(self) -> None:
+        """Of this thread: torch keeps the number for each."""
+        import torch
+
+        if (threads := self._edge_side.threads) is not None and torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+
+    def _answer(
+        self, messages: list[Message], sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
+    ) -> Completion:
+        from ianvs_specdec.engine.stopping import StopStrings
+
+        chat, edge = self._chat, self._edge
+        assert chat is not None
+        assert edge is not None
+        self._set_threads()
+        before, started = self._bytes(), time.perf_counter()
+        prompt, truncated = chat.prompt(messages, sampling, truncate=truncate)
+        stop = StopStrings(chat.text, sampling.stop) if sampling.stop else None
+        emit = prompts.TextStream(chat.text, sampling.stop, on_chunk) if on_chunk is not None else None
+
+        def put_out(tokens: list[int]) -> None:
+            if hints.given_up is not None and hints.given_up():
+                raise AbandonedError
+            if emit is not None:
+                emit(tokens)
+
+        offset, prediction = time.perf_counter() - started, chat.ids(hints.prediction)
+        try:
+            answer = edge.decode(
+                prompt, sampling, prediction=prediction, task=hints.task[:LONGEST_TASK], on_tokens=put_out
+            )
+        except AnswerError as error:
+            if not isinstance(error, AbandonedError):
+                self._check_started()
+            raise
+        trace = answer.trace
+        trace.chunks = [(seconds + offset, tokens) for seconds, tokens in trace.chunks]
+        trace.bytes_up, trace.bytes_down = (now - then for now, then in zip(self._bytes(), before, strict=True))
+        trace.split = told_of(answer)
+        text = chat.text(answer.token_ids)
+        text = stop.trim(text) if stop is not None else text
+        if emit is not None:
+            emit.finish(text)
+        ids = answer.token_ids
+        return Completion(text, ids, len(prompt), len(ids), answer.finish_reason, trace, truncated)
+
+    def _bytes(self) -> tuple[int, int]:
+        """Up and down, that passed the link so far."""
+        told = self._started[-1].ask()
+        return told["up"]["bytes"], told["down"]["bytes"]
+
+    def _check_started(self) -> None:
+        for process in self._started:
+            process.check()
+
+    def target(self) -> str:
+        return "verifier"
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """The ids of the processes that were started, the verifier first."""
+        return tuple(process.pid for process in self._started)
+
+    def hardware(self) -> Mapping[str, Any]:
+        import torch
+
+        place = {"server": self._address} if self._address else self._target.hardware()
+        return {**machine(), **place, "threads": torch.get_num_threads(), **instructions()}
+
+    def close(self) -> None:
+        with self._loading:
+            self._end()
+
+    def _end(self) -> None:
+        connection, self._connection, self._edge = self._connection, None, None
+        if connection is not None:
+            connection.close()
+        # The link first: it would tell of a verifier that is gone.
+        while self._started:
+            self._started.pop().close()
+
+
+def _check_model(model: Model, folder: Path) -> None:
+    """Raise ``UserError`` where a verifier serves another model than ``folder`` has, which may be a tokenizer alone."""
+    has_weights = any(folder.glob("*.safetensors"))
+    if has_weights and not bytes.fromhex(FileDigests(None).folder(folder)).startswith(model.fingerprint):
+        reason = f"the verifier serves {model.name}, whose files are not those of {folder}"
+        raise UserError(f"{reason}: name the folder that it was started with", key="verifier")
+
+
+def told_of(answer: Answer) -> SplitTrace:
+    """What an answer tells of itself besides its trace."""
+    return SplitTrace(
+        rounds=len(answer.trace.steps),
+        in_flight=answer.in_flight,
+        waits=answer.waits,
+        drafting=answer.drafting,
+        hidden=answer.hidden,
+        ahead=answer.ahead,
+        hits=answer.hits,
+        streamed=answer.streamed,
+        breaks=answer.breaks,
+        lost=answer.lost,
+        alone=answer.alone,
+        prefill=answer.prefill,
+        work=answer.work,
+    )

@@ -1,0 +1,131 @@
+"""What an edge is told to do, checked before anybody is asked, and the edge that does it. Imports gRPC only then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ianvs_specdec import drafters
+from ianvs_specdec.common.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    from ianvs_specdec.backends.split.edge.connection import Connection
+    from ianvs_specdec.backends.split.edge.decode import Edge, Finish
+    from ianvs_specdec.backends.split.edge.drafts import FarTarget
+    from ianvs_specdec.common.types import Sampling
+    from ianvs_specdec.engine import Decoded, Drafter
+    from ianvs_specdec.net.split.split_pb2 import Model
+
+MODES = ("auto", "split", "stream")
+POLICIES = ("wait", "fail", "edge")
+IN_FLIGHT = 4
+"""Drafts on their way at a time, unless told otherwise: more are seldom all right."""
+PATIENCE = 10.0
+"""Seconds until a verifier counts as gone, unless told otherwise."""
+
+
+@dataclass(frozen=True)
+class EdgeSettings:
+    """``method`` drafts with ``options``, the length among them; None: the edge does not draft, so that the mode is
+    "stream". ``outage`` is the policy for a verifier that is gone for ``patience`` seconds. Raises ``UserError`` with
+    the key for what cannot be done with a verifier elsewhere."""
+
+    method: str | None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    mode: str = "auto"
+    in_flight: int = IN_FLIGHT
+    outage: str = "wait"
+    patience: float = PATIENCE
+
+    def __post_init__(self) -> None:
+        for name, known in (("mode", MODES), ("outage", POLICIES)):
+            if (given := getattr(self, name)) not in known:
+                raise unknown(name, given, known, key=name)
+        if type(self.in_flight) is not int or self.in_flight < 1:
+            raise UserError(f"in_flight must be a whole number from 1, not {self.in_flight!r:.60}", key="in_flight")
+        if type(self.patience) not in (int, float) or not 0 < self.patience < float("inf"):
+            raise UserError(f"patience must be seconds, more than 0, not {self.patience!r:.60}", key="patience")
+        self._check_method()
+        if self.outage == "edge" and self.method != "draft_model":
+            reason = "outage edge: only a draft model can finish an answer by itself"
+            raise UserError(f"{reason}; use method draft_model", key="outage")
+        self._length()
+
+    def _check_method(self) -> None:
+        if self.method is None:
+            if self.mode != "stream" or self.options:
+                raise UserError(
+                    "method is missing: without one the edge does not draft, and mode must be stream", key="method"
+                )
+            return
+        far = [name for name, known in drafters.METHODS.items() if known.remote]
+        if self.method not in far or self.options.get("head"):
+            reason = f"method {self.method} needs what the target computes, which stays with the verifier"
+            raise UserError(f"{reason}; with a verifier elsewhere draft with one of {', '.join(far)}", key="method")
+        drafters.check(self.method, self.options)
+        if self.options.get("acceptance", "coupled") != "coupled":
+            raise UserError("acceptance: no probabilities travel to a verifier, so it is coupled", key="acceptance")
+
+    def _length(self) -> int | None:
+        """The fixed length of drafts, None where it is chosen."""
+        text = str(self.options.get("length", "auto"))
+        kind, _, number = text.rpartition(":")
+        if text != "auto" and (kind not in ("", "fixed") or not number.isdigit()):
+            rule = "for a verifier elsewhere it is auto or fixed:N; the verifier has policies of its own"
+            raise UserError(f"length {text!r}: {rule}", key="length")
+        return None if text == "auto" else int(number)
+
+    def edge(self, connection: Connection, model: Model, target: FarTarget) -> Edge:
+        """Loads what drafts. ``model`` is what the verifier serves, and ``target`` stands for it here."""
+        from ianvs_specdec.backends.split.edge.controller import Controller
+        from ianvs_specdec.backends.split.edge.decode import Edge
+        from ianvs_specdec.backends.split.edge.session import Outage
+        from ianvs_specdec.drafters.autoregressive import Autoregressive
+
+        drafter = Autoregressive() if self.method is None else drafters.create(self.method, self.options)
+        drafter.prepare(target)  # type: ignore[arg-type]
+        in_flight = self.in_flight if drafter.lines else 0
+        controller = Controller(self._length(), in_flight=in_flight, mode=self.mode, beside=model.drafts)  # type: ignore[arg-type]
+        outage = Outage(self.outage, self.patience)  # type: ignore[arg-type]
+        finish = _finish(drafter, model) if self.outage == "edge" else None
+        return Edge(connection, model, drafter, target, controller, outage, self.in_flight, finish)
+
+
+def target_of(model: Model, folder: Path | None, dtype: str) -> FarTarget:
+    """What drafters may ask of the target. Raises ``UserError`` where ``folder`` has another tokenizer than it."""
+    import torch
+
+    from ianvs_specdec.backends.split.edge.drafts import FarTarget
+    from ianvs_specdec.drafters.datastore import fingerprint
+
+    own = fingerprint(folder) if folder is not None else ""
+    if own and model.tokenizer and own != model.tokenizer:
+        reason = f"{folder} has another tokenizer than {model.name}, which the verifier serves"
+        raise UserError(f"{reason}: the same ids would be other tokens. Draft with a model of its family")
+    return FarTarget(model.vocabulary, model.window or None, getattr(torch, dtype), folder)
+
+
+def token_in(file: Path | None) -> str:
+    """The token that a verifier knows this edge by. Raises ``UserError`` for a file without one."""
+    if file is None:
+        return ""
+    try:
+        return file.read_text(encoding="utf-8-sig").split()[0]
+    except (OSError, UnicodeDecodeError, IndexError) as error:
+        raise UserError(f"token file {file}: no token can be read from it", key="token_file") from error
+
+
+def _finish(drafter: Drafter, model: Model) -> Finish:
+    from ianvs_specdec.drafters.autoregressive import Autoregressive
+    from ianvs_specdec.drafters.draft_model.drafter import DraftModel
+    from ianvs_specdec.engine import decode
+    from ianvs_specdec.lengths.fixed import Fixed
+
+    assert isinstance(drafter, DraftModel)
+
+    def finish(tokens: Sequence[int], sampling: Sampling) -> Decoded:
+        return decode(drafter.batch_key, Autoregressive(), Fixed(0), tokens, sampling, eos_ids=model.ends)
+
+    return finish

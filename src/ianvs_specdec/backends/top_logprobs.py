@@ -1,0 +1,65 @@
+"""How sure a model was of a token, from what servers tell: its log-probability and those of the likeliest tokens."""
+
+from __future__ import annotations
+
+import codecs
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ianvs_specdec.backends.untrusted import alternative, listed, logprob
+
+TOP = 20
+"""How many of the likeliest tokens are asked for: the most that OpenAI's API and vLLM give by default."""
+
+LONGEST_TOKEN = 1 << 16
+"""Bytes of one token's text."""
+
+Triple = tuple[float, float, float]
+
+
+def triple(own: float, best: Sequence[float]) -> Triple:
+    """Log-probability, entropy (nats) and margin as in ``types.Trace.confidence``, from the token's ``own``
+    log-probability and those of the ``best`` tokens, in any order.
+
+    The entropy is approximate, a lower bound: what the other tokens have in common counts as one token. The margin is
+    exact where two tokens are told.
+    """
+    known = sorted((min(1.0, math.exp(value)) for value in best), reverse=True)
+    rest = max(0.0, 1.0 - sum(known))
+    entropy = -sum(p * math.log(p) for p in (*known, rest) if p > 0)
+    first, second, *_ = (*known, rest, 0.0)
+    return own, entropy, first - second
+
+
+def all_certain(triples: Sequence[Triple]) -> bool:
+    """Whether each token is told to be certain, and no other one, or one that then cannot be: so servers that speculate
+    report drafts that were accepted."""
+    return all(own == 0 and (entropy == 0 or margin < 0.999) for own, entropy, margin in triples)
+
+
+class ToldLogprobs:
+    """Collects ``logprobs.content`` of a streamed chat completion, as OpenAI's protocol has it."""
+
+    def __init__(self) -> None:
+        self.triples: list[Triple] = []
+        self.alternatives = True
+        """Whether every token came with ``top_logprobs``, without which its entropy and margin are not known."""
+        self._pieces: list[str] = []
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def take(self, told: Mapping[str, Any] | None) -> None:
+        """What a chunk tells. Raises ValueError, TypeError or KeyError for what does not read as in the protocol,
+        ImplausibleNumber, a ValueError, for what is no log-probability.
+        """
+        for token in (told or {}).get("content") or ():
+            best = [alternative(other["logprob"]) for other in token.get("top_logprobs") or ()]
+            self.alternatives = self.alternatives and bool(best)
+            self.triples.append(triple(logprob(token["logprob"]), best))
+            data = None if token.get("bytes") is None else listed(token["bytes"], "the bytes of a token", LONGEST_TOKEN)
+            # A token may be a part of a character: then its text is none, but its bytes are told.
+            self._pieces.append(str(token["token"]) if data is None else self._decoder.decode(bytes(data)))
+
+    def characters(self, text: str) -> list[int] | None:
+        """How many characters of ``text`` each token adds; None where the tokens' texts are not that text."""
+        return list(map(len, self._pieces)) if "".join(self._pieces).startswith(text) else None

@@ -1,0 +1,244 @@
+"""vLLM as a back end: its engine with continuous batching and any of its ways to speculate, in a process of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ianvs_specdec.backends.answering import PendingAnswer, chat_of
+from ianvs_specdec.backends.base import NO_HINTS, LoadedLLM, OnChunk
+from ianvs_specdec.backends.local import DTYPES, WARM_UP
+from ianvs_specdec.backends.process import WorkerProcess, python_of
+from ianvs_specdec.backends.prompts import Chat, check_truncation, model_folder
+from ianvs_specdec.backends.top_logprobs import TOP
+from ianvs_specdec.backends.untrusted import MOST_DRAFTED, MOST_TOKENS, listed, whole
+from ianvs_specdec.backends.vllm.options import (
+    MAPPINGS,
+    MODEL_FREE,
+    OPTIONS,
+    check_options,
+    checked_engine_args,
+    checked_speculative,
+)
+from ianvs_specdec.backends.vllm.process import KEY, NAME, probe, start
+from ianvs_specdec.common.errors import UserError, packages, unknown
+from ianvs_specdec.common.types import Completion, Hints, Message, Sampling, Step
+from ianvs_specdec.models.layout import check_model
+from ianvs_specdec.models.loading import check_stored
+from ianvs_specdec.records.identity import FileDigests
+
+SAMPLED_DRAFTS = (
+    "vLLM's CPU build does not sample with drafts correctly (vLLM issue 55005: what its sampler for drafts decides is "
+    "dropped): use temperature 0, or leave speculative out, or run vLLM on a GPU"
+)
+
+
+class VllmLLM(LoadedLLM):
+    """A model behind an engine of vLLM; requests from many threads run in one batch.
+
+    ``vllm_python`` is the Python that has vLLM (a path, the name of a program, or of an environment variable that holds
+    one of these; default: the running one); nothing of ours has to be installed there. ``speculative`` is vLLM's
+    ``speculative_config``, passed on as it is but for ``model``, which may be a folder relative to the working
+    directory or a name on the hub. ``dtype``, ``quantization``, ``tensor_parallel_size``, ``gpu_memory_utilization``,
+    ``max_model_len``, ``max_num_seqs``, ``kv_cache_memory_bytes`` and ``enforce_eager`` are engine arguments of vLLM,
+    all others may stand in ``engine_args``. On a CPU, ``enforce_eager`` is true and ``kv_cache_memory_bytes`` 256 MiB
+    unless given, and ``threads`` limits the threads of one operation.
+
+    The prompt is tokenised here, as for local models; ``truncate_prompts``: see ``prompts.Chat``. Times are those at
+    which an engine step was done. A step of the trace is one engine step after the prefill; vLLM tells the drafted and
+    accepted tokens of those that verified a draft, in order, but not which these were. Where that leaves a choice (a
+    step of one token may have had its draft rejected, or none), the earliest that fits is taken, so sums are vLLM's own
+    and only the position can be off.
+
+    Lossless and Speedup compare with vLLM without ``speculative``, not with our engine. With ``logprobs``, vLLM tells
+    the ``TOP`` likeliest tokens, so that the entropy is approximate (see ``top_logprobs``).
+    """
+
+    backend: ClassVar[str] = "vllm"
+    local: ClassVar[bool] = True
+    concurrent: ClassVar[bool] = True
+    mappings: ClassVar[tuple[str, ...]] = MAPPINGS
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        vllm_python: str | None = None,
+        dtype: str = "auto",
+        threads: int | None = None,
+        speculative: Mapping[str, Any] | None = None,
+        engine_args: Mapping[str, Any] | None = None,
+        truncate_prompts: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(model)
+        if dtype not in DTYPES:
+            raise unknown("dtype", dtype, DTYPES, key="dtype")
+        check_options({"vllm_python": vllm_python, "threads": threads, **options})
+        self.truncate_prompts = check_truncation(truncate_prompts)
+        self.vllm_python = vllm_python
+        if vllm_python is not None:
+            self.python()
+        self.dtype, self.threads = dtype, threads
+        self.speculative = checked_speculative(speculative)
+        self.options = {name: value for name, value in options.items() if value is not None}
+        self.engine_args = checked_engine_args(engine_args)
+        self._loading = threading.Lock()
+        self._engine: WorkerProcess | None = None
+        self._chat: Chat | None = None
+        self._eos_ids: list[int] = []
+        self._found: tuple[str, bool] | None = None
+
+    @classmethod
+    def option_names(cls) -> tuple[str, ...]:
+        return OPTIONS
+
+    @property
+    def method(self) -> str:
+        """How vLLM drafts: the method's name, that of the draft's folder where vLLM is to find out, or ``none``."""
+        return str(self.speculative.get("method") or Path(self.speculative.get("model", "none")).name)
+
+    def python(self) -> str:
+        """The program that ``vllm_python`` means. Raises UserError where it means none."""
+        return python_of(self.vllm_python, KEY, NAME)
+
+    def _vllm(self) -> tuple[str, bool]:
+        """vLLM's version, and whether it is a build for CPUs."""
+        if self._found is None:
+            self._found = probe(self.python())
+        return self._found
+
+    def check(self, sampling: Sampling) -> None:
+        if self.speculative and not sampling.greedy and self._vllm()[1]:
+            raise UserError(SAMPLED_DRAFTS, key="temperature")
+
+    def check_files(self) -> None:
+        folder = Path(self.model)
+        if folder.is_dir() and "load_format" not in self.engine_args:
+            check_model(folder, what=f"the model {self.model}", key="model", vllm=True)
+
+    def lossy(self, sampling: Sampling) -> bool:
+        return self.speculative.get("rejection_sample_method") == "synthetic"
+
+    def _draft(self) -> str | None:
+        """The folder or hub name of what drafts, where the method has one."""
+        model: str | None = self.speculative.get("model")
+        return None if self.speculative.get("method") in MODEL_FREE else model
+
+    def identity(self, digests: FileDigests) -> dict[str, Any]:
+        draft = self._draft()
+        # Which weights another loader takes is its own affair.
+        more = ("*",) if "load_format" in self.engine_args else ()
+        contents = {} if draft is None else {"model": digests.path(model_folder(draft, key="speculative"))}
+        return {
+            "backend": self.backend,
+            "method": self.method,
+            "vllm": self._vllm()[0],
+            "options": {**self.options, **({"engine_args": self.engine_args} if self.engine_args else {})},
+            "speculative": {**self.speculative, **contents},
+            "model": digests.folder(model_folder(self.model), *more),
+            "dtype": self.dtype,
+            "threads": self.threads,
+        }
+
+    def baseline_identity(self, digests: FileDigests) -> dict[str, Any] | None:
+        return {**self.identity(digests), "method": "none", "speculative": {}}
+
+    @packages()
+    def load(self) -> None:
+        with self._loading:
+            if self._engine is not None:
+                return
+            folder = model_folder(self.model)
+            if "load_format" not in self.engine_args:
+                check_stored(folder, what=f"the model {self.model}", key="model")
+            version, _ = self._vllm()
+            engine = start(self.python(), self._arguments(folder), self.threads)
+            # What it runs on, rather than what the package's name says.
+            self._found = (version, bool(engine.ready["cpu"]))
+            try:
+                self._chat, self._eos_ids = chat_of(folder, self.model, engine.ready["max_model_len"])
+                self._engine = engine
+                self._answer([{"role": "user", "content": "1 2 3 1 2 3"}], WARM_UP, None, NO_HINTS, truncate=True)
+            except BaseException:
+                self._engine = None
+                engine.close()
+                raise
+
+    def _arguments(self, folder: Path) -> dict[str, Any]:
+        safe = {"trust_remote_code": False}
+        arguments = {"model": str(folder.absolute()), "dtype": self.dtype, **safe, **self.options, **self.engine_args}
+        if self.speculative:
+            draft = self._draft()
+            place = {} if draft is None else {"model": str(model_folder(draft, key="speculative").absolute())}
+            arguments["speculative_config"] = {**self.speculative, **place}
+        return arguments
+
+    def _answer(
+        self, messages: list[Message], sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
+    ) -> Completion:
+        engine, chat = self._engine, self._chat
+        assert engine is not None
+        assert chat is not None
+        assert chat.window is not None
+        answer = PendingAnswer(NAME, chat, sampling, on_chunk, steps_of, speculative=bool(self.speculative))
+        prompt, truncated = chat.prompt(messages, sampling, truncate=truncate)
+        request = {
+            "max_tokens": (most := min(sampling.max_tokens, chat.window - len(prompt))),
+            "min_tokens": min(sampling.min_tokens, most),
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": sampling.top_k,
+            "repetition_penalty": sampling.repetition_penalty,
+            "stop_token_ids": [] if sampling.ignore_eos else self._eos_ids,
+            **({} if sampling.greedy else {"seed": sampling.seed}),
+            **({"logprobs": TOP} if sampling.logprobs else {}),
+        }
+        engine.ask(prompt, request, answer.take)
+        return answer.completion(len(prompt), truncated)
+
+    def memory(self) -> int | None:
+        """Bytes of the weights, a draft model's included, and of the key-value cache, which vLLM reserves at once."""
+        return self._engine.ready["memory"] if self._engine is not None else None
+
+    def target(self) -> str:
+        return "vllm"
+
+    def hardware(self) -> Mapping[str, Any]:
+        ready = self._engine.ready if self._engine is not None else {}
+        told = {name: ready.get(name) for name in ("device", "threads", "instructions", "vllm", "torch")}
+        return {**super().hardware(), **told}
+
+    def close(self) -> None:
+        with self._loading:
+            engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
+
+
+def steps_of(received: Sequence[int], kept: Sequence[int], drafts: Any) -> list[Step]:
+    """The verification steps of a request from the token counts of its chunks and vLLM's pairs (drafted, accepted).
+
+    ``received`` counts the tokens of each engine step, the prefill's first; ``kept`` those of them that belong to the
+    output. The last chunk may have lost tokens after the one that ended the output, in vLLM or here. Pairs of steps
+    that came after it are left out. Empty where chunks and pairs do not belong together. Raises ValueError or TypeError
+    for pairs that cannot be.
+    """
+    steps: list[Step] = []
+    waiting = [
+        (whole(drafted, "a draft", MOST_DRAFTED), whole(accepted, "what a draft gave", drafted))
+        for drafted, accepted in listed(drafts, "drafts", MOST_TOKENS)
+    ]
+    for index in range(1, len(received)):
+        accepted = received[index] - 1
+        last = index == len(received) - 1
+        if waiting and (waiting[0][1] == accepted or (last and waiting[0][1] > accepted)):
+            pair = waiting.pop(0)
+            steps.append(Step(pair[0], pair[1], kept[index], pair[0] + 1))
+        elif accepted == 0:
+            steps.append(Step(0, 0, kept[index], 1))
+        else:
+            return []
+    return steps

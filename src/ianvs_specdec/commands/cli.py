@@ -1,0 +1,99 @@
+"""The ``specdec`` command. Each subcommand is one module in ``commands``, imported only when it is called for."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+from ianvs_specdec import __version__
+from ianvs_specdec.common.errors import UserError, packages
+
+COMMANDS = {
+    "data": "convert benchmark files to the format of Ianvs, or generate the embedded benchmark",
+    "datastore": "build what the methods rest and suffix retrieve from",
+    "decode": "decode prompts with one method and write outputs and step traces",
+    "example": "put the example, with its models and data, into a folder of yours",
+    "export": "write a model in the format of another engine",
+    "journal": "write the answers of a job as JSON lines",
+    "link": "relay connections over an emulated network path: delay, bandwidth, loss, outages",
+    "load": "drive arrivals through speculation policies or a running server, and compare them at every rate",
+    "profile": "measure what steps and drafts of a model cost on this machine",
+    "serve": "offer a model with any back end as an OpenAI-compatible server",
+    "report": "show a workspace of Ianvs as one HTML page, and write its data as JSON and CSV",
+    "route": "label queries, train a router on them, evaluate routers on recorded outcomes",
+    "simulate": "simulate a server under the load of many users, from a cost table",
+    "verifier": "serve a model to edges that draft for it, with a continuous batch of their drafts",
+    "train": "train the embedded models, or a draft head for any model",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one subcommand. Exit codes: 0 done, 1 failed, 2 wrong usage or input, 130 Ctrl-C, 143 SIGTERM."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    parser = argparse.ArgumentParser(prog="specdec", description="Cloud-edge LLM inference, apart from Ianvs.")
+    parser.add_argument("--version", action="version", version=f"specdec {__version__}")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    command = next((argument for argument in arguments[:1] if argument in COMMANDS), "")
+    debug = "--debug" in arguments
+    try:
+        with packages():
+            for name, summary in COMMANDS.items():
+                sub = subparsers.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+                sub.add_argument("--debug", action="store_true", help="show the full traceback of an error")
+                if name == command:
+                    module = importlib.import_module(f"ianvs_specdec.commands.{name}")
+                    module.add_arguments(sub)
+                    sub.set_defaults(run=module.run)
+            options = parser.parse_args(arguments)
+            with _ended_by_sigterm():
+                return int(options.run(options) or 0)
+    except UserError as error:
+        if debug:
+            raise
+        print(f"specdec {command}: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        if debug:
+            raise
+        print(f"specdec {command}: {error.strerror or error}: {error.filename or ''}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt as interruption:
+        print(f"specdec {command}: interrupted", file=sys.stderr)
+        return 128 + (signal.SIGTERM if isinstance(interruption, _Terminated) else signal.SIGINT)
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, which ends a command as Ctrl-C does."""
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    def end(number: int, frame: FrameType | None) -> None:
+        raise _Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+if __name__ == "__main__":
+    # Python flushes standard output at exit and would turn a closed pipe (`specdec ... | head`) into a traceback.
+    try:
+        code = main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    sys.exit(code)

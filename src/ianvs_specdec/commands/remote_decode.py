@@ -1,0 +1,109 @@
+"""``specdec decode --verifier``: this machine drafts, and a verifier elsewhere decides.
+
+The output has the columns of ``specdec decode``, and ``bytes_up`` and ``bytes_down`` (of messages, with what gRPC puts
+before each; HTTP/2, TLS and TCP add theirs), ``rounds``, ``ahead`` (verdicts behind which something was drafted
+already) and ``hits`` (those of them that left it in place), ``streamed`` (tokens that the verifier drafted), ``breaks``
+(streams that broke) and ``lost`` (seconds without one), ``alone`` (the last tokens that are the draft model's own).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ianvs_specdec.backends.split.edge.settings import (
+    IN_FLIGHT,
+    MODES,
+    PATIENCE,
+    POLICIES,
+    EdgeSettings,
+    target_of,
+    token_in,
+)
+from ianvs_specdec.commands.prompts import read_prompts, requests_of, tokenizer_of
+from ianvs_specdec.common.errors import UserError
+
+if TYPE_CHECKING:
+    from ianvs_specdec.backends.split.edge.decode import Answer
+
+FIRST_PATIENCE = 30.0
+"""Seconds in which a verifier has to answer at first."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    far = parser.add_argument_group("a verifier elsewhere")
+    far.add_argument("--verifier", metavar="HOST:P", help="draft here, and have specdec verifier decide there")
+    far.add_argument("--verifier-ca", type=Path, metavar="FILE", help="certificate that signed the verifier's, PEM")
+    far.add_argument("--token-file", type=Path, metavar="FILE", help="the token that the verifier knows this edge by")
+    far.add_argument(
+        "--in-flight", type=int, default=IN_FLIGHT, metavar="N", help=f"drafts on their way (default {IN_FLIGHT})"
+    )
+    far.add_argument(
+        "--mode", choices=MODES, default="auto", help="who drafts: split = here, stream = there, auto = the faster"
+    )
+    far.add_argument(
+        "--outage", choices=POLICIES, default="wait", help="what to do when the verifier is gone (default: wait)"
+    )
+    far.add_argument(
+        "--patience", type=float, default=PATIENCE, metavar="S", help=f"seconds until it counts as gone ({PATIENCE:g})"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    from ianvs_specdec.commands.decode import method_of, sampling_of, summarise, write
+
+    # Everything the user may have got wrong is found before anybody is asked.
+    method, drafting = method_of(options)
+    manner = (options.mode, options.in_flight, options.outage, options.patience)
+    settings = EdgeSettings(method, drafting, *manner)
+    if options.trace:
+        raise UserError("--trace: with --verifier the trees are not kept")
+    sampling, prompts = sampling_of(options), read_prompts(options)
+    folder = options.model or (Path(drafting["draft"]) if "draft" in drafting else None)
+
+    from ianvs_specdec.backends.split.edge.connection import Access, Connection
+
+    connection = Connection(Access(options.verifier, token_in(options.token_file), options.verifier_ca))
+    try:
+        model = connection.describe(FIRST_PATIENCE)
+        _set_threads(options.threads)
+        target = target_of(model, folder, options.dtype)
+        edge = settings.edge(connection, model, target)
+        tokenizer = tokenizer_of(folder)
+        requests = requests_of(options, prompts, model.vocabulary, target.window, tokenizer)
+        answers, rows = [], []
+        for number, request in enumerate(requests):
+            own = replace(sampling, seed=sampling.seed + number)
+            answer = edge.decode(request.prompt, own, prediction=request.prediction, task=request.task)
+            answers.append(answer)
+            rows.append(_row(request.prompt, answer, tokenizer, request.task))
+            if answer.alone:
+                message = f"prompt {number}: the last {answer.alone} tokens are the draft model's own ({answer.why})"
+                print(f"specdec decode: {message}", file=sys.stderr)
+    finally:
+        connection.close()
+    write(options.out, rows)
+    summarise(answers)
+    return 0
+
+
+def _set_threads(threads: int | None) -> None:
+    import torch
+
+    from ianvs_specdec.backends.base import check_threads
+
+    if threads is not None:
+        check_threads(threads, "--threads")
+        torch.set_num_threads(threads)
+
+
+def _row(prompt: list[int], answer: Answer, tokenizer: Any, task: str) -> dict[str, Any]:
+    from ianvs_specdec.commands.decode import row_of
+
+    trace = answer.trace
+    told = {"bytes_up": trace.bytes_up, "bytes_down": trace.bytes_down, "rounds": len(trace.steps)}
+    more = {name: getattr(answer, name) for name in ("ahead", "hits", "streamed", "breaks", "lost", "alone")}
+    return {**row_of(prompt, answer, None, tokenizer, task), **told, **more}

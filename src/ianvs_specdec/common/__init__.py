@@ -1,0 +1,1 @@
+"""What every other package stands on: errors, plain types, progress, files that survive."""

@@ -1,0 +1,146 @@
+"""A drafter from outside the package: a class in a file, and values for its constructor."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ianvs_specdec.common.errors import UserError, unknown
+from ianvs_specdec.engine import Context, Drafter, TokenTree
+
+CALLED = ("prepare", "fork", "begin", "propose", "observe", "end", "weights")
+"""What the engine calls of a drafter."""
+
+
+def own(drafter: str, drafter_options: Mapping[str, Any] | None = None) -> Drafter:
+    """A drafter of the class ``drafter``, "path/to/file.py:Class"; the path may be relative to the working folder.
+    ``drafter_options`` are its constructor's arguments.
+
+    Raises ``UserError`` where there is no such drafter, or its own code fails.
+    """
+    kind = load(drafter)
+    _check_options(kind, drafter_options or {})
+    try:
+        return _watched(kind, _file(drafter))(**(drafter_options or {}))
+    except UserError:
+        raise
+    except Exception as error:
+        raise _told(error, _file(drafter), "drafter_options") from error
+
+
+def _watched(kind: type[Drafter], file: Path) -> type[Drafter]:
+    """The class, with what goes wrong in its methods told as a fault of its file."""
+
+    def watched(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def call(self: Drafter, *arguments: Any) -> Any:
+            try:
+                result = method(self, *arguments)
+            except UserError:
+                raise
+            except Exception as error:
+                raise _told(error, file, "drafter") from error
+            if name == "propose" and not isinstance(result, TokenTree):
+                reason = f"{file}: {kind.__name__}.propose must return a TokenTree, not {result!r:.80}"
+                raise UserError(reason, key="drafter")
+            return result
+
+        return call
+
+    def told(tree: Any) -> Any:
+        fault = isinstance(tree, Exception) and not isinstance(tree, UserError)
+        return _told(tree, file, "drafter") if fault else tree
+
+    def propose_all(cls: type[Drafter], drafts: Sequence[tuple[Any, Context, int]]) -> list[Any]:
+        try:
+            trees = super(watching, cls).propose_all(drafts)
+        except UserError:
+            raise
+        except Exception as error:
+            raise _told(error, file, "drafter") from error
+        return [told(tree) for tree in trees]
+
+    body: dict[str, Any] = {name: watched(name, getattr(kind, name)) for name in CALLED}
+    body["unread_tokens"] = property(watched("unread_tokens", lambda self: super(watching, self).unread_tokens))
+    watching: Any = type(kind.__name__, (kind,), {**body, "propose_all": classmethod(propose_all)})
+    return watching
+
+
+def check(drafter: str, drafter_options: Mapping[str, Any] | None = None) -> None:
+    """Raise ``UserError`` if ``own`` cannot be called with these. Runs the file, and makes no drafter."""
+    _check_options(load(drafter), drafter_options or {})
+
+
+def load(drafter: str) -> type[Drafter]:
+    """The class that "path/to/file.py:Class" names. A file is run once, as long as it does not change."""
+    file, name = _file(drafter), drafter.rpartition(":")[2]
+    module = _module(file)
+    kind = vars(module).get(name)
+    if kind is None:
+        drafters = [each for each, value in vars(module).items() if _is_drafter(value)]
+        raise unknown(f"class in {file}:", name, drafters, key="drafter")
+    if not _is_drafter(kind):
+        raise UserError(f"{name} in {file} is not a Drafter: write class {name}(Drafter)", key="drafter")
+    return kind
+
+
+def _file(drafter: str) -> Path:
+    path, _, name = drafter.rpartition(":")
+    file = Path(path)
+    if file.suffix != ".py" or not name.isidentifier():
+        reason = f"drafter must be a file and a class in it, path/to/file.py:Class, not {drafter!r}"
+        raise UserError(reason, key="drafter")
+    if not file.is_file():
+        raise UserError(f"drafter {drafter}: there is no file {file.absolute()}", key="drafter")
+    return file
+
+
+def _module(file: Path) -> ModuleType:
+    source = file.read_bytes()
+    content = hashlib.sha256(str(file.resolve()).encode() + source).hexdigest()
+    name = f"_specdec_drafter_{content[:16]}"
+    if name not in sys.modules:
+        module = ModuleType(name)
+        module.__file__ = str(file)
+        # Dataclasses look for the module of a class among the imported ones, while that is being run.
+        sys.modules[name] = module
+        try:
+            # Not by an import, which writes byte code beside the user's file.
+            exec(compile(source, str(file), "exec"), vars(module))
+        except (Exception, SystemExit) as error:
+            del sys.modules[name]
+            raise _told(error, file, "drafter") from error
+    return sys.modules[name]
+
+
+def _is_drafter(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, Drafter) and value is not Drafter
+
+
+def _check_options(kind: type[Drafter], given: Mapping[str, Any]) -> None:
+    known = inspect.signature(kind).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
+        return
+    for key in given:
+        if key not in known:
+            raise unknown(f"option of {kind.__name__}", key, known, key="drafter_options")
+    for key, parameter in known.items():
+        if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL and key not in given:
+            raise UserError(f"drafter {kind.__name__} needs {key}", key="drafter_options")
+
+
+def _told(error: BaseException, file: Path, key: str) -> UserError:
+    """What went wrong in the user's file, with the line of it."""
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == str(file)]
+    reason = error.msg if isinstance(error, SyntaxError) else error
+    if isinstance(error, SyntaxError) and error.filename == str(file):
+        lines = [error.lineno or 1]
+    place = f"{file}:{lines[-1]}" if lines else str(file)
+    return UserError(f"{place}: {type(error).__name__}: {reason}", key=key)

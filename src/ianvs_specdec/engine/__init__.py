@@ -1,0 +1,26 @@
+"""The decoding core: one loop over a target, a drafter and a speculation length."""
+
+from ianvs_specdec.common.errors import ContextWindowError
+from ianvs_specdec.engine.contracts import Context, Drafter, Observation, Output, Target
+from ianvs_specdec.engine.loop import Decoded, decode
+from ianvs_specdec.engine.scheduling import Finished, Length, Load, Share, Stats
+from ianvs_specdec.engine.stopping import StopStrings
+from ianvs_specdec.engine.tree import TokenTree
+
+__all__ = [
+    "Context",
+    "ContextWindowError",
+    "Decoded",
+    "Drafter",
+    "Finished",
+    "Length",
+    "Load",
+    "Observation",
+    "Output",
+    "Share",
+    "Stats",
+    "StopStrings",
+    "Target",
+    "TokenTree",
+    "decode",
+]

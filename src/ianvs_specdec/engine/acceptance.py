@@ -1,0 +1,236 @@
+"""Which of the drafted tokens stay, and which token follows them.
+
+All rules but ``Typical`` are lossless, whatever was drafted: greedy acceptance emits the target's own argmax at every
+position, rejection sampling emits tokens distributed exactly as the target's own samples, coupled sampling the very
+tokens that the target draws by itself with that seed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.engine.sampling import Noise, Processor
+from ianvs_specdec.engine.tree import TokenTree
+
+
+@dataclass
+class Verdict:
+    """The accepted ``path`` (root first) and the ``token`` that follows its last node.
+
+    ``gaps``, where they are asked for, has one entry per emitted token (``len(path)`` of them) in greedy mode: how far
+    the best logit was above the second best; in coupled mode the same of log-probability plus noise.
+    """
+
+    path: list[int]
+    token: int
+    gaps: list[float] = field(default_factory=list)
+
+
+class Acceptance(Protocol):
+    def __call__(self, tree: TokenTree, logits: Tensor) -> Verdict:
+        """Judge a tree by the target's ``logits`` ``[nodes, vocabulary]``, and take the verdict as said."""
+
+
+class Greedy:
+    """Follow the target's argmax down the tree."""
+
+    def __init__(self, processor: Processor | None = None, gaps: bool = True) -> None:
+        self._processor, self._gaps = processor, gaps
+
+    def __call__(self, tree: TokenTree, logits: Tensor) -> Verdict:
+        if self._processor is not None:
+            return _follow(tree, logits, self._processor, self._processor.scores, self._gaps)
+        best = _best(logits)
+        # Siblings may carry the same token; the deepest match wins, the first of several.
+        right, deepest = {0}, 0
+        for node, parent in enumerate(tree.parents[1:], start=1):
+            if parent in right and tree.tokens[node] == best[parent] and node not in tree.scouts:
+                right.add(node)
+                deepest = node if tree.depths[node] > tree.depths[deepest] else deepest
+        path = tree.path_to(deepest)
+        if not self._gaps:
+            return Verdict(path, best[path[-1]])
+        visited = logits if len(path) == len(logits) else logits[path]
+        top = visited.topk(2, dim=-1).values.float()
+        return Verdict(path, best[path[-1]], (top[:, 0] - top[:, 1]).tolist())
+
+
+class Rejection:
+    """Rejection sampling with residuals (Leviathan et al. 2023; Chen et al. 2023), siblings tried in order.
+
+    A child drawn from q is accepted with probability min(1, p/q); after a rejection p becomes norm(max(p - q, 0)) and
+    the next sibling is tried against it (SpecInfer, Miao et al. 2024). Children without draft probabilities are point
+    masses: trying them in turn comes to drawing from p and looking for a child that carries the token.
+    """
+
+    def __init__(self, processor: Processor, generator: torch.Generator) -> None:
+        self._processor = processor
+        self._generator = generator
+
+    def __call__(self, tree: TokenTree, logits: Tensor) -> Verdict:
+        nodes = [0]
+        while True:
+            token, following = self._step(tree, nodes, self._processor.probabilities(logits[nodes[0]]))
+            self._processor.extend(token)
+            if not following:
+                return Verdict(tree.path_to(nodes[0]), token)
+            nodes = following
+
+    def _step(self, tree: TokenTree, nodes: list[int], p: Tensor) -> tuple[int, list[int]]:
+        """The token after ``nodes``, which all stand for the same text, and the nodes that carry it."""
+        drawn_from = tree.probabilities or {}
+        node = nodes[0]
+        if node not in drawn_from:
+            token = self._draw(p)
+            return token, _carriers(tree, [node] if drawn_from else nodes, token)
+        q = drawn_from[node]
+        for child in tree.children[node]:
+            token = tree.tokens[child]
+            if self._uniform() * float(q[token]) < float(p[token]):
+                return token, [child]
+            residual = (p - q).clamp_(min=0)
+            mass = residual.sum()
+            if mass <= 0:  # p and q agree up to rounding: there is nothing else to draw
+                return token, [child]
+            p = residual / mass
+            if not tree.with_replacement:
+                q = q.index_fill(0, q.new_tensor([token], dtype=torch.long), 0)
+                q = q / q.sum().clamp_min(torch.finfo(q.dtype).tiny)
+        return self._draw(p), []
+
+    def _draw(self, p: Tensor) -> int:
+        return int(torch.multinomial(p, 1, generator=self._generator))
+
+    def _uniform(self) -> float:
+        return float(torch.rand((), generator=self._generator, device=self._generator.device))
+
+
+class Coupled:
+    """Take what the target draws with noise keyed by position; a drafted token stays if it is that very token.
+
+    The output is that of autoregressive sampling with the same seed, token for token, whatever was drafted. (Common
+    random numbers through the Gumbel-max trick; Daliri, Musco and Suresh 2024.)
+    """
+
+    def __init__(self, processor: Processor, noise: Noise, position: int, gaps: bool = True) -> None:
+        self._processor, self._noise, self._position, self._gaps = processor, noise, position, gaps
+
+    def __call__(self, tree: TokenTree, logits: Tensor) -> Verdict:
+        return _follow(tree, logits, self._processor, self._scores, self._gaps)
+
+    def _scores(self, logits: Tensor) -> Tensor:
+        noise = self._noise.at(self._position)
+        self._position += 1
+        return self._processor.probabilities(logits).log() + noise
+
+
+class Typical:
+    """Medusa's typical acceptance (Cai et al. 2024, arXiv 2401.10774). Lossy: the output is the target's no more.
+
+    A drafted token stays if the target gives it more than min(``CEILING``, ``SHARE`` * exp(-entropy)): what is not
+    unlikely for how undecided the target is. The longest accepted path wins, the likeliest of several. The token that
+    follows is drawn from those that pass the same test.
+    """
+
+    CEILING = 0.09
+    SHARE = 0.3
+
+    def __init__(self, processor: Processor, generator: torch.Generator) -> None:
+        self._processor = processor
+        self._generator = generator
+
+    def __call__(self, tree: TokenTree, logits: Tensor) -> Verdict:
+        best: tuple[int, float, int] | None = None
+        frontier = [(0, 0.0, self._processor)]
+        for node, likelihood, processor in frontier:
+            p = processor.probabilities(logits[node])
+            typical = self._typical(p)
+            if best is None or (tree.depths[node], likelihood) > best[:2]:
+                best = (tree.depths[node], likelihood, node)
+                following, self._processor = typical, processor
+            for child in tree.children[node]:
+                if typical[tree.tokens[child]] > 0:
+                    branch = processor.fork()
+                    branch.extend(tree.tokens[child])
+                    frontier.append((child, likelihood + math.log(p[tree.tokens[child]]), branch))
+        assert best is not None
+        token = int(torch.multinomial(following, 1, generator=self._generator))
+        self._processor.extend(token)
+        return Verdict(tree.path_to(best[2]), token)
+
+    def _typical(self, p: Tensor) -> Tensor:
+        """``p`` ``[vocabulary]`` without the tokens that do not pass, not normalised."""
+        threshold = (self.SHARE * torch.exp(-torch.special.entr(p).sum())).clamp_max(self.CEILING)
+        return p.where(p > threshold, 0)
+
+
+RULES = ("rejection", "coupled", "typical")
+"""How sampled output is accepted. Greedy decoding has one rule only. All but typical are lossless."""
+
+
+def create(
+    sampling: Sampling,
+    prompt_ids: Sequence[int],
+    generator: torch.Generator,
+    rule: str = "rejection",
+    noise: Noise | None = None,
+    gaps: bool = True,
+) -> Acceptance:
+    """The acceptance rule for one request; it keeps the request's token history. ``noise`` is needed for coupled.
+    ``gaps``: whether verdicts tell them."""
+    processor = Processor(sampling, prompt_ids, generator.device)
+    if sampling.greedy:
+        return Greedy(processor if sampling.repetition_penalty != 1.0 else None, gaps)
+    if rule == "coupled":
+        assert noise is not None
+        return Coupled(processor, noise, len(prompt_ids), gaps)
+    if rule == "typical":
+        return Typical(processor, generator)
+    return Rejection(processor, generator)
+
+
+def without(tokens: list[int], tree: TokenTree, logits: Tensor, levels: int) -> Tensor:
+    """The ``logits`` of ``tree``, with none of these tokens among the next ``levels`` ones of the output."""
+    nodes = [[node] for node, depth in enumerate(tree.depths) if depth < levels]
+    logits = logits.clone()
+    logits[nodes, tokens] = -torch.inf
+    return logits
+
+
+def _best(logits: Tensor) -> list[int]:
+    """The first of the best tokens of each row."""
+    if logits.device.type == "cpu" and logits.dtype == torch.float32:
+        best: list[int] = logits.numpy().argmax(axis=-1).tolist()  # several times as fast as torch
+        return best
+    return logits.argmax(dim=-1).tolist()
+
+
+def _follow(
+    tree: TokenTree, logits: Tensor, processor: Processor, scores_of: Callable[[Tensor], Tensor], tells_gaps: bool
+) -> Verdict:
+    """Take the best-scored token after every node, from the root down, as long as a child carries it."""
+    nodes: list[int] = [0]
+    gaps: list[float] = []
+    while True:
+        scores = scores_of(logits[nodes[0]])
+        token = int(scores.argmax())
+        if tells_gaps:
+            first, second = scores.topk(2).values.tolist()
+            gaps.append(first - second)
+        processor.extend(token)
+        following = _carriers(tree, nodes, token)
+        if not following:
+            return Verdict(tree.path_to(nodes[0]), token, gaps)
+        nodes = following
+
+
+def _carriers(tree: TokenTree, nodes: list[int], token: int) -> list[int]:
+    """The children of all ``nodes`` that carry ``token``: siblings may be alike, and any of them may lead on."""
+    return [child for node in nodes for child in tree.children[node] if tree.tokens[child] == token]

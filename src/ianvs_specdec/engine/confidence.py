@@ -1,0 +1,42 @@
+"""How sure a model was of what it said: one triple of numbers per output token, from logits that are there anyway."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ianvs_specdec.common.types import rounded
+
+Triple = tuple[float, float, float]
+"""Of a token: its log-probability, the entropy and the margin."""
+
+
+def confidence(logits: Tensor, tokens: Sequence[int]) -> Tensor:
+    """``[rows, 3]``, float32: of each token its natural log-probability, the entropy of the distribution in nats, and
+    the margin between the two best probabilities. ``logits`` ``[rows, vocabulary]`` are the model's own.
+    """
+    known = logits.float().log_softmax(dim=-1)
+    chosen = known.gather(1, torch.tensor(tokens, device=known.device)[:, None])
+    probabilities = known.exp()
+    best = probabilities.topk(2, dim=-1).values
+    return torch.cat([chosen, torch.special.entr(probabilities).sum(-1, keepdim=True), best[:, :1] - best[:, 1:]], 1)
+
+
+class Confidence:
+    """Collects the triples of one output. They stay on the device to the end, so that no step waits for them."""
+
+    def __init__(self) -> None:
+        self._parts: list[Tensor] = []
+
+    def add(self, logits: Tensor, tokens: Sequence[int]) -> None:
+        """The ``tokens`` of a step, and the logits ``[rows, vocabulary]`` that each of them was taken from."""
+        self._parts.append(confidence(logits, tokens))
+
+    def triples(self, tokens: int) -> list[Triple]:
+        """Those of the first ``tokens`` tokens: where the output ended in the middle of a step, the others are not in
+        it.
+        """
+        rows = torch.cat(self._parts)[:tokens].tolist() if self._parts else []
+        return [rounded(logprob, entropy, margin) for logprob, entropy, margin in rows]

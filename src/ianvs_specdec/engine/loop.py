@@ -1,0 +1,294 @@
+"""Speculative decoding: the loop. Autoregressive decoding is the same loop with drafts of no tokens, and one request is
+an engine with one sequence."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from operator import methodcaller
+from typing import Any
+
+import torch
+
+from ianvs_specdec.common.errors import ContextWindowError
+from ianvs_specdec.common.types import Occupancy, Sampling, Work
+from ianvs_specdec.engine.batch import Batch
+from ianvs_specdec.engine.contracts import Drafter, Target
+from ianvs_specdec.engine.drafting import draft
+from ianvs_specdec.engine.isolation import each, guarded
+from ianvs_specdec.engine.meter import Meter, metered
+from ianvs_specdec.engine.request import Decoded, Request
+from ianvs_specdec.engine.scheduling import Length, Load, Share
+
+_REFRESH_LAG, _COMMIT, _OBSERVE = methodcaller("refresh_lag"), methodcaller("commit"), methodcaller("observe")
+
+MOST_AT_ONCE = 64
+"""Requests that share a step: beyond, each gets slower by about what the others gain."""
+
+LATE = 0.02
+"""Seconds of drafting for which what was put out may wait to be sent on: nobody sees that. Where drafting took longer
+in the step before, it does not wait for the drafts."""
+
+
+def decode(
+    target: Target, drafter: Drafter, length: Length, prompt_ids: Sequence[int], sampling: Sampling, **options: Any
+) -> Decoded:
+    """Continue ``prompt_ids`` losslessly: the output is the target's own, whatever the drafter proposes.
+
+    ``options`` are those of ``Request``. Raises ``ContextWindowError`` for a prompt that fills the target's context
+    window.
+    """
+    request = Request(target, drafter, prompt_ids, sampling, **options)
+    engine = Engine(target, length)
+    engine.add(request)
+    try:
+        while engine.busy:
+            engine.step()
+    finally:
+        engine.close()
+    return request.result()
+
+
+class Engine:
+    """Drives requests over one target: each of its steps serves all that are under way.
+
+    A request joins when there is memory for all that it may come to hold, first come, first served, and leaves at the
+    first step after its end. Of the prompts, one piece is computed in each step, in turn, so that a long one delays the
+    others by no more. A request that fails fails alone.
+
+    ``length`` says before every step how far to speculate for whom. ``memory`` limits the bytes of all sequences
+    and of what their drafters hold; None = no limit. ``meter`` takes the times, or makes them. Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        length: Length,
+        memory: int | None = None,
+        at_once: int = MOST_AT_ONCE,
+        meter: Meter | None = None,
+    ) -> None:
+        self._target, self._length, self._memory, self._at_once = target, length, memory, at_once
+        self.meter = meter or Meter()
+        self._waiting: deque[Request] = deque()
+        self._running: list[Request] = []
+        self._done = Work()
+
+    def add(self, request: Request) -> None:
+        """``request`` is served as soon as there is room."""
+        if not self.busy:
+            # Beside others it is computed in shapes that they have, too.
+            guarded(request, request.warm)
+        self._waiting.append(request)
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self._waiting or self._running)
+
+    @property
+    def idle(self) -> bool:
+        """Whether a step would do nothing: all that are under way wait for drafts from elsewhere."""
+        if any(request.drafter.ready or request.unread or request.over for request in self._running):
+            return False
+        if any(request.over for request in self._waiting):
+            return False
+        return not (self._waiting and len(self._running) < self._at_once and self._fits(self._waiting[0], self._room()))
+
+    @property
+    def occupancy(self) -> Occupancy:
+        """What is under way and what waits; from any thread."""
+        running = list(self._running)
+        held = sum(request.memory for request in running)
+        return Occupancy(len(running), len(self._waiting), held, self._done)
+
+    def step(self, on_compute_start: Callable[[], None] = lambda: None) -> list[Request]:
+        """One step of the target for everybody. Returns the requests that are over.
+
+        ``on_compute_start`` starts what other threads may do while the target computes: at any other time, they and
+        this one would wait for each other at the interpreter's lock.
+        """
+        if torch.is_inference_mode_enabled():
+            return self._step(on_compute_start)
+        with torch.inference_mode():
+            return self._step(on_compute_start)
+
+    def _step(self, on_compute_start: Callable[[], None]) -> list[Request]:
+        if self.meter.draft > LATE:
+            on_compute_start()
+        over = self._leave() + self._join()
+        self.meter.begin()
+        batch = Batch([], [])
+        self._schedule(batch)
+        if batch.decoding:
+            self._choose(batch)
+            self._draft(batch)
+        on_compute_start()
+        if batch.reading or batch.decoding:
+            self._compute(batch)
+        if batch.outputs:
+            self._accept(batch)
+            self._emit(batch)
+            self._commit(batch)
+            self._observe(batch)
+            self._learn(batch)
+        over += self._leave()
+        self.meter.end(not self.idle)
+        return over
+
+    @metered
+    def _schedule(self, batch: Batch) -> None:
+        """Who takes part: prompts are read in turn, and all that have read theirs and wait for no draft decode."""
+        batch.reading = self._read()
+        batch.decoding = [request for request in self._running if request.began and request.drafter.ready]
+        batch.prompt_rows = sum([len(request.piece.tokens) for request in batch.reading])
+        each(batch.decoding, _REFRESH_LAG)
+
+    @metered
+    def _choose(self, batch: Batch) -> None:
+        """How far to speculate for whom."""
+        unread = len([request for request in self._running if request.unread]) if batch.reading else 0
+        reading = len([request for request in self._running if not request.began])
+        running = [request.stats for request in batch.decoding]
+        batch.budgets = self._length.budgets(Load(running, len(self._waiting), batch.prompt_rows, unread, reading))
+
+    @metered
+    def _draft(self, batch: Batch) -> None:
+        """A tree for each: what its drafter proposes, those with something in common at once, or its root alone."""
+        asked = draft(batch.decoding, batch.budgets, self._length.confidence)
+        batch.asked = [request for request in asked if not (request.error or request.drafter.remote)]
+        batch.decoding = [request for request in batch.decoding if not request.over]
+
+    @metered
+    def _compute(self, batch: Batch) -> None:
+        """One step of the target: pieces of prompts, and all trees."""
+        requests = batch.reading + batch.decoding
+        batch.rows = sum([len(request.piece.tokens) for request in batch.decoding])
+        batch.context = sum([request.stats.context_tokens for request in batch.decoding])
+        try:
+            batch.outputs = self._target.step([(request.sequence, request.piece) for request in requests])
+        except Exception as error:
+            for request in requests:
+                request.error = error
+            self.meter.fail()
+
+    @metered
+    def _accept(self, batch: Batch) -> None:
+        """What of each tree is right; whose prompt is read puts out its first token."""
+        for request, output in zip(batch.reading + batch.decoding, batch.outputs, strict=True):
+            try:
+                request.accept(output)
+            except Exception as error:
+                request.fail(error)
+
+    def _emit(self, batch: Batch) -> None:
+        """Put out what was accepted."""
+        batch.shares = shares = []
+        for request in batch.decoding:
+            if request.error:
+                continue
+            try:
+                shares.append(request.emit())
+            except Exception as error:
+                request.fail(error)
+        batch.decoding = [request for request in batch.decoding if not request.ended]
+
+    @metered
+    def _commit(self, batch: Batch) -> None:
+        """Keep what was accepted in the sequences."""
+        each(batch.decoding, _COMMIT)
+
+    @metered
+    def _observe(self, batch: Batch) -> None:
+        """Tell the drafters."""
+        each(batch.decoding, _OBSERVE)
+
+    @metered
+    def _learn(self, batch: Batch) -> None:
+        """Tell the length."""
+        finished = batch.finished(*self.meter.spent())
+        self._done = _added(self._done, batch.shares)
+        self._length.learn(finished)
+
+    def close(self) -> None:
+        """Let go of all that is under way or waits."""
+        for request in self._running:
+            guarded(request, request.close)
+        self._running.clear()
+        self._waiting.clear()
+
+    def _leave(self) -> list[Request]:
+        over = [request for request in self._running if request.over]
+        for request in over:
+            self._running.remove(request)
+            guarded(request, request.close)
+        return over
+
+    def _join(self) -> list[Request]:
+        """Let in what there is room for. Returns requests that were over before they began."""
+        if not self._waiting:
+            return []
+        over = [request for request in self._waiting if request.over]
+        for request in over:
+            self._waiting.remove(request)
+        room = self._room()
+        while self._waiting and len(self._running) < self._at_once:
+            request = self._waiting[0]
+            if not self._fits(request, room):
+                break
+            self._waiting.popleft()
+            if request.error is None:
+                guarded(request, request.open)
+            # One that was cancelled meanwhile has a sequence to be closed.
+            (self._running if request.opened else over).append(request)
+            if request.opened and room is not None:
+                room -= request.memory
+        return over
+
+    def _room(self) -> int | None:
+        """Bytes that those under way leave to others; None = no limit."""
+        return None if self._memory is None else self._memory - sum([other.memory for other in self._running])
+
+    def _fits(self, request: Request, room: int | None) -> bool:
+        if self._memory is None or room is None:
+            return True
+        needed = request.memory
+        if needed > self._memory:
+            request.error = ContextWindowError(
+                f"keys and values of {request.positions} tokens, prompt and max_tokens together, take "
+                f"{needed / 1e6:.3g} MB with what drafting for them holds, and {self._memory / 1e6:.3g} MB are there "
+                "for all requests: shorten the prompt, or lower max_tokens"
+            )
+            return True
+        return needed <= room
+
+    def _read(self) -> list[Request]:
+        """Who has a piece of a prompt computed in the next step: as many as make one piece of the target's size, and at
+        least one."""
+        reading = [request for request in self._running if request.unread]
+        if not reading:
+            return []
+        chosen = reading[:1]
+        if (rows := self._target.prompt_rows) is not None:
+            room = rows - sum(len(request.unread) for request in chosen)
+            for request in reading[1:]:
+                if len(request.unread) <= room:
+                    chosen.append(request)
+                    room -= len(request.unread)
+        for request in chosen:
+            # To the end of the line: the next piece is another's.
+            self._running.remove(request)
+            self._running.append(request)
+            request.read()
+        return chosen
+
+
+def _added(done: Work, shares: Sequence[Share]) -> Work:
+    drafted, accepted, emitted, verified = done.drafted, done.accepted, done.emitted, done.verified
+    for share in shares:
+        step = share.step
+        drafted += step.drafted
+        accepted += step.accepted
+        emitted += step.emitted
+        verified += step.verified
+    return Work(done.steps + 1, done.verifications + len(shares), drafted, accepted, emitted, verified)

@@ -1,0 +1,95 @@
+"""What a speculation length is asked before every step and told after it: all requests that share the step at once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ianvs_specdec.common.types import Step
+
+
+@dataclass(eq=False, slots=True)
+class Stats:
+    """One request under way; the engine keeps it current, and a new request comes with a new instance.
+
+    ``context_tokens`` are its prompt and output so far, ``task`` names its kind, and at most ``remaining`` more tokens
+    will be emitted. ``unread_tokens`` have to be read by its drafter before it can draft. ``kept`` is what the length
+    itself wants to keep of the request.
+    """
+
+    context_tokens: int
+    task: str = ""
+    remaining: int = sys.maxsize
+    unread_tokens: int = 0
+    kept: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What the next step is for: the requests ``running``, whose drafts it verifies, and ``prompt_rows`` tokens of
+    prompts of others. ``waiting`` requests have no room yet. ``reading`` ones have room, and have not read their
+    prompts yet; of these, ``unread`` ones have more to read than the next step reads."""
+
+    running: Sequence[Stats]
+    waiting: int = 0
+    prompt_rows: int = 0
+    unread: int = 0
+    reading: int = 0
+
+    @property
+    def context_tokens(self) -> int:
+        """What the running requests hold together."""
+        return sum([stats.context_tokens for stats in self.running])
+
+
+@dataclass(slots=True)
+class Share:
+    """One request's part in a finished step: the budget it was given, the ``unread_tokens`` of its drafter, how
+    deep its tree was (scouts aside), and what came of it. ``over``: its output ended there, so that what was accepted
+    says little about its draft."""
+
+    stats: Stats
+    budget: int
+    unread_tokens: int
+    depth: int
+    step: Step
+    over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A finished step. Seconds are those of the whole: ``draft_seconds`` of proposing and observing, ``verify_seconds``
+    of computing, accepting and committing. ``other_seconds`` are all others since the step before, if this one followed
+    at once, such as putting out tokens. What the length itself takes, to choose and to learn, is in no step's time;
+    ``choosing_seconds`` are those for the budgets of this one, 0 in emulated time. ``rows`` are the tokens of trees
+    that the step computed, ``context`` is the number of tokens that the sequences of the ``shares`` held."""
+
+    shares: Sequence[Share]
+    rows: int
+    prompt_rows: int
+    context: int
+    draft_seconds: float
+    verify_seconds: float
+    other_seconds: float = 0.0
+    choosing_seconds: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """What the step took in all."""
+        return self.draft_seconds + self.verify_seconds + self.other_seconds
+
+
+class Length(Protocol):
+    """How far to speculate. One instance serves all requests of an engine."""
+
+    @property
+    def confidence(self) -> float:
+        """See ``Context.confidence``; 0 = no limit."""
+
+    def budgets(self, load: Load) -> Sequence[int]:
+        """For each running request the most draft tokens that the next step may verify; 0 = do not speculate."""
+
+    def learn(self, finished: Finished) -> None:
+        """Called after every step."""

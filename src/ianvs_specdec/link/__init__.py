@@ -1,6 +1,0 @@
-"""The network path between edge and cloud, emulated between real sockets."""
-
-from ianvs_specdec.link.path import Path
-from ianvs_specdec.link.thread import Link
-
-__all__ = ["Link", "Path"]

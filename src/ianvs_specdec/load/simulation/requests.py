@@ -1,0 +1,220 @@
+"""What the engine serves in a simulation: requests, drafts and a target that compute nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+from ianvs_specdec.common.types import Step
+from ianvs_specdec.engine.contracts import Drafter, Piece
+from ianvs_specdec.engine.costs import CostTable
+from ianvs_specdec.engine.request import Request
+from ianvs_specdec.engine.scheduling import Share
+from ianvs_specdec.engine.tree import TokenTree
+from ianvs_specdec.lengths.oracle import Replayed
+
+
+@dataclass
+class VirtualClock:
+    """Seconds that pass when somebody waits for them."""
+
+    time: float = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    def until(self, moment: float) -> None:
+        self.time = moment
+
+
+@dataclass(frozen=True, slots=True)
+class UserRequest:
+    """One request as its user sends it.
+
+    ``output`` tokens are put out, of at most ``most``. ``draws`` has for each of them a number from 0 to 1: a guess at
+    it that comes at level l of a draft is right where the number is below ``survival[l - 1]``. ``found``: where there
+    is anything to draft, None = everywhere.
+    """
+
+    task: str
+    prompt: int
+    output: int
+    most: int
+    survival: Sequence[float] = ()
+    draws: Sequence[float] = ()
+    found: Sequence[bool] | None = None
+
+
+class SimulatedAnswer(NamedTuple):
+    """What came of one request: when it ``arrived``, from ``delay`` seconds away, when its ``first`` and ``last`` token
+    came, and how many ``tokens`` it has; of its ``steps`` how much they drafted and accepted."""
+
+    task: str
+    arrived: float
+    delay: float
+    first: float
+    last: float
+    tokens: int
+    drafted: int
+    accepted: int
+    steps: int
+
+
+@dataclass
+class EmittedTokens:
+    """Tokens put out so far, of all requests together."""
+
+    emitted: int = 0
+
+
+@cache
+def _chain(nodes: int) -> TokenTree:
+    """A draft of so many tokens; which ones makes no difference."""
+    return TokenTree.chain(0, [0] * nodes)
+
+
+@cache
+def _step(drafted: int, accepted: int, emitted: int) -> Step:
+    return Step(drafted, accepted, emitted, drafted + 1)
+
+
+_PLAIN, _ROOT = _step(0, 0, 1), _chain(0)
+
+
+class SimulatedTarget:
+    """As far as the engine asks it. Its time is made by ``engine.emulation``."""
+
+    def __init__(self, costs: CostTable) -> None:
+        self.costs, self.prompt_rows = costs, costs.prompt_rows
+
+    def memory(self, positions: int) -> int:
+        return 0
+
+    def step(self, parts: Sequence[tuple[Any, Piece]]) -> list[None]:
+        return [None] * len(parts)
+
+
+class SimulatedRequest(Request):
+    """A request of which only the numbers are there. It drafts a chain as long as it may be."""
+
+    stats: Replayed
+    piece: Any
+    opened = began = ended = over = False
+    drafter = Drafter()
+    """Drafts are always there at once."""
+    drafted = 0
+    finds = True
+    """Whether there is anything to draft for the next step."""
+
+    def __init__(
+        self,
+        target: SimulatedTarget,
+        asked: UserRequest,
+        arrived: float,
+        delay: float,
+        clock: VirtualClock,
+        tally: EmittedTokens,
+    ) -> None:
+        costs = target.costs
+        self.asked, self.arrived, self.delay = asked, arrived, delay
+        self.answered: Any = None
+        """What waits for its end, if anything does."""
+        self._target: Any = target
+        self.first = self.last = float("nan")
+        """When its first and its last token came."""
+        self.done = self.drafted_tokens = self.accepted_tokens = self.steps = 0
+        self.error = None
+        self.stats = Replayed(asked.prompt, asked.task, asked.most, coming=self.coming)
+        self._catches_up = costs.catch_up > 0
+        self._most = costs.largest_draft
+        self._clock, self._tally = clock, tally
+        self.sequence: Any = None
+
+    def answer(self) -> SimulatedAnswer:
+        """Without its luck, which is long."""
+        times = self.arrived, self.delay, self.first, self.last
+        return SimulatedAnswer(
+            self.asked.task, *times, self.done, self.drafted_tokens, self.accepted_tokens, self.steps
+        )
+
+    def warm(self) -> None:
+        """Nothing is to be compiled."""
+
+    def open(self) -> None:
+        self.opened = True
+        self.unread: Any = range(self.asked.prompt)
+        if self._catches_up:
+            self.stats.unread_tokens = self.asked.prompt
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def refresh_lag(self) -> None:
+        """What is to be read before a draft is counted as it comes."""
+
+    def ask(self, budget: int, confidence: float) -> None:
+        self._budget, self._behind = budget, self.stats.unread_tokens
+
+    def skip_draft(self) -> None:
+        self.piece, self.drafted = _ROOT, 0
+
+    def draft(self, budget: int) -> None:
+        nodes = min(budget, self._most, self.stats.remaining - 1) if self.finds else 0
+        self.piece, self.drafted = _chain(nodes) if nodes else _ROOT, nodes
+
+    def accept(self, output: Any) -> None:
+        if not self.began and self.piece.last:
+            self.began = True
+            self._put_out(1)
+
+    def emit(self) -> Share:
+        drafted, step = self.drafted, _PLAIN
+        if self._budget > 0:
+            # It was read for the draft.
+            self.stats.unread_tokens = 0
+        if drafted:
+            right, left = self.coming(drafted), self.asked.output - self.done
+            step = _step(drafted, right, right + 1) if right < left else _step(drafted, left, left)
+            self.drafted_tokens += drafted
+            self.accepted_tokens += step.accepted
+        self._put_out(step.emitted)
+        self.steps += 1
+        return Share(self.stats, self._budget, self._behind, drafted, step, self.ended)
+
+    def commit(self) -> None:
+        """Nothing is kept."""
+
+    def observe(self) -> None:
+        """Nothing is learned from a draft."""
+
+    def coming(self, most: int) -> int:
+        """How many tokens of a draft of at most ``most`` would be accepted in the next step."""
+        if not self.finds:
+            return 0
+        asked, position = self.asked, self.done
+        level = 0
+        # One number for each token of the output: there are no more of them than can be put out.
+        for drawn, survival in zip(asked.draws[position : position + most], asked.survival, strict=False):
+            if drawn >= survival:
+                break
+            level += 1
+        return level
+
+    def _put_out(self, tokens: int) -> None:
+        stats = self.stats
+        self.last = self._clock.time
+        if not self.done:
+            self.first = self.last
+        self.done = done = self.done + tokens
+        self._tally.emitted += tokens
+        stats.context_tokens += tokens
+        stats.remaining -= tokens
+        if self._catches_up:
+            stats.unread_tokens += tokens
+        asked = self.asked
+        if done == asked.output:
+            self.ended = self.over = True
+        elif asked.found is not None:
+            self.finds = asked.found[done]

@@ -1,0 +1,135 @@
+"""A Hugging Face folder of the Llama or Qwen family as a GGUF file, for llama.cpp and what is built on it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from ianvs_specdec.common.errors import UserError, install, unknown
+from ianvs_specdec.common.storage.replacing import replacing
+from ianvs_specdec.models.gguf.architecture import ROPE_FACTORS, Architecture, architecture
+from ianvs_specdec.models.gguf.checkpoint import Checkpoint
+from ianvs_specdec.models.gguf.vocabulary import Vocabulary, vocabulary
+from ianvs_specdec.models.layout import check_model, read_config
+
+TYPES = ("f32", "f16", "bf16", "q8_0")
+BLOCK_VALUES = 1 << 22
+"""Weights converted at a time: 16 MB as float32."""
+_LARGEST_F16 = 65504.0
+
+
+def export_gguf(folder: Path, out: Path, kind: str) -> int:
+    """Write the model in ``folder`` to ``out``; returns the bytes written.
+
+    ``kind`` is one of ``TYPES``: the type of all matrices. Vectors (norms, biases) are float32, as llama.cpp wants
+    them; in a ``q8_0`` file, so are rows that are not a multiple of 32 long f16. The file appears whole or not at all,
+    and at most a few megabytes of weights are in memory at a time.
+
+    Raises UserError for models that cannot be exported, saying why, and where the package ``gguf`` is missing.
+    """
+    if kind not in TYPES:
+        raise unknown("type of weights", kind, TYPES)
+    try:
+        import gguf
+    except ImportError as error:
+        raise UserError(f"writing GGUF needs the package gguf: {install('gguf')}") from error
+    # It announces the byte order of every file on standard error.
+    logging.getLogger("gguf.gguf_writer").setLevel(logging.WARNING)
+    config = read_config(folder)
+    checkpoint = Checkpoint(folder)
+    model = architecture(config, checkpoint.shapes)
+    check_model(folder, what=f"the model {folder}")
+    words = vocabulary(folder, config, int(model.metadata["vocab_size"]))
+    with replacing(out) as temporary:
+        writer: Any = gguf.GGUFWriter(str(temporary), model.name)
+        try:
+            _write_metadata(writer, folder.resolve().name, model, words, kind)
+            tensors = [_Tensor(writer, model, checkpoint, name, kind) for name in sorted(model.tensors, key=_place)]
+            if model.rope_factors is not None:
+                factors = model.rope_factors
+                writer.add_tensor_info(ROPE_FACTORS, factors.shape, factors.dtype, factors.nbytes)
+            writer.write_header_to_file(temporary)
+            writer.write_kv_data_to_file()
+            writer.write_ti_data_to_file()
+            for tensor in tensors:
+                writer.write_tensor_data(tensor)
+            if model.rope_factors is not None:
+                writer.write_tensor_data(model.rope_factors)
+            writer.flush()
+        finally:
+            writer.close()
+        return temporary.stat().st_size
+
+
+def _place(name: str) -> tuple[int, int, str]:
+    """Embedding first, then layer by layer, as a model reads them."""
+    parts = name.split(".")
+    return (1, int(parts[1]), name) if parts[0] == "blk" else (0 if parts[0] == "token_embd" else 2, 0, name)
+
+
+def _write_metadata(writer: Any, name: str, model: Architecture, words: Vocabulary, kind: str) -> None:
+    import gguf
+
+    writer.add_type(gguf.GGUFType.MODEL)
+    writer.add_name(name)
+    writer.add_file_type(gguf.LlamaFileType[{"f32": "ALL_F32"}.get(kind, f"MOSTLY_{kind.upper()}")])
+    writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+    for key, value in model.metadata.items():
+        add = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}[type(value)]
+        add(f"{model.name}.{key}", value)
+    writer.add_tokenizer_model(words.model)
+    writer.add_tokenizer_pre(words.pre)
+    writer.add_token_list(words.tokens)
+    writer.add_token_types(words.types)
+    writer.add_token_merges(words.merges)
+    writer.add_token_scores(words.scores)
+    for key, number in words.special.items():
+        writer.add_uint32(f"tokenizer.ggml.{key}_token_id", number)
+    writer.add_add_bos_token(words.add_bos)
+    writer.add_add_eos_token(words.add_eos)
+    writer.add_add_space_prefix(words.add_space_prefix)
+    writer.add_string("tokenizer.chat_template", words.chat_template)
+
+
+class _Tensor:
+    """One tensor of the file, told to the writer at once and converted when it is written."""
+
+    def __init__(self, writer: Any, model: Architecture, checkpoint: Checkpoint, name: str, kind: str) -> None:
+        import gguf
+
+        self._checkpoint, self._name = checkpoint, model.tensors[name]
+        self._shape = checkpoint.shapes[self._name]
+        self._order = model.row_order(name)
+        if self._order is not None and len(self._order) != self._shape[0]:
+            raise UserError(f"the tensor {self._name} has {self._shape[0]} rows; config.json says {len(self._order)}")
+        if len(self._shape) == 1:
+            kind = "f32"
+        elif kind == "q8_0" and self._shape[-1] % gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType.Q8_0][0]:
+            kind = "f16"
+        self._type = gguf.GGMLQuantizationType[kind.upper()]
+        values, size = gguf.GGML_QUANT_SIZES[self._type]
+        self.nbytes = int(np.prod(self._shape)) // values * size
+        writer.add_tensor_info(name, self._shape, np.dtype(np.float32), self.nbytes, raw_dtype=self._type)
+
+    def tofile(self, file: IO[bytes]) -> None:
+        """The part of NumPy's interface that the writer needs."""
+        for block in self._blocks():
+            block.tofile(file)
+
+    def _blocks(self) -> Iterator[np.ndarray[Any, Any]]:
+        import gguf
+
+        rows = max(1, BLOCK_VALUES // max(1, int(np.prod(self._shape[1:]))))
+        for start in range(0, self._shape[0], rows):
+            wanted = slice(start, start + rows) if self._order is None else self._order[start : start + rows]
+            block = self._checkpoint.rows(self._name, wanted)
+            if not np.isfinite(block).all():
+                raise UserError(f"the tensor {self._name} holds numbers that are not finite (NaN or infinity)")
+            half = self._type in (gguf.GGMLQuantizationType.F16, gguf.GGMLQuantizationType.Q8_0)
+            if half and np.abs(block).max(initial=0.0) > _LARGEST_F16:
+                raise UserError(f"the tensor {self._name} has weights beyond float16's range: export as bf16 or f32")
+            yield gguf.quants.quantize(block, self._type)

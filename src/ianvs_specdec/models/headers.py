@@ -1,0 +1,84 @@
+"""Names, shapes and types of a folder's tensors, read from the headers of its safetensors files alone.
+
+Nothing heavy is imported, and no weight is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.models.documents import read_object
+
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+FLOATS = ("F64", "F32", "F16", "BF16")
+"""The types, as safetensors names them, of weights that are not quantized."""
+NAMED = 3
+"""A message names so many tensors and counts the others."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says of one tensor. ``kind`` is its type as safetensors names it."""
+
+    shape: tuple[int, ...]
+    kind: str
+    file: Path
+
+    @property
+    def elements(self) -> int:
+        """How many numbers the tensor has."""
+        product = 1
+        for size in self.shape:
+            product *= size
+        return product
+
+
+def headers(folder: Path, *, key: str | None = None) -> dict[str, Header]:
+    """All tensors of a model's folder by name; none where it holds no safetensors file that transformers would load.
+
+    Raises UserError, with the ``key`` at fault, that names the file which is missing, damaged or cut off.
+    """
+    if (folder / WEIGHTS).is_file():
+        return file_headers(folder / WEIGHTS, key=key)
+    if not (folder / INDEX).is_file():
+        return {}
+    listed = read_object(folder / INDEX, key=key).get("weight_map")
+    if not isinstance(listed, dict) or not listed:
+        raise UserError(f"{folder / INDEX}: weight_map must say which tensor is in which file", key=key)
+    found: dict[str, Header] = {}
+    for name in dict.fromkeys(listed.values()):
+        if not isinstance(name, str) or Path(name).name != name:
+            raise UserError(f"{folder / INDEX}: {name!r} is not the name of a file in the same folder", key=key)
+        found |= file_headers(folder / name, key=key)
+    if lost := [tensor for tensor, file in listed.items() if tensor not in found or found[tensor].file.name != file]:
+        raise UserError(f"{folder / INDEX}: {counted(lost, 'is', 'are')} not in the file that it names", key=key)
+    return found
+
+
+def file_headers(path: Path, *, key: str | None = None) -> dict[str, Header]:
+    """The tensors of one safetensors file. Raises UserError for a file that is missing, damaged or cut off."""
+    from safetensors import safe_open
+
+    if not path.is_file():
+        raise UserError(f"there is no file {path}, which should hold weights", key=key)
+    try:
+        # The library checks that the header is whole, and that it covers the file to the last byte.
+        with safe_open(path, framework="np") as file:
+            parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - it is not a mapping
+            return {name: Header(tuple(part.get_shape()), part.get_dtype(), path) for name, part in parts.items()}
+    except OSError as error:
+        raise UserError(f"cannot read the weights {path}: {error.strerror or error}", key=key) from error
+    except Exception as error:
+        # safetensors has exceptions of its own for damaged files, and so has the decoder of its header.
+        raise UserError(f"{path} is damaged or cut off ({error}): copy or download it again", key=key) from error
+
+
+def counted(names: Iterable[str], one: str = "", many: str = "") -> str:
+    """The first few names of tensors and the number of the others, with the verb for ``one`` or ``many``, if given."""
+    listed = sorted(names)
+    more = f" and {len(listed) - NAMED} more" if len(listed) > NAMED else ""
+    told = f"the tensor{'' if len(listed) == 1 else 's'} {', '.join(listed[:NAMED])}{more}"
+    return f"{told} {one if len(listed) == 1 else many}".rstrip()

@@ -1,0 +1,254 @@
+"""Whether a folder's weights are those of the model that its config.json describes, told from headers alone.
+
+For the families Llama, Mistral, Qwen2 and Qwen3, which are nearly all that is run here, every tensor's name and shape
+follow from the configuration. Of other families only the numbers are held against the weights; the rest shows when
+transformers has built the model (``loading``).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ianvs_specdec.common.errors import UserError, unknown
+from ianvs_specdec.models.documents import read_object
+from ianvs_specdec.models.headers import FLOATS, Header, counted, headers
+from ianvs_specdec.models.numbers import LARGEST_SIZE, check_numbers
+
+log = logging.getLogger(__name__)
+
+CONFIG, GENERATION = "config.json", "generation_config.json"
+Shapes = dict[str, tuple[int, ...]]
+
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+SIZES = ("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers", "vocab_size")
+WEIGHT_NAMES = re.compile(r"(^|\.)(weight|bias)$")
+IGNORED = re.compile(r"rotary_emb\.inv_freq$")
+"""What older files hold besides the weights; it follows from the configuration."""
+EAGLE_NAMES = re.compile(r"(model\.)?(midlayer\.|fc\.(weight|bias)$)")
+MEDUSA_NAMES = re.compile(r"\d+\.\d+\.linear\.weight")
+MEDUSA_FILES = "medusa_lm_head.*"
+
+
+@dataclass(frozen=True)
+class ModelSizes:
+    """What a draft head must agree with: the target's vocabulary, the width of its hidden states, its layers."""
+
+    vocabulary: int
+    hidden: int
+    layers: int
+
+
+TOKENIZERS = ("tokenizer*", "vocab*", "*.tiktoken", "*.model", "tekken.json", "merges.txt")
+"""Files of which a tokenizer of Hugging Face format has one at least."""
+
+
+SCALES = re.compile(r"scale|SCB$|absmax|quant_state")
+"""Tensors without which weights in few bits are no numbers."""
+PACKAGES = {
+    **dict.fromkeys(("bitnet", "fbgemm_fp8", "fp8", "mxfp4", "mxfp8", "nvfp4"), "accelerate"),
+    **{name: name for name in ("auto_round", "compressed_tensors", "hqq", "quark", "torchao", "vptq")},
+    **{name: f"accelerate {package}" for name, package in (("aqlm", "aqlm"), ("bitsandbytes", "bitsandbytes"))},
+    **{name: f"accelerate {package}" for name, package in (("awq", "gptqmodel"), ("gptq", "optimum gptqmodel"))},
+    **{name: f"accelerate {package}" for name, package in (("eetq", "kernels"), ("quanto", "optimum"))},
+}
+"""``quant_method`` of a configuration -> the packages with which transformers loads such weights."""
+
+
+def check_model(folder: Path, *, what: str, key: str | None = None, causal: bool = True, vllm: bool = False) -> None:
+    """Raise UserError, with the ``key`` at fault, if the folder's weights cannot be those of its config.json.
+
+    ``what`` names the model in the message; ``causal``: it is to predict tokens; ``vllm`` loads it, and not
+    transformers, for which further packages may be missing. Reads no weights, builds nothing.
+    """
+    try:
+        tensors = headers(folder)
+        _check_kind(folder, tensors)
+        config = read_config(folder, tensors)
+        if not tensors:
+            raise UserError(
+                "it holds no weights in safetensors format (model.safetensors, or model.safetensors.index.json and "
+                "what that lists); pickled weights run code when they are loaded, so they are not (docs/backends.md "
+                "has the command that converts them)"
+            )
+        if causal:
+            _check_ends(folder, config)
+        quantized = config.get("quantization_config") or {}
+        if quantized and not vllm:
+            _check_packages(quantized)
+        if causal and config.get("model_type") in FAMILIES and not quantized:
+            _check_tensors(config, tensors)
+        _check_types(tensors, bool(quantized))
+    except UserError as error:
+        raise UserError(f"cannot load {what}: {error}", key=key) from error
+
+
+def check_tokenizer(folder: Path, *, what: str, key: str | None = None) -> None:
+    """Raise ``UserError`` where a model folder has no file of a tokenizer, or one for which a package is missing. Says
+    in a warning where it has no chat template."""
+    if not any(next(folder.glob(name), None) for name in TOKENIZERS):
+        message = "has no tokenizer (tokenizer.json or tokenizer.model): copy the tokenizer files of the model into it"
+        raise UserError(f"{what} {message}", key=key)
+    model, settings = folder / "tokenizer.model", folder / "tokenizer_config.json"
+    if model.is_file() and not (folder / "tokenizer.json").is_file():
+        # Llama 3's own file of this name is a list in tiktoken's format.
+        needed = ("sentencepiece", "google.protobuf") if model.read_bytes()[:1] == b"\n" else ("tiktoken",)
+        _check_installed(f"{what} has its tokenizer in tokenizer.model alone, for which transformers", needed, key)
+    told = read_object(settings, key=key) if settings.is_file() else {}
+    if not (told.get("chat_template") or any(folder.glob("*chat_template*"))):
+        _warn(f"{what} has no chat template: chats become plain text, User: ... Assistant:")
+
+
+_warn = functools.cache(log.warning)
+"""Once in a process: a job looks at a folder for each of its test cases."""
+
+
+def _check_installed(what: str, packages: Iterable[str], key: str | None = None) -> None:
+    if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
+        raise UserError(f"{what} needs the package {missing[0]}: pip install {' '.join(missing)}", key=key)
+
+
+def _check_packages(quantized: Mapping[str, Any]) -> None:
+    bits = quantized.get("load_in_8bit") or quantized.get("load_in_4bit")
+    method = "bitsandbytes" if bits else str(quantized.get("quant_method"))
+    if (packages := PACKAGES.get(method.replace("-", "_"))) is None:
+        raise unknown(f"quant_method in {CONFIG}, for transformers,", method, PACKAGES)
+    told = f"its weights are quantized with {method}, for which transformers, other than vLLM,"
+    _check_installed(told, packages.split())
+
+
+def read_config(folder: Path, tensors: Mapping[str, Header] | None = None, *, key: str | None = None) -> dict[str, Any]:
+    """What config.json says, of which a configuration can be built: its numbers are possible ones. ``tensors``: those
+    of the folder, where they are known already. Raises UserError with the ``key`` at fault."""
+    config = read_object(folder / CONFIG, key=key)
+    check_numbers(folder / CONFIG, config, headers(folder, key=key) if tensors is None else tensors, key=key)
+    return config
+
+
+def model_sizes(config: Mapping[str, Any]) -> ModelSizes | None:
+    """The sizes that the configuration of a model states; None where it does not state them in the usual words."""
+    text = config.get("text_config")
+    config = text if isinstance(text, dict) else config
+    found = [config.get(name) for name in ("vocab_size", "hidden_size", "num_hidden_layers")]
+    return ModelSizes(*found) if all(type(value) is int for value in found) else None  # type: ignore[arg-type]
+
+
+def lacking(names: Iterable[str]) -> UserError:
+    """The error for tensors that are not there."""
+    return UserError(f"{counted(names, 'is', 'are')} missing from the weights, which {CONFIG} asks for")
+
+
+def no_place(names: Iterable[str]) -> UserError:
+    """The error for tensors that are there and should not be."""
+    return UserError(
+        f"the weights hold {counted(names)}, for which a model with this {CONFIG} has no place: one of the two files "
+        "is of another model"
+    )
+
+
+def _check_kind(folder: Path, tensors: Mapping[str, Header]) -> None:
+    head = None
+    if any(EAGLE_NAMES.match(name) for name in tensors):
+        head = "an EAGLE head"
+    elif any(MEDUSA_NAMES.fullmatch(name) for name in tensors) or (not tensors and any(folder.glob(MEDUSA_FILES))):
+        head = "Medusa heads"
+    if head is not None:
+        raise UserError(f"it is {head}, not a model: name it as head, and as model the one that it was trained for")
+
+
+def _check_ends(folder: Path, config: Mapping[str, Any]) -> None:
+    """Where a file is unreadable, transformers does as if there were none, and no answer would end by itself."""
+    size = (config.get("text_config") or config).get("vocab_size")
+    most = size if type(size) is int else LARGEST_SIZE
+    for file in (folder / GENERATION, folder / CONFIG):
+        ends = read_object(file).get("eos_token_id") if file.is_file() else None
+        listed = ends if isinstance(ends, list) else [ends or 0]
+        if not all(type(token) is int and 0 <= token < most for token in listed):
+            reason = f"eos_token_id must be the id of a token, or a list of ids, below {most}, not {ends!r:.40}"
+            raise UserError(f"{file}: {reason}")
+
+
+def _check_types(tensors: Mapping[str, Header], quantized: bool) -> None:
+    """Numbers that stand for weights only together with others would be taken as they are."""
+    scaled = {name.rpartition(".")[0] for name in tensors if quantized and SCALES.search(name)}
+    for name, header in sorted(tensors.items()):
+        # A bias of several dimensions is a mask, which older files of GPT-2 hold.
+        mask = name.endswith("bias") and len(header.shape) > 1
+        whole = header.kind in FLOATS or mask or not scaled.isdisjoint((name, name.rpartition(".")[0]))
+        if WEIGHT_NAMES.search(name) and not whole:
+            wanted = "and has no scale beside it" if quantized else "expected floating point"
+            raise UserError(f"the tensor {name} in {header.file} is of type {header.kind}, {wanted}")
+
+
+def _check_tensors(config: Mapping[str, Any], tensors: Mapping[str, Header]) -> None:
+    prefix = "model." if any(name.startswith("model.") for name in tensors) else ""
+    expected = _expected(config, prefix)
+    if expected is None:
+        return
+    required, optional = expected
+    if missing := required.keys() - tensors.keys():
+        raise lacking(missing)
+    known = required | optional
+    if extra := [name for name in tensors if name not in known and not IGNORED.search(name)]:
+        raise no_place(extra)
+    for name, header in sorted(tensors.items()):
+        if name in known and header.shape != known[name]:
+            raise UserError(
+                f"the tensor {name} in {header.file} has the shape {list(header.shape)}, {CONFIG} asks for "
+                f"{list(known[name])}"
+            )
+
+
+def _expected(config: Mapping[str, Any], prefix: str) -> tuple[Shapes, Shapes] | None:
+    """The tensors that a model must have and those that it may have; None where config.json leaves sizes to
+    defaults."""
+    if any(type(config.get(name)) is not int for name in SIZES):
+        return None
+    hidden, intermediate, queries, layers, vocabulary = (int(config[name]) for name in SIZES)
+    for name in ("num_key_value_heads", "head_dim"):
+        if config.get(name) is not None and type(config[name]) is not int:
+            raise UserError(f"{CONFIG}: {name} must be a whole number, not {config[name]!r:.40}")
+    keys = config.get("num_key_value_heads") or queries
+    if min(hidden, intermediate, queries, layers, vocabulary) < 1 or queries % keys:
+        raise UserError(
+            f"{CONFIG}: {', '.join(SIZES)} must be at least 1, num_attention_heads a multiple of num_key_value_heads"
+        )
+    width = config.get("head_dim") or hidden // queries
+    if width < 2 or width % 2:
+        raise UserError(f"{CONFIG}: the width of an attention head is {width}, expected an even number")
+    layer = _layer(config, hidden, intermediate, queries * width, keys * width, width)
+    required = {f"{prefix}embed_tokens.weight": (vocabulary, hidden), f"{prefix}norm.weight": (hidden,)}
+    required |= {f"{prefix}layers.{index}.{name}": shape for index in range(layers) for name, shape in layer.items()}
+    output: Shapes = {"lm_head.weight": (vocabulary, hidden)}
+    return (required, output) if config.get("tie_word_embeddings") else (required | output, {})
+
+
+def _layer(config: Mapping[str, Any], hidden: int, intermediate: int, query: int, key: int, width: int) -> Shapes:
+    family = config["model_type"]
+    shapes: Shapes = {
+        "input_layernorm.weight": (hidden,),
+        "post_attention_layernorm.weight": (hidden,),
+        "self_attn.q_proj.weight": (query, hidden),
+        "self_attn.k_proj.weight": (key, hidden),
+        "self_attn.v_proj.weight": (key, hidden),
+        "self_attn.o_proj.weight": (hidden, query),
+        "mlp.gate_proj.weight": (intermediate, hidden),
+        "mlp.up_proj.weight": (intermediate, hidden),
+        "mlp.down_proj.weight": (hidden, intermediate),
+    }
+    biased = ["q", "k", "v"] if family == "qwen2" else []
+    if family in ("llama", "qwen3") and config.get("attention_bias"):
+        biased = ["q", "k", "v", "o"]
+    names = [f"self_attn.{name}_proj" for name in biased]
+    if family == "llama" and config.get("mlp_bias"):
+        names += ["mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"]
+    shapes |= {f"{name}.bias": shapes[f"{name}.weight"][:1] for name in names}
+    if family == "qwen3":
+        shapes |= {"self_attn.q_norm.weight": (width,), "self_attn.k_norm.weight": (width,)}
+    return shapes

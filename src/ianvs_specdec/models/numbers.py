@@ -1,0 +1,91 @@
+"""The numbers of a config.json, held against the weights beside it before anything is built of them.
+
+A model is built as its configuration says, and only then do the weights show that it was wrong: a thousand million
+layers take all memory first.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.models.headers import Header
+
+LAYERS = re.compile(r"(^|_)(n_layer|layers|blocks)$")
+"""How many modules there are. Each of them has weights of its own."""
+SIZES = re.compile(r"(_size|_dim|_width|_rank|_heads|_experts|_labels|^n_embd|^n_inner|^n_head|^d_model|^d_ff|^d_kv)$")
+"""How large a matrix is, in one direction, or how many parts it has."""
+NO_SIZES = re.compile(r"window|chunk|patch|image|group|batch|block|beam|mscale")
+"""Lengths of texts and pictures, what concerns them, and factors of rotations: no matrix has their size."""
+POSITIONS = re.compile(r"^(max_position_embeddings|n_positions|n_ctx|max_seq_len)$")
+EPSILONS = re.compile(r"(_eps|_epsilon)$")
+ELSEWHERE = ("quantization_config", "compression_config", "task_specific_params", "id2label", "label2id")
+"""Parts of a configuration from which nothing is built."""
+
+MOST_LAYERS = 10_000
+"""Where no header tells how many there can be; the deepest models have some hundred."""
+LARGEST_SIZE = 1 << 24
+"""Where no header tells; the largest vocabularies have some 300,000 tokens."""
+MOST_POSITIONS = 1 << 30
+"""The longest windows have some 10 million."""
+PACKED = 16
+"""A quantized tensor has fewer numbers than the matrix that it stands for, at most by this factor."""
+
+
+def check_numbers(
+    path: Path, config: Mapping[str, Any], tensors: Mapping[str, Header], *, key: str | None = None
+) -> None:
+    """Raise UserError, with the ``key`` at fault, for a number in the configuration ``path`` that cannot be one of a
+    model with ``tensors`` (none where its weights are not at hand)."""
+    layers, size = MOST_LAYERS, LARGEST_SIZE
+    if tensors:
+        layers = len(tensors)
+        size = max(PACKED * max(header.elements for header in tensors.values()), 1)
+    for place, value in _numbers(config, ""):
+        name = place.rpartition(".")[2].partition("[")[0]
+        wanted = _wanted(name, value, layers, size)
+        if wanted is not None:
+            raise UserError(f"{path}: {place} is {_short(value)}, {wanted}", key=key)
+
+
+def _wanted(name: str, value: Any, layers: int, size: int) -> str | None:
+    """What is wrong with a number, None where nothing is."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "expected a finite number"
+    if NO_SIZES.search(name):
+        return None
+    if LAYERS.search(name) and (type(value) is not int or value > layers):
+        return f"expected a whole number of at most {layers}: that many layers the weights can have"
+    if SIZES.search(name):
+        if type(value) is not int or value < 0:
+            return "expected a whole number of at least 0"
+        return f"more than the weights have numbers for ({size})" if value > size else None
+    if POSITIONS.search(name) and not (type(value) is int and (1 < value <= MOST_POSITIONS or value == -1)):
+        return f"expected a whole number from 2 to {MOST_POSITIONS}"
+    if EPSILONS.search(name) and not 0 <= value < 1:
+        return "expected a number from 0 to below 1"
+    if name == "rope_theta" and not value > 0:
+        return "expected a number above 0"
+    return None
+
+
+def _numbers(value: Any, place: str) -> Iterator[tuple[str, Any]]:
+    """The numbers of a configuration and where they stand."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            if name not in ELSEWHERE:
+                yield from _numbers(item, f"{place}.{name}" if place else str(name))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _numbers(item, f"{place}[{index}]")
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield place, value
+
+
+def _short(value: float) -> str:
+    text = repr(value)
+    return text if len(text) <= 24 else f"{text[:8]}... ({len(text)} digits)"

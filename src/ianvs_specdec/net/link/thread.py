@@ -1,0 +1,115 @@
+"""A link inside the process that uses it, for tests and small benchmarks."""
+
+from __future__ import annotations
+
+import asyncio
+import pathlib
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, TypeVar
+
+from ianvs_specdec.net.link.path import Path
+from ianvs_specdec.net.link.record import LinkRecord
+from ianvs_specdec.net.link.relay import Relay, address, bind, written
+
+Result = TypeVar("Result")
+ANY_PORT = "127.0.0.1:0"
+
+
+def say(line: str) -> None:
+    print(f"specdec link: {line}", file=sys.stderr, flush=True)
+
+
+class Link:
+    """``with Link(to="127.0.0.1:8000", path=Path(delay=0.025)) as link:`` connects to ``link.address`` instead.
+
+    It runs in a thread of its own, which shares Python's lock with the others: where these compute, deliveries are late
+    by some milliseconds (``summary()`` counts them). To measure times, use the command ``specdec link``.
+    """
+
+    def __init__(
+        self,
+        to: str,
+        path: Path | None = None,
+        listen: str = ANY_PORT,
+        record: pathlib.Path | None = None,
+        tell: Callable[[str], None] = say,
+    ) -> None:
+        """``to``, ``listen``: ``HOST:PORT``; listening begins here, so ``address`` is known. ``record``: a file to
+        write. ``tell`` gets a line where the target cannot be reached. Raises UserError, or OSError for the record; so
+        does the end of ``with``.
+        """
+        self._path, self._target, self._tell = path or Path(), address(to, "to"), tell
+        where = address(listen, "listen", any_port=True)
+        self._listener = bind(where)
+        self.address = written(where[0], self._listener.getsockname()[1])
+        """Where it listens, ``HOST:PORT``."""
+        try:
+            self._record = LinkRecord(record, {"listen": self.address, "to": to, **self._path.to_json()})
+        except OSError:
+            self._listener.close()
+            raise
+
+    async def run(self, ready: Callable[[], None], ended: asyncio.Event) -> None:
+        """In the event loop that runs, until ``ended`` is set. ``ready`` is called when connections are accepted."""
+        self._loop, self._relay = asyncio.get_running_loop(), Relay(self._path, self._target, self._record, self._tell)
+        self._relay.listen(self._listener)
+        ready()
+        try:
+            await ended.wait()
+        finally:
+            await self._relay.close()
+
+    def __enter__(self) -> Link:
+        self._started: Future[None] = Future()
+        self._over: Future[None] = Future()
+        threading.Thread(target=self._main, name="link", daemon=True).start()
+        self._started.result()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._ended.set)
+        self._over.result()
+
+    def outage(self, seconds: float) -> None:
+        """Nothing passes from now on for ``seconds``; connections stay or are reset as the path says."""
+        self._call(lambda: self._relay.outage(seconds))
+
+    def cut(self) -> None:
+        """Reset all connections, at both ends, at once."""
+        self._call(self._relay.cut)
+
+    def so_far(self) -> dict[str, Any]:
+        """``summary`` for whoever is on the event loop of ``run``."""
+        return self._relay.summary()
+
+    def move(self, delay: float, jitter: float = 0.0) -> None:
+        """From now on the path has this delay and jitter, in seconds one way. The order is kept."""
+        self._call(lambda: self._relay.move(delay, jitter))
+
+    def summary(self) -> dict[str, Any]:
+        """The record's summary, of everything up to now."""
+        return self._call(self._relay.summary)
+
+    def _main(self) -> None:
+        async def main() -> None:
+            self._ended = asyncio.Event()
+            await self.run(lambda: self._started.set_result(None), self._ended)
+
+        try:
+            asyncio.run(main())
+        except BaseException as error:
+            (self._over if self._started.done() else self._started).set_exception(error)
+        else:
+            self._over.set_result(None)
+
+    def _call(self, asked: Callable[[], Result]) -> Result:
+        async def call() -> Result:
+            return asked()
+
+        return asyncio.run_coroutine_threadsafe(call(), self._loop).result()

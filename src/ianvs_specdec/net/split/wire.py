@@ -1,0 +1,90 @@
+"""The messages of ``split.proto`` and what they stand for. Nothing that came over the wire is trusted here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.engine.tree import TokenTree
+from ianvs_specdec.net.split.split_pb2 import DESCRIPTOR, Draft, Open
+
+SERVICE = DESCRIPTOR.services_by_name["Split"].full_name
+DESCRIBE, DECODE = f"/{SERVICE}/Describe", f"/{SERVICE}/Decode"
+AUTHORIZATION = "authorization"
+"""The metadata key of the token, as ``Bearer TOKEN``."""
+
+OPTIONS = (
+    # Bandwidth probes and their answers would be a third of all bytes: messages here are far below any window.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.enable_http_proxy", 0),
+)
+"""Of the channels of both sides."""
+MESSAGE_OVERHEAD = 64 << 10
+"""Bytes that a message may have besides the tokens of a prompt: stop strings and the like."""
+TENTHS = 1e4
+"""Of a millisecond in a second: the unit in which the format tells times."""
+TOKEN_BYTES = 5
+"""The most that a token id of 32 bits takes."""
+
+M = TypeVar("M", bound=Message)
+
+
+def parsed(kind: type[M], data: bytes) -> M | None:
+    """None for what is no such message: what to say of it is not for the library to decide."""
+    try:
+        return kind.FromString(data)
+    except DecodeError:
+        return None
+
+
+def draft_of(tree: TokenTree, position: int, guess: int | None = None) -> Draft:
+    """The message of a tree's nodes behind its root, without scouts; ``position`` and ``guess`` as the format says."""
+    up = () if tree.is_chain else [node - parent for node, parent in enumerate(tree.parents[1:], start=1)]
+    return Draft(position=position, tokens=tree.tokens[1:], up=up, guess=0 if guess is None else guess + 1)
+
+
+def tree_of(draft: Draft, root: int, most: int) -> TokenTree:
+    """The tree of a draft behind ``root``, of its first ``most`` nodes. Raises ``ValueError`` where it makes none."""
+    tokens = list(draft.tokens[:most])
+    if not draft.up:
+        return TokenTree.chain(root, tokens)
+    if len(draft.up) != len(draft.tokens):
+        raise ValueError(f"{len(draft.tokens)} tokens with {len(draft.up)} parents make no tree")
+    parents = [-1, *(node - up for node, up in enumerate(draft.up[:most], start=1))]
+    if any(not 0 <= parent < node for node, parent in enumerate(parents[1:], start=1)):
+        raise ValueError("a node's parent comes before it in the tree")
+    return TokenTree([root, *tokens], parents)
+
+
+def node_of(tree: TokenTree, tokens: Sequence[int]) -> int:
+    """The node that the path ``tokens`` from the root leads to."""
+    nodes = [0]
+    for token in tokens:
+        nodes = [child for node in nodes for child in tree.children[node] if tree.tokens[child] == token]
+    return nodes[0]
+
+
+def set_sampling(message: Open, sampling: Sampling) -> None:
+    """Write ``sampling`` into a message. ``logprobs`` are not on offer."""
+    message.max_tokens, message.temperature, message.top_p = sampling.max_tokens, sampling.temperature, sampling.top_p
+    message.top_k, message.repetition_penalty = sampling.top_k, sampling.repetition_penalty
+    message.seed = str(sampling.seed)
+    message.stop[:] = sampling.stop
+
+
+def sampling_of(message: Open) -> Sampling:
+    """Raises ``ValueError`` for what cannot be sampled with."""
+    if len(message.seed) > len(str(1 << 64)):
+        raise ValueError("the seed must be a number of 64 bits")
+    return Sampling(
+        max_tokens=message.max_tokens,
+        temperature=message.temperature,
+        top_p=message.top_p,
+        top_k=message.top_k,
+        repetition_penalty=message.repetition_penalty,
+        seed=int(message.seed),
+        stop=tuple(message.stop),
+    )

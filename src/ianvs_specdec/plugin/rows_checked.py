@@ -1,0 +1,76 @@
+"""Whether a module of a job could ask and score the rows of a data file, told before a model is asked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+from ianvs_specdec.backends.base import LLM
+from ianvs_specdec.backends.judge import JudgeSettings
+from ianvs_specdec.backends.prompts import chat_template
+from ianvs_specdec.benchmarks.rows import own_form, parsed
+from ianvs_specdec.benchmarks.scorers import references_of
+from ianvs_specdec.benchmarks.validation import SHOWN, DataRow, faults
+from ianvs_specdec.common.errors import ChatTemplateError, UserError, warn_once
+from ianvs_specdec.common.types import Sampling, messages_of
+from ianvs_specdec.models.templates import reads, render
+
+TOKENS = dict.fromkeys(("bos_token", "eos_token", "unk_token", "pad_token"), "")
+
+
+class RowsChecked:
+    """A module of a job that can be asked whether it could work with the rows."""
+
+    whole_rows: ClassVar[bool] = True
+    """Our host hands on rows with further fields whole."""
+
+    @classmethod
+    def check_rows(cls, hyperparameters: dict[str, Any], rows: Iterable[DataRow]) -> Iterator[tuple[str, str]]:
+        """Place and reason of every row that could not be asked or scored with these hyperparameters."""
+        judged = JudgeSettings.parse(hyperparameters) is not None
+        return faults(rows, lambda part, place: f"the {part}", judged)
+
+    @classmethod
+    def describe_rows(cls, rows: Iterable[DataRow]) -> Iterator[str]:
+        """How the first row is asked and scored, and how many rows each scorer has, a line each."""
+        scorers = Counter[str]()
+        for place, question, answer in rows:
+            question, answer = own_form(question, answer)
+            query = parsed(question, answer, "", place)
+            if not scorers:
+                text = repr("\n\n".join((query.system, *query.turns)).strip())
+                short = text if len(text) <= 3 * SHOWN else f"{text[: 2 * SHOWN]} ... {text[-SHOWN:]}"
+                yield f"{place} is asked as {short}; scorer {query.scorer}, answer {answer!r:.80}"
+            lacking = query.scorer == "text" and not any(references_of(answer))
+            scorers[query.scorer + " without an answer to compare with" * lacking] += 1
+        yield f"scorers: {', '.join(f'{count} {name}' for name, count in scorers.items())}"
+
+
+def refused(llm: LLM, sampling: Sampling, failures: int, rows: Iterable[DataRow]) -> Iterator[tuple[str, str]]:
+    """Place and reason of each row that the chat template of a model that is here refuses, one of each kind: with a
+    system prompt or without, of one turn or several. Where so many ``failures`` are permitted they are told in the log,
+    as are variables that the template never reads.
+    """
+    if llm.truncate_prompts is None or not Path(llm.model).exists():
+        return
+    template, seen = chat_template(llm), set[tuple[bool, bool]]()
+    if unread := sampling.chat_template_kwargs.keys() - reads(template):
+        warn_once(f"chat_template_kwargs: the chat template of {llm.model} never reads {', '.join(sorted(unread))}")
+    tokenizer = SimpleNamespace(chat_template=template, special_tokens_map=TOKENS)
+    for place, question, answer in rows if template else ():
+        try:
+            query = parsed(question, answer, "", place)
+            if (kind := (bool(query.system), len(query.turns) > 1)) not in seen:
+                seen.add(kind)
+                render(tokenizer, messages_of(query, ["..."] * (len(query.turns) - 1)), sampling)
+        except ChatTemplateError as error:
+            reason = f"model {llm.model}: {error}"
+            if failures:
+                warn_once(f"{place}: {reason}")
+            else:
+                yield place, reason
+        except UserError:
+            continue

@@ -1,0 +1,217 @@
+"""The SQLite file of a journal: its tables, how it is opened, and what is saved of a damaged one.
+
+``answers`` has a row for each request: its answer (JSON of ``types.Completion``), or the ``error`` and ``failures`` of
+one without; ``prompts`` and ``rule`` say what a judge was asked by and how its rating is read. ``configurations`` and
+``machines`` are what the answers refer to, each under the digest of its value, ``decisions`` the seconds that routers
+took, and ``prefills`` prompts that were read to look at their hidden states.
+
+The write-ahead log is not forced onto the disk at every answer (``synchronous=NORMAL``): a process that is killed loses
+nothing, a power cut at most what came since the last ``checkpoint``. SQLite does not notice a bit that flips within a
+row, so that rows have a checksum.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from ianvs_specdec.common.errors import UserError
+
+log = logging.getLogger(__name__)
+
+FILE_NAME = "journal.sqlite"
+OLD_FILE_NAME = "journal.jsonl"
+SYNC_SECONDS = 5.0
+"""What was written is forced onto the disk by the first answer that comes so long after the last time."""
+LOCK_SECONDS = 60.0
+"""What another process may take to write, on a machine that is busy."""
+
+POLL_SECONDS = 0.01
+HEADER = 100
+"""Bytes of the header of an SQLite file."""
+MOST_CUT = 1000
+"""A header that says that the file was longer than this many times its size is damaged itself."""
+SHORTEST_ROW = 128
+"""Bytes that a row of a journal takes at least: its numbers go up to the size of the file through this."""
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS configurations (
+    id TEXT PRIMARY KEY, model TEXT NOT NULL, value TEXT NOT NULL, files TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS machines (id TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS answers (
+    id INTEGER PRIMARY KEY, key BLOB NOT NULL, configuration TEXT NOT NULL, prompt TEXT NOT NULL, run TEXT NOT NULL,
+    side TEXT NOT NULL, machine TEXT NOT NULL, time REAL NOT NULL, prompts TEXT, rule TEXT, answer BLOB,
+    error TEXT, failures TEXT, checksum INTEGER NOT NULL
+);
+CREATE INDEX IF NOT EXISTS answers_by_key ON answers (key);
+CREATE INDEX IF NOT EXISTS answers_by_prompt ON answers (prompt, configuration);
+CREATE TABLE IF NOT EXISTS prefills (
+    key BLOB NOT NULL, run TEXT NOT NULL, machine TEXT NOT NULL, prefill BLOB NOT NULL, checksum INTEGER NOT NULL,
+    PRIMARY KEY (key, run)
+);
+CREATE TABLE IF NOT EXISTS decisions (
+    key BLOB NOT NULL, run TEXT NOT NULL, seconds REAL NOT NULL, checksum INTEGER NOT NULL, PRIMARY KEY (key, run)
+);
+"""
+TABLES = ("configurations", "machines", "answers", "decisions", "prefills")
+
+
+def checksum(*columns: Any) -> int:
+    """CRC-32 of the columns of a row."""
+    return zlib.crc32(b"\0".join(c if isinstance(c, bytes) else repr(c).encode() for c in columns))
+
+
+class Database:
+    """Not thread-safe: its owner holds a lock. Several processes may hold the same file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.damaged = False
+        self._connection: sqlite3.Connection | None = None
+        self._synced = time.monotonic()
+
+    def rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
+        """What a SELECT finds; nothing where there is no file. Raises UserError where it cannot be read."""
+        for _ in range(2):
+            if self._connection is None and not self.path.exists():
+                return []
+            try:
+                return self._open().execute(query, values).fetchall()
+            except sqlite3.OperationalError as error:
+                raise UserError(f"cannot read the journal {self.path}: {error}") from error
+            except sqlite3.DatabaseError as error:
+                self._save(error)
+        return []
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction: all that is executed on the connection is kept, or nothing. Raises UserError."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            connection = self._open()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    connection.execute("ROLLBACK")
+                raise
+        except (sqlite3.Error, OSError) as error:
+            reason = getattr(error, "strerror", None) or error
+            message = f"cannot write the journal {self.path}: {reason}. The answers already in it are kept."
+            raise UserError(message) from error
+        if time.monotonic() - self._synced > SYNC_SECONDS:
+            self.checkpoint()
+
+    def checkpoint(self) -> None:
+        """Force what was written onto the disk. A disk that refuses is reported in a warning."""
+        self._synced = time.monotonic()
+        if self._connection is None:
+            return
+        try:
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        except sqlite3.Error as error:
+            log.warning("%s may not be on the disk: %s", self.path, error)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = _connected(self.path)
+        return self._connection
+
+    def _save(self, error: sqlite3.DatabaseError) -> None:
+        """Put a new file in the place of a damaged one, with the rows that can still be read."""
+        self.damaged = True
+        self.close()
+        old = self.path.with_name(f"{self.path.name}.damaged")
+        with suppress(OSError):
+            Path(f"{self.path}-shm").unlink(missing_ok=True)
+            # The write-ahead log may hold answers that the file does not have yet.
+            with suppress(FileNotFoundError):
+                os.replace(f"{self.path}-wal", f"{old}-wal")
+            os.replace(self.path, old)
+            _padded(old)
+        with self.writing() as connection:
+            saved = sum(_copied(old, table, connection) for table in TABLES)
+        log.warning(
+            "journal %s: damaged (%s); %d of its entries were saved, and what is missing is asked for again. The "
+            "damaged file is %s",
+            self.path,
+            error,
+            saved,
+            old.name,
+        )
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    options: dict[str, Any] = {"timeout": LOCK_SECONDS, "isolation_level": None, "check_same_thread": False}
+    connection = sqlite3.connect(path, **options)
+    try:
+        _prepare(connection)
+        return connection
+    except sqlite3.OperationalError:
+        connection.close()
+        if os.access(path.parent, os.W_OK) or not path.exists():
+            raise
+    # A folder in which nothing can be written has no place for the files that readers share.
+    return sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True, **options)
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    deadline = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA synchronous=NORMAL")
+            # Does not wait by itself while another process makes the same file.
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.executescript(SCHEMA)
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(POLL_SECONDS)
+
+
+def _padded(path: Path) -> None:
+    """SQLite reads no page of a file that is shorter than its header says: what was cut off becomes zeros."""
+    with path.open("r+b") as file:
+        header, size = file.read(HEADER), path.stat().st_size
+        whole = int.from_bytes(header[16:18], "big") * int.from_bytes(header[28:32], "big")
+        if header.startswith(b"SQLite format 3") and size < whole < MOST_CUT * size:
+            file.truncate(whole)
+
+
+def _copied(old: Path, table: str, into: sqlite3.Connection) -> int:
+    """Copy the rows of a table that can be read, one by one; returns how many."""
+    copied, last = 0, 0
+    source = sqlite3.connect(old, isolation_level=None)
+    try:
+        source.execute("SELECT count(*) FROM sqlite_master")
+        while last <= old.stat().st_size // SHORTEST_ROW:
+            try:
+                row = source.execute(f"SELECT rowid, * FROM {table} WHERE rowid > ? LIMIT 1", (last,)).fetchone()
+                if row is None:
+                    break
+                marks = ",".join("?" * len(row[1:]))
+                copied += into.execute(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", row[1:]).rowcount
+                last = max(last + 1, row[0])
+            except sqlite3.DatabaseError:
+                last += 1
+    except sqlite3.DatabaseError:
+        pass  # not even a list of tables
+    finally:
+        source.close()
+    return copied

@@ -1,0 +1,147 @@
+"""What an answer depends on, and where its timings were taken: content hashes of models, fingerprints of machines."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import msgspec
+
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.storage.replacing import replacing
+
+BLOCK = 1 << 20
+SHA_DIGITS = 64
+READ = (
+    *("config.json", "generation_config.json", "*quant*config.json", "adapter_*", "tokenizer*", "vocab*", "merges.txt"),
+    *("added_tokens.json", "special_tokens_map.json", "*.model", "*.tiktoken", "tekken.json", "chat_template*"),
+    "additional_chat_templates/*",
+)
+"""Files of a model's folder that are read whichever weights it has."""
+WEIGHTS = ("model.safetensors", "model*.safetensors*", "*.safetensors", "pytorch_model*", "*.pt")
+"""Its weights: the first of these that are there."""
+
+
+def digest(value: Any) -> str:
+    """SHA-256 (64 hexadecimal digits) of a JSON value; the order of keys in objects does not matter."""
+    try:
+        encoded = msgspec.json.encode(value, order="sorted")
+    except UnicodeEncodeError:
+        # Half of a surrogate pair is no UTF-8, but rows of data may hold one.
+        encoded = json.dumps(value, sort_keys=True).encode()
+    return hashlib.sha256(encoded).hexdigest()
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write so that ``path`` holds either its old content or all of ``text``, whatever happens meanwhile."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(text.encode("utf-8"))
+
+
+class FileDigests:
+    """SHA-256 of files, remembered in a JSON file by path, size and modification time, so that a model is read once.
+
+    The memory is a convenience: where it cannot be read or written, files are hashed again. None = nothing is
+    remembered beyond this instance; the null device is no memory, since what replaces a file replaces it, too.
+    """
+
+    def __init__(self, memory: Path | None) -> None:
+        self.memory = memory
+        self.changed = False
+        self.files: dict[str, dict[str, str]] = {}
+        """What the digests of folders were made of: names of files -> digests."""
+        try:
+            known = {} if memory is None else json.loads(memory.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            known = {}
+        self.known: dict[str, list[Any]] = known if isinstance(known, dict) else {}
+
+    def file(self, path: Path) -> str:
+        status = path.stat()
+        name, stamp = str(path.resolve()), [status.st_size, status.st_mtime_ns]
+        remembered = self.known.get(name)
+        if not _is_remembered(remembered) or remembered[:2] != stamp:
+            sha = hashlib.sha256()
+            with path.open("rb") as file:
+                while block := file.read(BLOCK):
+                    sha.update(block)
+            self.known[name] = remembered = [*stamp, sha.hexdigest()]
+            self.changed = True
+        return str(remembered[2])
+
+    def path(self, path: Path) -> str:
+        """Of a file, or of a folder with what drafts, Medusa's heads among it."""
+        return self.folder(path, "medusa_lm_head.*") if path.is_dir() else self.file(path)
+
+    def folder(self, folder: Path, *more: str) -> str:
+        """One hash over names and contents of the files of a model that are read, and of those whose names match
+        ``more``. Of a folder that has no config.json: of all below it, except hidden ones (caches).
+        """
+        weights = next((name for name in WEIGHTS if any(folder.glob(name))), "*.safetensors")
+        names = (*READ, weights, *more) if (folder / "config.json").is_file() else ("**/*",)
+        files = {path.relative_to(folder): path for name in names for path in folder.glob(name) if path.is_file()}
+        shown = [name for name in files if not any(part.startswith(".") for part in name.parts)]
+        found = {name.as_posix(): self.file(files[name]) for name in shown}
+        if not found:
+            raise UserError(f"the model folder {folder} holds no files", key="model")
+        value = digest(sorted(map(list, found.items())))
+        self.files[value] = found
+        if self.changed and self.memory is not None:
+            try:
+                self.memory.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(self.memory, json.dumps(self.known, indent=0))
+                self.changed = False
+            except OSError:
+                pass
+        return value
+
+
+def _is_remembered(value: Any) -> TypeGuard[list[Any]]:
+    """Whether this is a size, a time and a digest."""
+    return isinstance(value, list) and len(value) == 3 and isinstance(value[2], str) and len(value[2]) == SHA_DIGITS
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if line.startswith(("model name", "Model\t", "Hardware")):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def usable_processors() -> int:
+    """Number of logical processors that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+def version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+@functools.lru_cache(maxsize=1)
+def machine() -> Mapping[str, Any]:
+    """What timings on this machine depend on: system, processor, thread settings, versions of what computes."""
+    return {
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "processor": _processor(),
+        "processors": usable_processors(),
+        "omp_num_threads": os.environ.get("OMP_NUM_THREADS"),
+        "versions": {name: version(name) for name in ("ianvs-specdec", "torch", "transformers")},
+    }

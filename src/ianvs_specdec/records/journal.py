@@ -1,0 +1,333 @@
+"""The journal of answers: nothing that a model was asked is lost, and nothing is asked twice.
+
+One SQLite file, ``<workspace>/<job>/journal.sqlite`` (see ``database``), shared by the edge model, the cloud model and
+all test cases of a job. One run at a time asks: it claims the job's folder before it does
+(``common.storage.claim``), and its processes and threads share the journal.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+
+from ianvs_specdec.common.errors import AnswerError, UserError
+from ianvs_specdec.common.storage.claim import Claim, claim
+from ianvs_specdec.common.types import Completion, Count, Message, Seconds
+from ianvs_specdec.records.configuration import ID_DIGITS, Configuration, changes_of, prompt_id
+from ianvs_specdec.records.database import FILE_NAME, OLD_FILE_NAME, Database, checksum
+from ianvs_specdec.records.identity import digest
+from ianvs_specdec.records.run import current_run, job_folder
+
+log = logging.getLogger(__name__)
+
+_encode = msgspec.json.Encoder().encode
+decode_answer = msgspec.json.Decoder(Completion).decode
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An answer found in the journal. ``replayed``: it was made by an earlier run, not by the one in progress."""
+
+    completion: Completion
+    hardware: str
+    replayed: bool
+
+
+class Prefill(msgspec.Struct, frozen=True):
+    """A prompt that was read to look at its hidden states: ``states``, little-endian float16 [layers,
+    2 * hidden]; when that was asked for (``issued``, Unix seconds) and how many ``seconds`` it took.
+    """
+
+    states: bytes
+    prompt_tokens: Count
+    seconds: Seconds
+    issued: Seconds
+
+
+@dataclass(frozen=True)
+class KeptPrefill:
+    """A prefill found in the journal; see ``Entry``."""
+
+    prefill: Prefill
+    hardware: str
+    replayed: bool
+
+
+class Journal:
+    """The answers of one job. Thread-safe; several processes may hold the same file."""
+
+    _open: ClassVar[dict[tuple[Path, str, bool], Journal]] = {}
+    _opening = threading.Lock()
+
+    def __init__(self, path: Path, run: str, fresh: bool = False) -> None:
+        self.path, self.run, self.fresh = path, run, fresh
+        self.corrupt = 0
+        self._database = Database(path)
+        self._known: set[str] = set()
+        self._served: set[tuple[str, str]] = set()
+        self._explained: set[str] = set()
+        self._asked: dict[str, tuple[threading.Lock, int]] = {}
+        self._mutex = threading.RLock()
+        self._claim: Claim | None = None
+
+    @classmethod
+    def of_job(cls) -> Journal:
+        """The journal of the running job; one object per file and run."""
+        run, fresh = current_run()
+        folder = job_folder()
+        handle = (folder / FILE_NAME, run, fresh)
+        with cls._opening:
+            if handle not in cls._open:
+                if (old := folder / OLD_FILE_NAME).exists() and not handle[0].exists():
+                    log.warning("%s is of an older version, whose answers are not read: they are asked for again", old)
+                cls._open[handle] = cls(*handle)
+            return cls._open[handle]
+
+    # reading
+
+    def get(self, key: str) -> Entry | None:
+        """The newest answer with this key, or None. One that turns out to be damaged counts as none."""
+        with self._mutex:
+            for configuration, side, run, machine, answer, check in self._newest(_ANSWER, key):
+                if check == checksum(bytes.fromhex(key), run, machine, answer):
+                    with suppress(msgspec.DecodeError):
+                        entry = Entry(decode_answer(answer), machine, run != self.run)
+                        self._served.add((configuration, side))
+                        return entry
+                self._count_damage()
+        return None
+
+    def record(self, record_id: str) -> dict[str, Any] | None:
+        """A configuration or machine by its id: ``{"value": ..., ...}``; None if there is none, or it is damaged."""
+        with self._mutex:
+            for model, text, files in self._database.rows(_RECORD, (record_id, record_id)):
+                if (value := value_of(record_id, text)) is not None:
+                    return {"model": model, "value": value, "files": json.loads(files)}
+                self._count_damage()
+        return None
+
+    def overhead(self, key: str) -> float | None:
+        """The seconds that a router took for the decision with this key; None if they are not known."""
+        with self._mutex:
+            query = "SELECT run, seconds, checksum FROM decisions WHERE key = ?"
+            for run, seconds, check in self._newest(query, key):
+                if check == checksum(bytes.fromhex(key), run, seconds):
+                    return float(seconds)
+                self._count_damage()
+        return None
+
+    def prefill(self, key: str) -> KeptPrefill | None:
+        """The prompt that was read with this key, or None. One that is damaged counts as none."""
+        with self._mutex:
+            query = "SELECT run, machine, prefill, checksum FROM prefills WHERE key = ?"
+            for run, machine, prefill, check in self._newest(query, key):
+                if check == checksum(bytes.fromhex(key), run, machine, prefill):
+                    return KeptPrefill(msgspec.json.decode(prefill, type=Prefill), machine, run != self.run)
+                self._count_damage()
+        return None
+
+    def _newest(self, query: str, key: str) -> list[Any]:
+        values: list[Any] = [bytes.fromhex(key)]
+        condition = ""
+        if self.fresh:
+            condition = " AND run = ?"
+            values.append(self.run)
+        return self._database.rows(f"{query}{condition} ORDER BY rowid DESC LIMIT 1", values)
+
+    def __len__(self) -> int:
+        """Number of different requests with an answer."""
+        with self._mutex:
+            rows = self._database.rows("SELECT count(DISTINCT key) FROM answers WHERE answer NOTNULL")
+            return int(rows[0][0]) if rows else 0
+
+    def _count_damage(self) -> None:
+        self.corrupt += 1
+        if self.corrupt == 1 and not self._database.damaged:
+            log.warning("journal %s: a damaged entry is ignored; its answer is asked for again", self.path)
+
+    # writing
+
+    def put(
+        self,
+        configuration: Configuration,
+        messages: list[Message],
+        completion: Completion,
+        *,
+        side: str,
+        hardware: Mapping[str, Any],
+        prediction: str = "",
+        judged: Mapping[str, str] | None = None,
+    ) -> str:
+        """Keep an answer, a judge's with the ``prompts`` and the ``rule`` by which it was ``judged``; returns the id of
+        the hardware record. Raises UserError if it cannot be written.
+        """
+        hardware_id = digest(hardware)[:ID_DIGITS]
+        # Made before the lock is taken: other threads wait for it.
+        key = bytes.fromhex(configuration.key(messages, prediction))
+        answer = _encode(completion)
+        check = checksum(key, self.run, hardware_id, answer)
+        rated = judged or {}
+        row = (key, configuration.id, prompt_id(messages), self.run, side, hardware_id, time.time())
+        with self._mutex, self._database.writing() as connection:
+            if not {configuration.id, hardware_id} <= self._known:
+                value, files = json.dumps(configuration.value), json.dumps(configuration.files)
+                what = (configuration.id, configuration.model, value, files)
+                connection.execute("INSERT OR REPLACE INTO configurations VALUES (?, ?, ?, ?)", what)
+                machine = (hardware_id, json.dumps(hardware))
+                connection.execute("INSERT OR REPLACE INTO machines VALUES (?, ?)", machine)
+            connection.execute(_INSERT, (*row, rated.get("prompts"), rated.get("rule"), answer, None, None, check))
+            self._known |= {configuration.id, hardware_id}
+        return hardware_id
+
+    def put_failure(self, key: str, error: AnswerError, *, side: str) -> None:
+        """Keep that a request got no answer, and why. Raises UserError if it cannot be written."""
+        told, attempts = str(error), json.dumps([[round(seconds, 3), what] for seconds, what in error.failures])
+        row = (bytes.fromhex(key), "", "", self.run, side, "", time.time(), None, None, None, told, attempts)
+        with self._mutex, self._database.writing() as connection:
+            connection.execute(_INSERT, (*row, checksum(told, attempts)))
+
+    def put_overhead(self, key: str, seconds: float) -> None:
+        """Keep a router's time for a decision, unless it is there. Raises UserError if it cannot be written."""
+        with self._mutex:
+            if self.overhead(key) != seconds:
+                row = (bytes.fromhex(key), self.run, seconds, checksum(bytes.fromhex(key), self.run, seconds))
+                with self._database.writing() as connection:
+                    connection.execute("INSERT OR REPLACE INTO decisions VALUES (?, ?, ?, ?)", row)
+
+    def put_prefill(self, key: str, prefill: Prefill, *, hardware: Mapping[str, Any]) -> str:
+        """Keep a prompt that was read; returns the id of the hardware record. Raises UserError if it cannot be
+        written."""
+        hardware_id, encoded = digest(hardware)[:ID_DIGITS], _encode(prefill)
+        row = (bytes.fromhex(key), self.run, hardware_id, encoded)
+        with self._mutex, self._database.writing() as connection:
+            connection.execute("INSERT OR REPLACE INTO machines VALUES (?, ?)", (hardware_id, json.dumps(hardware)))
+            connection.execute("INSERT OR REPLACE INTO prefills VALUES (?, ?, ?, ?, ?)", (*row, checksum(*row)))
+        return hardware_id
+
+    @contextmanager
+    def asking(self, key: str) -> Iterator[None]:
+        """While one thread asks for the answer with this key, others who want it wait here: it is not asked twice."""
+        with self._mutex:
+            lock, waiting = self._asked.get(key, (threading.Lock(), 0))
+            self._asked[key] = lock, waiting + 1
+        try:
+            with lock:
+                yield
+        finally:
+            with self._mutex:
+                lock, waiting = self._asked.pop(key)
+                if waiting > 1:
+                    self._asked[key] = lock, waiting - 1
+
+    def ensure_writable(self) -> None:
+        """Raise UserError if answers cannot be kept here, or if another run is asking. Called before a model is loaded,
+        not after it has worked.
+        """
+        with self._mutex:
+            if self._claim is None:
+                with self._database.writing():
+                    pass
+                try:
+                    self._claim = claim(self.path.parent, self.run)
+                except OSError as error:
+                    raise UserError(f"cannot write the journal {self.path}: {error.strerror or error}") from error
+
+    def rest(self) -> None:
+        """Nothing is asked for the time being: force what was answered onto the disk, and let other runs ask."""
+        with self._mutex:
+            self._claim = None
+            self._database.checkpoint()
+
+    # saying why nothing matches
+
+    def explain_miss(self, configuration: Configuration, messages: list[Message], side: str) -> str | None:
+        """Why earlier answers of this ``side`` to these messages do not serve, in one line; None if there are none.
+        Once a configuration.
+
+        Of the configurations that this one may come of, in which earlier runs answered the same messages and which no
+        test case of this run has, the nearest one is named: how many answers it has, and which keys differ.
+        """
+        with self._mutex:
+            # Of a further repeat nothing else is to be expected.
+            if configuration.id in self._explained or configuration.value.get("repeat") or self.fresh:
+                return None
+            self._explained.add(configuration.id)
+            if self._database.rows(_ANSWERED, (configuration.id, self.run)):
+                return None
+            nearest: tuple[int, int, str] | None = None
+            for config, prompts in self._database.rows(_EARLIER, (self.run, side, prompt_id(messages), self.run)):
+                record = None if (config, side) in self._served else self.record(config)
+                if record is None or (changes := changes_of(record, configuration)) is None:
+                    continue
+                candidate = (len(changes), -prompts, ", ".join(changes))
+                nearest = min(nearest, candidate) if nearest else candidate
+        if nearest is None:
+            return None
+        return f"{-nearest[1]} earlier answers in {self.path} do not match and are asked for again: {nearest[2]}"
+
+
+_INSERT = """
+INSERT INTO answers (
+    key, configuration, prompt, run, side, machine, time, prompts, rule, answer, error, failures, checksum
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_ANSWER = "SELECT configuration, side, run, machine, answer, checksum FROM answers WHERE key = ? AND answer NOTNULL"
+_RECORD = """
+SELECT model, value, files FROM configurations WHERE id = ? UNION SELECT '', value, '{}' FROM machines WHERE id = ?
+"""
+_EARLIER = """
+SELECT configuration, count(DISTINCT prompt) FROM answers
+WHERE run != ? AND side = ? AND answer NOTNULL
+    AND configuration IN (SELECT configuration FROM answers WHERE prompt = ? AND run != ?)
+GROUP BY configuration
+"""
+_ANSWERED = "SELECT 1 FROM answers WHERE configuration = ? AND run != ? AND answer NOTNULL LIMIT 1"
+
+
+def value_of(record_id: str, text: str) -> dict[str, Any] | None:
+    """The value of a configuration or machine; None where it is not the one that has this id."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) and digest(value)[:ID_DIGITS] == record_id else None
+
+
+def answers_of(path: Path) -> Iterator[Completion]:
+    """All answers of a journal's file, in the order in which they came."""
+    for row in _rows_of(Database(path), "answers"):
+        if row["answer"] is not None:
+            with suppress(msgspec.DecodeError):
+                yield decode_answer(row["answer"])
+
+
+def exported(path: Path) -> Iterator[dict[str, Any]]:
+    """All that a journal's file holds, as JSON objects: configurations, machines, then answers and failures."""
+    database = Database(path)
+    for row in _rows_of(database, "configurations"):
+        value, files = json.loads(row["value"]), json.loads(row["files"])
+        yield {"configuration": row["id"], "model": row["model"], "value": value, "files": files}
+    for row in _rows_of(database, "machines"):
+        yield {"machine": row["id"], "value": json.loads(row["value"])}
+    for row in _rows_of(database, "answers"):
+        told = {name: value for name, value in row.items() if value not in (None, "") and name != "checksum"}
+        for name in ("answer", "failures"):
+            if name in told:
+                told[name] = json.loads(told[name])
+        yield {**told, "key": row["key"].hex()}
+
+
+def _rows_of(database: Database, table: str) -> Iterator[dict[str, Any]]:
+    last, columns = 0, [name for _, name, *_ in database.rows(f"PRAGMA table_info({table})")]
+    while rows := database.rows(f"SELECT rowid, * FROM {table} WHERE rowid > ? ORDER BY rowid LIMIT 100", (last,)):
+        yield from (dict(zip(columns, row[1:], strict=True)) for row in rows)
+        last = rows[-1][0]

@@ -1,0 +1,314 @@
+"""A workspace as one JSON document: everything that the page shows, and what ``--json`` and ``--csv`` write."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ianvs_specdec import __version__
+from ianvs_specdec.backends import resolve
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.storage.cells import csv_text
+from ianvs_specdec.plugin.workspace.cases import Case, Dataset, Row, Workspace, read_workspace
+from ianvs_specdec.plugin.workspace.journal_reader import KeptAnswers
+from ianvs_specdec.plugin.workspace.judged import JudgedQuery, Judgments, judgments, score
+from ianvs_specdec.plugin.workspace.sides import BothSides, Pair, scores_of
+from ianvs_specdec.report.details import Details
+from ianvs_specdec.report.figures import QUANTILES, categories, column, described, distributions, figures, groups, safe
+from ianvs_specdec.report.known import known_parts, withdraw
+from ianvs_specdec.report.machine import doubts, targets
+from ianvs_specdec.report.metrics.columns import all_columns
+from ianvs_specdec.report.metrics.intervals import all_intervals
+from ianvs_specdec.report.metrics.routing import why_empty
+from ianvs_specdec.report.metrics.table import Table
+from ianvs_specdec.report.notes import told
+from ianvs_specdec.report.routing import curves, outcomes
+from ianvs_specdec.report.split import grids
+from ianvs_specdec.report.sweeps import sweeps
+
+VERSION = 1
+SHOWN = (
+    *("Accuracy", "Edge Ratio", "Throughput", "Speedup", "Mean Accepted Tokens", "Acceptance Rate"),
+    *("Time to First Token", "Internal Token Latency", "Latency", "Cloud Cost", "Lossless"),
+)
+"""Columns shown at first where the job does not select any."""
+
+Document = dict[str, Any]
+Scores = dict[int, float]
+"""A router's score for each query."""
+
+
+def collect(folder: Path, most: int = 200, load: Sequence[Path] = ()) -> Document:
+    """The document of the workspace ``folder`` with the details of up to ``most`` queries per test case, and with the
+    sweeps of ``specdec load`` in its jobs and in the folders ``load``.
+
+    Keys: ``columns`` (see ``figures.column``), ``shown`` (names of columns), ``quantiles`` (percents), ``jobs``,
+    ``cases``, ``queries``, ``answers`` (which the cases' entries refer to by place), ``routing``, ``load`` (see
+    ``sweeps``), ``split`` (see ``split.grids``), ``notes``, and ``told`` (by job: the cases' notes in few lines). What
+    is undefined is None or left out.
+    Raises UserError where there is nothing to report on.
+    """
+    workspace = read_workspace(folder)
+    details, sides, scores = Details(workspace), BothSides(), []
+    cases = []
+    for case in workspace.cases:
+        rows = case.answers()
+        dataset = _dataset(workspace, case, rows)
+        cases.append(_case(workspace, case, dataset, rows, details, sides, most))
+        scores.append(scores_of(rows)[1])
+    _name(workspace.cases, cases)
+    names = dict.fromkeys(name for job in workspace.headers for name in _metrics(workspace, job))
+    names |= dict.fromkeys(name for name in _known() if any(case["figures"].get(name) is not None for case in cases))
+    selected = dict.fromkeys(name for header in workspace.selected.values() for name in _between(header))
+    return {
+        "version": VERSION,
+        "generator": f"ianvs-specdec {__version__}",
+        "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "jobs": list(workspace.headers),
+        "columns": [column(name) for name in names],
+        "shown": [name for name in selected or SHOWN if name in names],
+        "quantiles": list(QUANTILES),
+        "cases": cases,
+        "queries": details.queries,
+        "answers": details.answers,
+        "routing": _routing(workspace, sides, [case["router"] for case in cases], scores),
+        "load": sweeps(workspace.jobs, load, workspace.notes),
+        "split": grids(workspace.cases, [case["figures"] for case in cases]),
+        "notes": workspace.notes,
+        "told": {job: told([case for case in cases if case["job"] == job]) for job in workspace.headers},
+    }
+
+
+def _known() -> list[str]:
+    return [*all_columns(), *all_intervals()]
+
+
+def _between(header: Sequence[str]) -> list[str]:
+    """The metrics of a leaderboard: they stand between the algorithm and the paradigm."""
+    end = header.index("paradigm") if "paradigm" in header else len(header)
+    return [name for name in header[:end] if name not in ("rank", "algorithm")]
+
+
+def _metrics(workspace: Workspace, job: str) -> list[str]:
+    return _between(workspace.headers.get(job, []))
+
+
+def _case(
+    workspace: Workspace,
+    case: Case,
+    dataset: Dataset | None,
+    rows: dict[int, Row],
+    details: Details,
+    sides: BothSides,
+    most: int,
+) -> Document:
+    results = [safe(row) for row in rows.values()]
+    golds = [dataset.golds[index] if dataset else None for index in rows]
+    if dataset is None:
+        for row in results:
+            row[1]["scorer"] = "none"
+    table = Table.of(golds, results)
+    judge, judged = "", dict[int, Judgments]()
+    if dataset is not None:
+        judge, judged = _judged(workspace, case, dataset, rows)
+        places = {index: place for place, index in enumerate(rows)}
+        table = table.with_scores({places[index]: score(said) for index, said in judged.items()})
+        sides.add(case, dataset, rows, dict(zip(rows, table.query("score").tolist(), strict=True)))
+    entries = list(details.entries(case, dataset, rows, table, judged, most)) if rows else []
+    run = case.environment.get("run") or {}
+    found = figures(case, _metrics(workspace, case.job), table)
+    withdraw(case, found, table)
+    if "Router APGR" in found and found["Router APGR"] is None and rows:
+        case.notes.append(f"Router APGR is empty: {why_empty(golds, results, table)}")
+    case.notes += doubts(case.environment)
+    return {
+        "job": case.job,
+        "algorithm": case.algorithm,
+        "id": case.id,
+        "rank": int(case.rank["rank"]) if case.rank.get("rank", "").isdigit() else None,
+        "time": case.rank.get("time") or run.get("finished") or "",
+        "router": case.module("hard_example_mining").get("name")
+        or case.rank.get("hard_example_mining", case.algorithm),
+        **{side: _side(case, rows, side) for side in ("edge", "cloud")},
+        "figures": found,
+        "known": known_parts(table),
+        "distributions": distributions(table) if rows else {},
+        "groups": groups(table) if rows else {},
+        "categories": categories(table) if rows else {},
+        "alone": _alone(rows),
+        "judge": judge,
+        "failures": _failures(rows, workspace.kept(case.job)),
+        "memory": _memory(rows),
+        "targets": targets(rows),
+        "load": case.environment.get("load") or [],
+        "configuration": _configuration(case),
+        "environment": described(case.environment),
+        "repeats": case.repeats,
+        "answered": len(rows),
+        "entries": entries,
+        "notes": case.notes,
+    }
+
+
+def _judged(
+    workspace: Workspace, case: Case, dataset: Dataset, rows: Mapping[int, Row]
+) -> tuple[str, dict[int, Judgments]]:
+    """Who judged, and the judgments; a note where the judge's prompts cannot be read."""
+    asked = {}
+    for index, (_, result, _, _) in rows.items():
+        query, answers = dataset.queries[index], [turn["completion"] for turn in result.get("turns", ())]
+        if result.get("scorer") == "judge" and len(answers) == len(query.turns) and not result.get("error"):
+            asked[index] = JudgedQuery(query, answers, dataset.golds[index])
+    try:
+        return judgments(workspace, case, asked)
+    except (UserError, OSError) as error:
+        case.notes.append(f"single judgments are not shown: {error}")
+        return "", {}
+
+
+def _dataset(workspace: Workspace, case: Case, rows: Mapping[int, Row]) -> Dataset | None:
+    """The data file of a test case, if it is there and has the rows that were asked."""
+    url = case.config.get("dataset")
+    dataset = workspace.dataset(str(url)) if rows and url else None
+    if dataset is None or all(
+        index < len(dataset.golds) and _same(dataset.queries[index], row) for index, row in rows.items()
+    ):
+        return dataset
+    note = "the data file has other rows than those asked: questions and references are not shown"
+    case.notes += [note] if note not in case.notes else []
+    return None
+
+
+def _same(query: Any, row: Row) -> bool:
+    """Whether the query, as the data file has it, is the one that was answered."""
+    told = (row[1].get("query_id"), row[1].get("group"))
+    return told == (query.id, query.group) or told == (None, None) or bool(row[1].get("error"))
+
+
+def _side(case: Case, rows: Mapping[int, Row], side: str) -> Document | None:
+    """Model and back end of a side; None where there is none or it has answered nothing."""
+    for row in rows.values():
+        response = row[2] if side == "edge" else row[3]
+        if response is not None and response.get("backend"):
+            return {"model": str(response.get("model", "")), "backend": resolve(str(response["backend"]))}
+    own = case.module(f"{side}model").get("hyperparameters") or {}
+    if rows or not own.get("model"):
+        return None
+    return {"model": str(own["model"]), "backend": resolve(str(own.get("backend", "")))}
+
+
+def _alone(rows: Mapping[int, Row]) -> str | None:
+    """The side that did all the work; None where both did, as a cascade's edge does, or nothing is known.
+
+    Only then do a speedup and a tau belong to one model: sums over two models weigh these differently.
+    """
+    asked = [
+        side for side, place in (("edge", 2), ("cloud", 3)) if any(row[place] is not None for row in rows.values())
+    ]
+    return asked[0] if len(asked) == 1 else None
+
+
+def _failures(rows: Mapping[int, Row], kept: KeptAnswers) -> Document:
+    """Queries without an answer, and how often each kind of failure struck, those that a retry made good among them."""
+    kinds: collections.Counter[str] = collections.Counter()
+    failed = 0
+    for row in rows.values():
+        result = row[1]
+        attempts = [failure for turn in result.get("turns", ()) for failure in turn["trace"].get("failures") or ()]
+        if result.get("error"):
+            failed += 1
+            attempts += kept.failures(str(result.get("side")), str(result["error"])) or ()
+        kinds.update(str(what) for _, what in attempts)
+    return {"queries": failed, "attempts": dict(kinds.most_common())} if failed or kinds else {}
+
+
+def _memory(rows: Mapping[int, Row]) -> dict[str, int]:
+    """The most bytes that each side's model was seen to hold."""
+    most: dict[str, int] = {}
+    for row in rows.values():
+        for turn in row[1].get("turns", ()):
+            held = turn["trace"].get("memory")
+            if held is not None:
+                side = str(row[1].get("side"))
+                most[side] = max(most.get(side, 0), int(held))
+    return most
+
+
+def _configuration(case: Case) -> dict[str, str]:
+    found = described({key: value for key, value in case.config.items() if key != "modules"})
+    for module in case.config.get("modules") or ():
+        if isinstance(module, Mapping):
+            kind = str(module.get("type"))
+            found[kind] = str(module.get("name"))
+            found |= described({kind: module.get("hyperparameters") or {}})
+    return found
+
+
+def _name(cases: Sequence[Case], documents: Sequence[Document]) -> None:
+    """Give each test case a short name that no other of its job has: router, back ends, and what else differs."""
+    for case in documents:
+        backends = list(dict.fromkeys(side["backend"] for side in (case["edge"], case["cloud"]) if side))
+        case["name"] = " · ".join([case["router"], " + ".join(backends)] if backends else [case["router"]])
+    alike: dict[tuple[str, str], list[Document]] = {}
+    for case in documents:
+        alike.setdefault((case["job"], case["name"]), []).append(case)
+    for same in alike.values():
+        keys = _telling(same)
+        for number, case in enumerate(same, 1):
+            if len(same) > 1:
+                known = {key: case["configuration"].get(key) for key in keys}
+                differing = [f"{key.rpartition('.')[2]}={value}" for key, value in known.items() if value is not None]
+                case["name"] += f" ({', '.join(differing) or number})"
+
+
+def _telling(same: Sequence[Document]) -> list[str]:
+    """Keys of the configurations by which as many of these test cases are told apart as can be, each of which adds to
+    what those before it tell."""
+    chosen: list[str] = []
+    told: list[tuple[str | None, ...]] = [()] * len(same)
+    for key in dict.fromkeys(key for case in same for key in case["configuration"]):
+        finer = [(*before, case["configuration"].get(key)) for before, case in zip(told, same, strict=True)]
+        if len(set(finer)) > len(set(told)):
+            chosen, told = [*chosen, key], finer
+    return chosen
+
+
+def _routing(
+    workspace: Workspace, sides: BothSides, routers: Sequence[str], scores: Sequence[Scores]
+) -> list[Document]:
+    """The cost-quality curves of each pair of edge and cloud on each data file, with the numbers of its test cases.
+
+    ``routers`` and ``scores`` are those of each test case.
+    """
+    members: dict[Pair, list[int]] = {}
+    for number, case in enumerate(workspace.cases):
+        pair = sides.pair(case)
+        if pair is not None:
+            members.setdefault(pair, []).append(number)
+    found = []
+    for pair, numbers in members.items():
+        cases = [workspace.cases[number] for number in numbers]
+        drawn = None
+        if (dataset := workspace.dataset(pair[0]) if pair[0] else None) is not None:
+            sides.complete(cases, dataset, workspace.kept(cases[0].job))
+            both = outcomes(sides.both(pair), dataset)
+            drawn = curves(both, ((number, routers[number], scores[number]) for number in numbers))
+        found.append({"data": pair[0], "cases": numbers, **(drawn or {})})
+    return found
+
+
+def to_csv(document: Document) -> str:
+    """The leaderboard with all columns, one line per test case."""
+    sides = ("edge", "cloud")
+    names = [item["name"] for item in document["columns"]]
+    rows: list[list[Any]] = [["job", "rank", "algorithm", "id", "name", "router", *sides, "judge", *names, "time"]]
+    for case in document["cases"]:
+        backends = [case[side]["backend"] if case[side] else "" for side in sides]
+        values = ["" if (value := case["figures"].get(name)) is None else repr(value) for name in names]
+        rank = "" if case["rank"] is None else case["rank"]
+        own = [case[key] for key in ("algorithm", "id", "name", "router")]
+        rows.append([case["job"], rank, *own, *backends, case["judge"], *values, case["time"]])
+    return csv_text(rows)

@@ -1,0 +1,200 @@
+"""Single queries, for looking at: what was asked, what came back, who answered and why, token by token.
+
+Answers that several test cases share are kept once. The number of queries per test case, the length of texts and the
+number of tokens are bounded; what is left out is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+
+from ianvs_specdec.backends import resolve
+from ianvs_specdec.benchmarks.scorers import references_of
+from ianvs_specdec.plugin.response import Response
+from ianvs_specdec.plugin.workspace.cases import Case, Dataset, Row, Workspace
+from ianvs_specdec.plugin.workspace.judged import Judgments
+from ianvs_specdec.report.metrics.table import Table
+
+LONGEST_TEXT = 20_000
+"""Characters of a question or answer that are kept."""
+MOST_TOKENS = 2_048
+"""Tokens of an answer that are kept one by one."""
+
+
+def choose(rows: Mapping[int, Row], most: int) -> list[int]:
+    """Up to ``most`` numbers of queries: failed ones first, then those not lossless, then evenly through the rest."""
+    failed = [index for index, row in rows.items() if row[1].get("error")]
+    differing = [
+        index
+        for index, row in rows.items()
+        if any((turn.get("baseline") or {}).get("identical") is False for turn in row[1].get("turns", ()))
+    ]
+    first = list(dict.fromkeys([*failed, *differing]))[: (most + 1) // 2]
+    rest = sorted(rows.keys() - set(first))
+    wanted = min(most - len(first), len(rest))
+    places = np.linspace(0, len(rest) - 1, wanted).astype(int) if wanted > 0 else ()
+    return sorted([*first, *(rest[i] for i in places)])
+
+
+class Details:
+    """Collects questions and answers of all test cases. ``queries`` and ``answers`` are the lists that entries refer
+    to.
+    """
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.queries: list[dict[str, Any]] = []
+        self.answers: list[dict[str, Any]] = []
+        self._workspace = workspace
+        self._query_places: dict[tuple[str, int], int] = {}
+        self._answer_places: dict[tuple[str, str], int] = {}
+        self._tokenizers: dict[str, Any] = {}
+
+    def entries(
+        self,
+        case: Case,
+        dataset: Dataset | None,
+        rows: Mapping[int, Row],
+        table: Table,
+        judged: Mapping[int, Judgments],
+        most: int,
+    ) -> Iterator[dict[str, Any]]:
+        """One entry per chosen query. ``table`` is that of ``rows``, in their order."""
+        places = {index: place for place, index in enumerate(rows)}
+        per_query = {name: table.query(name) for name in ("score", "ttft", "latency", "tokens", "steps", "emitted")}
+        for index in choose(rows, most):
+            _, result, edge, cloud = rows[index]
+            routing = result.get("routing") or {}
+            numbers = {name: _number(values[places[index]]) for name, values in per_query.items()}
+            entry = {
+                "query": self._query(case, dataset, index, result),
+                "side": result.get("side"),
+                "turns": [self._turn(result, turn) for turn in result.get("turns", ())],
+                "routing": {key: routing[key] for key in ("router", "score", "seconds") if key in routing},
+                "cost": result.get("cost"),
+                **numbers,
+            }
+            if index in judged:
+                entry["judgments"] = [[rating, _cut(text)] for rating, text, _ in judged[index]]
+                entry["rules"] = [rule for _, _, rule in judged[index]]
+            if result.get("error"):
+                kept = self._workspace.kept(case.job).failures(str(result.get("side")), str(result["error"]))
+                entry |= {"error": _cut(str(result["error"])), "failures": kept}
+            if edge is not None and cloud is not None:
+                other = edge if result.get("side") == "cloud" else cloud
+                # An edge that only read the prompt has written nothing to show.
+                entry["before"] = [self._turn(other, turn) for turn in other.get("turns", ())] or None
+            yield {key: value for key, value in entry.items() if value is not None and value != {}}
+
+    def _query(self, case: Case, dataset: Dataset | None, index: int, result: Response) -> int:
+        key = (str(case.config.get("dataset")), index)
+        if key not in self._query_places:
+            self._query_places[key] = len(self.queries)
+            entry: dict[str, Any] = {"index": index, "id": result.get("query_id", ""), "group": result.get("group", "")}
+            entry["scorer"] = result.get("scorer", "")
+            if dataset is not None:
+                query, gold = dataset.queries[index], dataset.golds[index]
+                entry["turns"] = [_cut(turn) for turn in query.turns]
+                entry["references"] = [_cut(text) for text in references_of(gold)]
+                if query.system:
+                    entry["system"] = _cut(query.system)
+            self.queries.append(entry)
+        return self._query_places[key]
+
+    def _turn(self, response: Response, turn: Mapping[str, Any]) -> dict[str, Any]:
+        """A turn of an entry: the place of its answer, and how this test case came by it."""
+        key = (str(turn.get("key")), str(response.get("backend")))
+        if key not in self._answer_places or key[0] == "None":
+            self._answer_places[key] = len(self.answers)
+            self.answers.append(self._answer(response, turn))
+        baseline = turn.get("baseline") or {}
+        known = {name: baseline.get(name) for name in ("identical", "near_tie", "difference")}
+        return {
+            "answer": self._answer_places[key],
+            **{name: value for name, value in known.items() if value is not None},
+            **({"replayed": True} if turn.get("replayed") else {}),
+        }
+
+    def _answer(self, response: Response, turn: Mapping[str, Any]) -> dict[str, Any]:
+        trace, ids = turn["trace"], list(turn.get("token_ids") or ())[:MOST_TOKENS]
+        tokenizer = self._tokenizer(str(response.get("model")))
+        usage = turn.get("usage") or {}
+        answer: dict[str, Any] = {
+            "text": _cut(str(turn.get("completion", ""))),
+            "backend": resolve(str(response.get("backend", ""))),
+            "model": response.get("model"),
+            "finish": turn.get("finish_reason"),
+            "prompt_tokens": usage.get("prompt_tokens"),
+            "completion_tokens": usage.get("completion_tokens"),
+            "truncated": turn.get("truncated"),
+            "hardware": turn.get("hardware"),
+            "key": str(turn.get("key") or "")[:16],
+            "chunks": [[round(1000 * seconds, 3), tokens] for seconds, tokens in trace["chunks"][:MOST_TOKENS]],
+            "kinds": kinds(len(ids), trace["steps"]),
+            "near_ties": [position for position, _ in trace.get("near_ties") or ()],
+            **{name: trace.get(name) for name in ("bytes_up", "bytes_down", "memory", "failures")},
+        }
+        if tokenizer is not None and ids:
+            answer["tokens"] = pieces(tokenizer, ids)
+        if trace["steps"] and any(trace.get("rejected") or ()):
+            answer["rejected"] = rejected(tokenizer, ids, trace)
+        return {name: value for name, value in answer.items() if value not in (None, [], "")}
+
+    def _tokenizer(self, model: str) -> Any:
+        """The model's tokenizer; None where it is not to be had."""
+        if model not in self._tokenizers:
+            folder = self._workspace.find(model)
+            self._tokenizers[model] = None
+            if folder is not None and (folder / "tokenizer.json").is_file():
+                try:
+                    from tokenizers import Tokenizer
+
+                    self._tokenizers[model] = Tokenizer.from_file(str(folder / "tokenizer.json"))
+                except Exception as error:  # the library raises bare Exceptions
+                    self._workspace.notes.append(f"the tokenizer of {model} cannot be read: {error}")
+        return self._tokenizers[model]
+
+
+def kinds(tokens: int, steps: Sequence[Sequence[int]]) -> str:
+    """One letter per token: ``p`` of the prefill, ``a`` an accepted draft, ``t`` the target's own at the end of a step.
+
+    Empty if the steps do not add up to the tokens, as with back ends that do not tell them.
+    """
+    if not steps or sum(step[2] for step in steps) + 1 < tokens:
+        return ""
+    # The last step may emit less than it accepted; the length of the whole tells.
+    return ("p" + "".join("a" * step[1] + "t" * (step[2] - step[1]) for step in steps))[:tokens]
+
+
+def pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+    """The text that each token adds; empty within a character that takes several tokens, and for special tokens."""
+    from tokenizers.decoders import DecodeStream
+
+    stream = DecodeStream(skip_special_tokens=True)
+    return [stream.step(tokenizer, int(token)) or "" for token in ids]
+
+
+def rejected(tokenizer: Any, ids: Sequence[int], trace: Mapping[str, Any]) -> list[list[Any]]:
+    """Pairs of a token's place and the drafted text that was rejected in favour of it."""
+    found, place = [], 1
+    for step, drafted in zip_longest(trace["steps"], trace["rejected"] or (), fillvalue=()):
+        if not step:
+            break
+        if drafted and (place + step[1]) < len(ids):
+            text = tokenizer.decode([int(token) for token in drafted]) if tokenizer is not None else ""
+            found.append([place + step[1], text, len(drafted)])
+        place += step[2]
+    return found
+
+
+def _number(value: float) -> float | None:
+    return float(f"{value:.6g}") if np.isfinite(value) else None
+
+
+def _cut(text: str) -> str:
+    if len(text) <= LONGEST_TEXT:
+        return text
+    return f"{text[:LONGEST_TEXT]} ... ({len(text) - LONGEST_TEXT} more characters)"

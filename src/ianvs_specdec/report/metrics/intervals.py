@@ -1,0 +1,55 @@
+"""95 % intervals by bootstrap over queries: half the distance between the 2.5th and the 97.5th percentile.
+
+Queries are drawn with replacement, as many as there are, ``RESAMPLES`` times with a fixed seed. A ratio of sums is
+resampled as such: numerator and denominator of a query stay together.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ianvs_specdec.report.metrics.columns import MEANS, RATIOS, sums_of
+from ianvs_specdec.report.metrics.table import NAN, Column, Table
+
+RESAMPLES = 1000
+SEED = 0
+_BLOCK = 100
+
+
+@functools.lru_cache(maxsize=2)
+def _counts(queries: int) -> NDArray[np.uint8]:
+    """How often each query is drawn: ``[RESAMPLES, queries]``."""
+    generator = np.random.default_rng(SEED)
+    counts = np.empty((RESAMPLES, queries), dtype=np.uint8)
+    for row in counts:
+        row[:] = np.bincount(generator.integers(queries, size=queries), minlength=queries)
+    return counts
+
+
+def half_width(numerator: Column, denominator: Column) -> float:
+    """Half width of the interval of sum(numerator) / sum(denominator), over the queries that have both.
+
+    NaN with fewer than two such queries, or where the ratio is undefined.
+    """
+    both = ~(np.isnan(numerator) | np.isnan(denominator))
+    if both.sum() < 2 or denominator[both].sum() <= 0:
+        return NAN
+    sides = np.stack([numerator[both], denominator[both]], axis=1)
+    counts = _counts(len(sides))
+    sums = np.concatenate([counts[i : i + _BLOCK].astype(np.float64) @ sides for i in range(0, RESAMPLES, _BLOCK)])
+    defined = sums[sums[:, 1] > 0]
+    low, high = np.percentile(defined[:, 0] / defined[:, 1], [2.5, 97.5])
+    return float(high - low) / 2
+
+
+def all_intervals() -> dict[str, Callable[[Table], float]]:
+    """The columns ``<metric> CI95``, in the unit of the metric."""
+    return {f"{name} CI95": _of(name) for name in (*RATIOS, *MEANS)}
+
+
+def _of(name: str) -> Callable[[Table], float]:
+    return lambda table: half_width(*sums_of(name, table))

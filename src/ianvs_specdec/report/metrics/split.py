@@ -1,0 +1,86 @@
+"""Columns of split decoding: what an edge and a verifier did for their answers (see ``types.SplitTrace``).
+
+Undefined for every other answer. docs/split.md derives the break-even round trip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ianvs_specdec.net.split.breakeven import longest_way
+
+if TYPE_CHECKING:
+    from ianvs_specdec.report.metrics.table import Table
+
+Column = NDArray[np.float64]
+
+TURN = (
+    "rounds",
+    "in_flight",
+    "waits",
+    "drafting",
+    "hidden",
+    "ahead",
+    "hits",
+    "breaks",
+    "lost",
+    "prefill",
+    "work",
+    "base_token",
+)
+"""Columns of turns: those of a split trace, and the seconds that the autoregressive stream takes for a token after its
+first piece."""
+
+_NOTHING = dict.fromkeys(TURN, np.nan)
+
+
+def row_of(trace: Mapping[str, Any], baseline: Mapping[str, Any]) -> dict[str, float]:
+    """The entries of one turn, NaN where they are not known."""
+    told = trace.get("split")
+    if told is None:
+        return _NOTHING
+    found = {**dict.fromkeys(TURN), **{name: told[name] for name in TURN if name in told}}
+    found["base_token"] = baseline.get("token")
+    return {name: np.nan if value is None else float(value) for name, value in found.items()}
+
+
+def rounds_sums(table: Table) -> tuple[Column, Column]:
+    """Drafts that were verified, and answers."""
+    return table.query("rounds"), table.by_query(np.ones_like(table.turn("rounds")))
+
+
+def busy_sums(table: Table) -> tuple[Column, Column]:
+    """The verifier's seconds, and tokens."""
+    return table.by_query(table.turn("prefill") + table.turn("work")), table.query("tokens")
+
+
+def break_even(table: Table) -> float:
+    """The round trip (seconds) at which drafting on the edge takes as long as the autoregressive stream: the formula of
+    ``net.split.breakeven`` with sums over the answers. NaN where nothing was drafted or the autoregressive stream is
+    not known.
+    """
+    tokens = table.turn("tokens") - table.turn("first_tokens")
+    names = ("work", "drafting", "hidden", "waits", "rounds", "in_flight")
+    columns = [tokens * table.turn("base_token"), *(table.turn(name) for name in names)]
+    known = ~np.isnan(sum(columns))
+    # Rounds sent ahead, each for as much of a way as is its own.
+    columns.append((columns[5] - columns[4]) / columns[6])
+    stream, work, drafting, hidden, waits, rounds, _, shares = (float(column[known].sum()) for column in columns)
+    if not rounds:
+        return np.nan
+    service = work / rounds
+    hidden = max(hidden, service * (rounds - waits))
+    return longest_way(stream, anew=waits, shares=shares, drafting=drafting, service=service, hidden=hidden)
+
+
+RATIOS: dict[str, Callable[[Table], tuple[Column, Column]]] = {
+    "Rounds per Answer": rounds_sums,
+    "Draft-Ahead Hit Rate": lambda table: (table.query("hits"), table.query("ahead")),
+    "Cloud Busy Time": busy_sums,
+    "Recovery Time": lambda table: (table.query("lost"), table.query("breaks")),
+}
+"""Per name: two columns of queries, whose sums are divided (see ``columns.RATIOS``)."""

@@ -1,0 +1,333 @@
+"""The results of one test case as columns of numbers, from which every metric is computed."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.plugin.edge_first import answer_of
+from ianvs_specdec.plugin.scoring import scores
+from ianvs_specdec.report.metrics import query_flags as marks
+from ianvs_specdec.report.metrics import split
+
+Column = NDArray[np.float64]
+Response = Mapping[str, Any]
+Row = dict[str, float]
+
+NAN = float("nan")
+
+TURN = (
+    *("query", "tokens", "first_tokens", "ttft", "latency", "steps", "drafted", "accepted", "emitted", "verified"),
+    *("bytes_up", "bytes_down", "memory", "retries", "issued", "base_latency", "base_issued", "base_tokens"),
+    *("identical", "near_tie"),
+    *split.TURN,
+)
+QUERY = (
+    *("hard", "replayed", "failed", "routing", "slo_ttft", "slo_itl", "slo_latency", "cloud_cost", "edge_cost"),
+    *("edge_prompt", "edge_completion", "cloud_prompt", "cloud_completion"),
+    *marks.QUERY,
+)
+
+
+class _Requests:
+    """The requests of a test case and those of their baselines, and the turn that each counts to.
+
+    ``issued`` is NaN for an answer that an earlier request has told of; ``share`` is that of the time in which the
+    request was under way (seconds), where it is known.
+    """
+
+    def __init__(self) -> None:
+        self._turns: list[int] = []
+        self._own: list[Row] = []
+        self._base: list[Row] = []
+        self._told: set[tuple[str, Any]] = set()
+
+    def add(self, turn: int, answer: Response) -> None:
+        trace, base = answer["trace"], answer.get("baseline") or {}
+        chunks = trace["chunks"]
+        latency, tokens = chunks[-1][0] if chunks else NAN, sum(chunk[1] for chunk in chunks)
+        self._turns.append(turn)
+        self._own.append(self._span("own", answer, trace, latency, tokens))
+        self._base.append(self._span("baseline", base, base, base.get("latency"), base.get("completion_tokens")))
+
+    def add_prefill(self, turn: int, prefill: Response) -> None:
+        """A prompt that was read for a router. Without speculation that takes as long."""
+        self._turns.append(turn)
+        for kind, spans in (("own", self._own), ("baseline", self._base)):
+            spans.append(self._span(kind, prefill, prefill, prefill["seconds"], 1))
+
+    def busy(self, turns: int) -> tuple[Column, Column]:
+        """``busy`` and ``base_busy`` of each turn."""
+        own, base = (_columns(("issued", "latency", "share", "tokens"), spans) for spans in (self._own, self._base))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = _busy(own), _busy(base) / base["tokens"] * own["tokens"]
+        index = np.array(self._turns, dtype=np.intp)
+        busy, base_busy = (np.bincount(index, share, turns).astype(np.float64, copy=False) for share in shares)
+        return busy, base_busy
+
+    def _span(self, kind: str, answer: Response, times: Response, latency: float | None, tokens: float | None) -> Row:
+        told = (kind, answer.get("key"))
+        first = told[1] is None or told not in self._told
+        self._told.add(told)
+        issued = _nan(times.get("issued")) if first else NAN
+        return {"issued": issued, "latency": _nan(latency), "share": _nan(times.get("busy")), "tokens": _nan(tokens)}
+
+
+class Table:
+    """Rows of one test case as float columns; NaN = undefined. Holds no reference to the rows.
+
+    Per turn (one request each, in order): ``query`` (its index), ``tokens``, ``first_tokens`` (in the first chunk),
+    ``ttft`` and ``latency`` (seconds), ``steps``, ``drafted``, ``accepted``, ``emitted``, ``verified`` (sums over
+    verification steps), ``bytes_up``, ``bytes_down``, ``memory`` (bytes), ``retries`` (failed attempts), ``issued``
+    (Unix seconds), ``busy`` (seconds) and of the autoregressive baseline ``base_latency``, ``base_issued``,
+    ``base_busy`` (for as many tokens), ``base_tokens``, ``identical``, ``near_tie`` (0 or 1; NaN without baseline, or
+    when sampling, but 0 where the back end is lossy on purpose). Per query: ``hard``, ``replayed``, ``failed`` (1 = it
+    has no whole answer), ``score``, ``routing`` (seconds), ``slo_ttft``, ``slo_itl``, ``slo_latency`` (inf = not
+    demanded, NaN = no objective), ``cloud_cost``, ``edge_cost``, ``edge_prompt``, ``edge_completion``,
+    ``cloud_prompt``, ``cloud_completion`` (tokens) and ``marks.QUERY``.
+    Per turn, of split decoding: ``split.TURN``.
+    ``gaps``: seconds between consecutive chunks, of all turns. ``groups``: each query's subject or category.
+
+    ``busy`` is a turn's share of the time in which it was under way: where requests overlap, each of ``n`` counts a
+    ``n``-th of the time that they have in common, so that the sum is the time in which there was any work at all. One
+    after the other, it is the latency. An answer that several queries share counts for each as if it had been alone.
+    Where the answers are some of those that were under way together, the share that was taken then counts.
+
+    In a cascade the user waits for the edge's answer, or its failure, before the cloud is asked; that time is in
+    ``ttft`` and ``latency`` of the cloud's first turn, the edge's work in its ``busy`` and ``base_busy``. So it is with
+    a prompt that the edge read for a router, whichever side answers. Further samples of the edge's answer count in the
+    same way, and where the edge's answer stays, to its own first turn: it is compared with them before it is given.
+    Timings count if every answer was made in the running run or, with replayed answers among them, if the answers of
+    each side were made on one hardware; else they are NaN.
+    """
+
+    TIMINGS: ClassVar[tuple[str, ...]] = ("ttft", "latency", "busy", "base_latency", "base_busy")
+
+    _last: ClassVar[tuple[list[weakref.ref[Any]], Table | None]] = [], None
+
+    def __init__(self, y_true: Sequence[Any], y_pred: Sequence[Any]) -> None:
+        if len(y_true) != len(y_pred):
+            raise UserError(f"{len(y_pred)} results for {len(y_true)} answers: the dataset changed while the job ran")
+        turns: list[Row] = []
+        requests = _Requests()
+        queries: list[Row] = []
+        gaps: list[float] = []
+        hardware: dict[Any, set[Any]] = {}
+        replayed = False
+        for index, (hard, result, asked_first, cloud) in enumerate(y_pred):
+            edge = answer_of(result, asked_first)
+            answers = _before(edge, cloud)
+            before = [turn for answer in answers for turn in answer.get("turns", ()) if turn["trace"]["chunks"]]
+            waited = sum((turn["trace"]["chunks"][-1][0] for turn in before), 0.0)
+            # Of a request that was given up: the seconds from its beginning to the last failure.
+            waited += sum(answer["failures"][-1][0] for answer in answers if answer.get("failures"))
+            if (prefill := (edge or {}).get("prefill")) and result.get("turns"):
+                waited += prefill["seconds"]
+                requests.add_prefill(len(turns), prefill)
+                hardware.setdefault("edge", set()).add(prefill.get("hardware"))
+                replayed = replayed or bool(prefill.get("replayed"))
+            for turn in before if result.get("turns") else ():
+                requests.add(len(turns), turn)
+                hardware.setdefault("edge", set()).add(turn.get("hardware"))
+                replayed = replayed or bool(turn.get("replayed"))
+            for turn in result.get("turns", ()):
+                requests.add(len(turns), turn)
+                turns.append(_turn(index, turn, result, waited))
+                times = [chunk[0] for chunk in turn["trace"]["chunks"]]
+                gaps += [after - before for before, after in itertools.pairwise(times)]
+                hardware.setdefault(result.get("side"), set()).add(turn.get("hardware"))
+                waited = 0.0
+            queries.append(_query(hard, result, edge, cloud))
+        self._turns, self._queries = _columns(TURN, turns), _columns(QUERY, queries)
+        self.gaps: Column = np.array(gaps, dtype=np.float64)
+        self._unscored: UserError | None = None
+        try:
+            scored = scores([result for _, result, _, _ in y_pred], list(y_true))
+            _check_answered([result for _, result, _, _ in y_pred])
+        except UserError as error:
+            # What does not depend on the scores still can be told.
+            self._unscored, scored = error, [None] * len(y_pred)
+        self._queries["score"] = np.array([_nan(score) for score in scored], dtype=np.float64)
+        self.groups = [str(result.get("group", "")) for _, result, _, _ in y_pred]
+        self._turns["busy"], self._turns["base_busy"] = requests.busy(len(turns))
+        if (replayed or self._queries["replayed"].any()) and any(len(machines) > 1 for machines in hardware.values()):
+            for name in self.TIMINGS:
+                self._turns[name] = np.full_like(self._turns[name], NAN)
+            self.gaps = np.empty(0)
+
+    @classmethod
+    def of(cls, y_true: Sequence[Any], y_pred: Sequence[Any]) -> Table:
+        """The table of these results. A test case has many metrics; they share the table, as long as the results live.
+
+        Results of other plugins may be plain dicts, which cannot be referred to weakly: they are read for each metric.
+        """
+        results = [part for row in y_pred for part in row[1:] if part is not None]
+        known, table = cls._last
+        # Lists compare what they hold by identity first, and only then by value.
+        if table is None or not results or [one() for one in known] != results:
+            table = cls(y_true, y_pred)
+            try:
+                cls._last = [weakref.ref(part) for part in results], table
+            except TypeError:
+                cls._last = [], None
+        return table
+
+    def with_scores(self, scores: Mapping[int, float | None]) -> Table:
+        """The same with these scores, by the place of the query; None = undefined."""
+        table = copy.copy(self)
+        table._queries = {**self._queries, "score": self._queries["score"].copy()}
+        for place, score in scores.items():
+            table._queries["score"][place] = _nan(score)
+        return table
+
+    def part(self, queries: NDArray[np.intp]) -> Table:
+        """The table of some queries, by their places. It has no ``gaps``, which are not known by query."""
+        place = np.full(len(self), -1)
+        place[queries] = np.arange(len(queries))
+        owner = place[self._turns["query"].astype(np.intp)]
+        table = copy.copy(self)
+        table._turns = {name: column[owner >= 0] for name, column in self._turns.items()}
+        table._turns["query"] = owner[owner >= 0].astype(np.float64)
+        table._queries = {name: column[queries] for name, column in self._queries.items()}
+        table.groups = [self.groups[query] for query in queries]
+        table.gaps = np.empty(0)
+        return table
+
+    def __len__(self) -> int:
+        return len(self._queries["hard"])
+
+    def turn(self, name: str) -> Column:
+        """A column with one entry per turn."""
+        return self._turns[name]
+
+    def query(self, name: str) -> Column:
+        """A column with one entry per query; a column of turns is summed over the turns of each query.
+
+        Raises UserError for ``score`` if a scorer could not do its work, or no query was answered.
+        """
+        if name == "score" and self._unscored is not None:
+            raise self._unscored
+        return self._queries[name] if name in self._queries else self.by_query(self._turns[name])
+
+    def by_query(self, turns: Column) -> Column:
+        """Sum per query of a column of turns; NaN where a turn is undefined, and for a query without turns."""
+        index = self._turns["query"].astype(np.intp)
+        sums = np.bincount(index, weights=turns, minlength=len(self))
+        return np.where(np.bincount(index, minlength=len(self)) > 0, sums, NAN)
+
+
+def shared_time(issued: Column, latency: Column) -> Column:
+    """For each request its share of the time in which it was under way, in seconds (see ``busy`` in ``Table``).
+
+    Requests whose time is not known count their latency as if nothing else had been under way.
+    """
+    known = np.flatnonzero(~np.isnan(issued) & ~np.isnan(latency))
+    starts, ends = issued[known], issued[known] + latency[known]
+    times = np.concatenate([starts, ends])
+    order = np.argsort(times, kind="stable")
+    times = times[order]
+    active = np.cumsum(np.where(order < len(known), 1, -1))[:-1]
+    shares = np.divide(np.diff(times), active, out=np.zeros(len(active)), where=active > 0)
+    passed = np.concatenate([[0.0], np.cumsum(shares)])
+    result = latency.copy()
+    result[known] = passed[np.searchsorted(times, ends)] - passed[np.searchsorted(times, starts)]
+    return result
+
+
+def _check_answered(results: Sequence[Response]) -> None:
+    """Raise UserError if every query failed: scores of empty answers would be those of no model."""
+    errors = [result["error"] for result in results if result.get("error")]
+    if errors and len(errors) == len(results):
+        reason = f"none of the {len(results)} queries got a whole answer, which max_failures permits; the first"
+        raise UserError(f"{reason}: {errors[0]}")
+
+
+def _columns(names: Sequence[str], rows: Sequence[Row]) -> dict[str, Column]:
+    return {name: np.array([row[name] for row in rows], dtype=np.float64) for name in names}
+
+
+def _before(edge: Response | None, cloud: Response | None) -> list[Response]:
+    """What was asked for before the answer that counts: in a cascade the edge's, and in any case the further samples of
+    the edge's answer, with which it is compared.
+    """
+    return [] if edge is None else [*([] if cloud is None else [edge]), *edge.get("samples", ())]
+
+
+def _busy(spans: Mapping[str, Column]) -> Column:
+    """Each request's own share of the time: what it was told, where that is less than what the spans tell."""
+    share = shared_time(spans["issued"], spans["latency"])
+    return np.where(spans["share"] < share, spans["share"], share)
+
+
+def _turn(query: int, turn: Response, result: Response, waited: float) -> Row:
+    trace, baseline = turn["trace"], turn.get("baseline") or {}
+    chunks, steps = trace["chunks"], trace["steps"]
+    drafted, accepted, emitted, verified = (sum(step[part] for step in steps) for part in range(4))
+    if not steps and trace.get("drafts"):
+        drafted, accepted = trace["drafts"]
+    identical = baseline.get("identical") if result.get("greedy") else None
+    if result.get("lossy"):
+        identical = False
+    return {
+        "query": query,
+        "tokens": sum(chunk[1] for chunk in chunks),
+        "first_tokens": chunks[0][1] if chunks else 0,
+        "ttft": waited + chunks[0][0] if chunks else NAN,
+        "latency": waited + chunks[-1][0] if chunks else NAN,
+        "steps": len(steps),
+        "drafted": drafted,
+        "accepted": accepted,
+        "emitted": emitted,
+        "verified": verified,
+        "bytes_up": _nan(trace.get("bytes_up")),
+        "bytes_down": _nan(trace.get("bytes_down")),
+        "memory": _nan(trace.get("memory")),
+        "retries": len(trace.get("failures", ())),
+        "issued": _nan(trace.get("issued")),
+        "base_latency": _nan(baseline.get("latency")),
+        "base_issued": _nan(baseline.get("issued")),
+        "base_tokens": _nan(baseline.get("completion_tokens")),
+        "identical": _nan(identical),
+        "near_tie": NAN if identical is None else _nan(baseline.get("near_tie", False)),
+        **split.row_of(trace, baseline),
+    }
+
+
+def _query(hard: Any, result: Response, edge: Response | None, cloud: Response | None) -> Row:
+    slo = result.get("slo")
+    return {
+        "hard": float(bool(hard)),
+        "replayed": float(bool(result.get("replayed"))),
+        "failed": float(bool(result.get("error"))),
+        "routing": _nan((result.get("routing") or {}).get("seconds")),
+        **{f"slo_{name}": slo.get(name, np.inf) if slo else NAN for name in ("ttft", "itl", "latency")},
+        "cloud_cost": _cost(cloud, result),
+        "edge_cost": _cost(edge, result),
+        "edge_prompt": _tokens(edge, "prompt_tokens"),
+        "edge_completion": _tokens(edge, "completion_tokens"),
+        "cloud_prompt": _tokens(cloud, "prompt_tokens"),
+        "cloud_completion": _tokens(cloud, "completion_tokens"),
+        **marks.of(result, edge, cloud),
+    }
+
+
+def _cost(response: Response | None, result: Response) -> float:
+    # A side that gave no answer, in place of which the other one did, has made no tokens to pay for.
+    if response is None or (result.get("turns") and not response.get("turns") and not response.get("prefill")):
+        return 0.0
+    return _nan(response.get("cost"))
+
+
+def _tokens(response: Response | None, kind: str) -> float:
+    return 0.0 if response is None else float(response["usage"][kind])
+
+
+def _nan(value: float | None) -> float:
+    return NAN if value is None else float(value)

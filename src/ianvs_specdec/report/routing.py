@@ -1,0 +1,164 @@
+"""Accuracy against cloud cost: what routing between two models could give, and what each router's scores would.
+
+For the queries that both the edge model and the cloud model have answered, in whichever test case, every way of routing
+can be worked out: the share of random routers, the best one, and each router at every threshold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ianvs_specdec.plugin.workspace.cases import Dataset
+from ianvs_specdec.plugin.workspace.sides import Answered, score
+from ianvs_specdec.routing.evaluation.bootstrap import RESAMPLES, SEED
+from ianvs_specdec.routing.evaluation.curve import DrawnCurves, Ranking, Sides
+from ianvs_specdec.routing.evaluation.quality import Scored
+from ianvs_specdec.routing.evaluation.results import Result, evaluate
+from ianvs_specdec.routing.outcomes.recorded import Floats
+
+POINTS = 200
+"""A curve has no more points than about this."""
+
+METRICS = ("apgr", "cpt50", "cpt80", "auroc", "pareto_dist")
+
+NOISE = 1e-4
+"""Scores of one router that differ by less than this part of their range are one: a confidence is a sum of float32
+logarithms, whose last digits depend on how many tokens the back end verified at once."""
+
+Point = tuple[float, float | None, float]
+"""Share of queries sent to the cloud (%), cost of 1,000 queries (None without prices), accuracy."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One side's answer to one query: its score (0-100), and what it cost (None without prices)."""
+
+    score: float
+    cost: float | None
+
+
+def outcomes(both: Mapping[int, tuple[Answered, Answered]], dataset: Dataset) -> dict[int, tuple[Outcome, Outcome]]:
+    """The scores of both sides, of the queries where both have one."""
+    found = {}
+    for index, answers in both.items():
+        edge, cloud = (_outcome(answer, dataset, index) for answer in answers)
+        if edge is not None and cloud is not None:
+            found[index] = edge, cloud
+    return found
+
+
+def _outcome(answer: Answered, dataset: Dataset, index: int) -> Outcome | None:
+    told = answer.score
+    if told is None:
+        told = score(dataset.queries[index].scorer, answer.texts, dataset.golds[index])
+    return None if told is None else Outcome(told, answer.cost)
+
+
+@dataclass
+class _Scores:
+    """What a router gave, and the test cases that it gave it in."""
+
+    router: str
+    values: Floats
+    cases: list[int]
+
+    def same(self, router: str, values: Floats) -> bool:
+        return router == self.router and float(np.abs(values - self.values).max()) <= NOISE * float(np.ptp(self.values))
+
+
+def curves(both: Mapping[int, tuple[Outcome, Outcome]], routers: Iterable[tuple[int, str, Mapping[int, float]]]) -> Any:
+    """What routing gives on these queries: the two ends, the bound, and the routers' curves.
+
+    ``routers``: number of the test case, name, and the router's score per query. A router has one curve, and as many as
+    it gave different scores. ``without`` tells which test cases have no curve, and why. A curve goes from all queries
+    on the edge to all in the cloud; queries of equal score change sides together. Beside its points a curve has
+    ``METRICS`` (see ``routing.evaluation.quality``; None where one is not defined) and, in ``intervals``, the
+    ends of their 95 % intervals.
+    """
+    if len(both) < 2:
+        return None
+    edge = np.array([pair[0].score for pair in both.values()])
+    cloud = np.array([pair[1].score for pair in both.values()])
+    prices = [pair[1].cost for pair in both.values()]
+    cost = None if None in prices else np.array(prices, dtype=np.float64)
+    sides = Sides(edge / 100.0, cloud / 100.0, None, cost)
+    found, without = _distinct(list(both), routers)
+    best = sides.gain if cost is None else sides.gain / np.maximum(cost, 1e-12)
+    ends = _sweep(np.zeros(len(both)), sides)
+    return {
+        "queries": len(both),
+        "ends": ends,
+        "bound": _sweep(best, sides),
+        "curves": _measured(found, sides),
+        "without": without,
+    }
+
+
+def _distinct(
+    queries: list[int], routers: Iterable[tuple[int, str, Mapping[int, float]]]
+) -> tuple[list[_Scores], list[dict[str, Any]]]:
+    """The scores that are to have a curve, and the test cases that have none."""
+    found: list[_Scores] = []
+    without: list[dict[str, Any]] = []
+    for case, name, given in routers:
+        scores = np.array([given.get(index, np.nan) for index in queries])
+        missing = int(np.isnan(scores).sum())
+        if missing or len(np.unique(scores)) < 2:
+            reason = f"no score for {missing} of the {len(queries)} queries" if missing else "one score for all queries"
+            without.append({"router": name, "case": case, "reason": reason})
+            continue
+        known = next((one for one in found if one.same(name, scores)), None)
+        if known is None:
+            found.append(_Scores(name, scores, [case]))
+        else:
+            known.cases.append(case)
+    return found, without
+
+
+def _measured(found: list[_Scores], sides: Sides) -> list[dict[str, Any]]:
+    """Points and metrics of each curve. What several routers have in common is worked out once."""
+    distinct = {tuple(one.values): one.values for one in found}
+    # Several routers may have one name.
+    scored = [Scored(str(number), values) for number, values in enumerate(distinct.values())]
+    results = {result.name: result for result in evaluate(sides, scored, resamples=RESAMPLES, seed=SEED).results}
+    known = {
+        key: {"points": _sweep(values, sides), **_quality(results[str(number)])}
+        for number, (key, values) in enumerate(distinct.items())
+    }
+    return [{"router": one.router, "cases": one.cases, **known[tuple(one.values)]} for one in found]
+
+
+def _sweep(scores: Floats, sides: Sides) -> list[Point]:
+    """Accuracy while the queries move to the cloud, those with the highest scores first."""
+    ranking, edge = Ranking(scores), 100.0 * float(sides.edge.mean())
+    path = DrawnCurves.of(ranking, np.ones((1, len(sides))), sides.gain, None)
+    share, accuracy = (np.concatenate([[0.0], column[0]]) for column in (path.share, path.gained))
+    spent = None
+    if sides.cloud_cost is not None:
+        after = np.cumsum(np.add.reduceat(sides.cloud_cost[ranking.order], ranking.starts))
+        spent = np.concatenate([[0.0], 1000.0 * after / len(sides)])
+    places = np.arange(len(share))
+    if len(places) > POINTS:
+        places = np.unique(np.linspace(0, len(share) - 1, POINTS).astype(np.intp))
+    return [
+        (_short(100.0 * share[i]), None if spent is None else _short(spent[i]), _short(edge + 100.0 * accuracy[i]))
+        for i in places
+    ]
+
+
+def _quality(result: Result) -> dict[str, Any]:
+    known = {name: result.metrics.get(name) for name in METRICS}
+    ends = {name: [one.low, one.high] for name, one in known.items() if one is not None and math.isfinite(one.low)}
+    return {
+        **{name: None if one is None else _short(one.value) for name, one in known.items()},
+        "intervals": {name: [_short(low), _short(high)] for name, (low, high) in ends.items()},
+    }
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.6g}")

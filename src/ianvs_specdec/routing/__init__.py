@@ -1,0 +1,1 @@
+"""Which model answers a query: recorded outcomes, trained routers, their evaluation."""

@@ -1,0 +1,156 @@
+"""The cost-quality curve of a router: what is gained while the queries move to the cloud, highest scores first.
+
+Queries of equal score are taken in random order among themselves: on average the curve is straight between two scores.
+Everything is computed for many weightings of the queries at once, [draws, queries]: ones for the queries as they are,
+counts for the draws of a bootstrap. So an interval is of exactly what the number beside it is.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ianvs_specdec.routing.outcomes.recorded import Floats, Outcomes
+
+ROUNDING = 1e-9
+"""Sums that differ by less are equal."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sides:
+    """What both models made of the same queries: quality (in any unit) and cost, float64 [queries] each.
+
+    Without a cloud cost there is no money to speak of; without an edge cost the edge is taken to cost nothing.
+    """
+
+    edge: Floats
+    cloud: Floats
+    edge_cost: Floats | None = None
+    cloud_cost: Floats | None = None
+
+    @classmethod
+    def of(cls, outcomes: Outcomes) -> Sides:
+        return cls(outcomes.edge, outcomes.cloud, outcomes.edge_cost, outcomes.cloud_cost)
+
+    def __len__(self) -> int:
+        return len(self.edge)
+
+    @property
+    def gain(self) -> Floats:
+        return self.cloud - self.edge
+
+    @property
+    def extra(self) -> Floats | None:
+        """What the cloud costs more than the edge; None where that is not known, or nothing on the whole."""
+        if self.cloud_cost is None:
+            return None
+        extra = self.cloud_cost if self.edge_cost is None else self.cloud_cost - self.edge_cost
+        return extra if extra.sum() > 0 else None
+
+
+class Ranking:
+    """The queries by falling score, those of equal score together.
+
+    ``order``: their indices; ``starts``: the places in it at which a score begins; ``thresholds``: these scores.
+    """
+
+    def __init__(self, scores: Floats) -> None:
+        self.order: NDArray[np.intp] = np.argsort(-scores, kind="stable")
+        falling = scores[self.order]
+        self.starts: NDArray[np.intp] = np.concatenate([[0], np.flatnonzero(np.diff(falling)) + 1]).astype(np.intp)
+        self.thresholds: Floats = falling[self.starts]
+
+    def coarse(self, most: int) -> Ranking:
+        """The ranking with about ``most`` different scores: queries of neighbouring scores are taken together. Scores
+        that many queries have remain as they are.
+        """
+        if len(self.starts) <= most:
+            return self
+        found = copy.copy(self)
+        places = np.linspace(0, len(self.order), most, endpoint=False).astype(np.intp)
+        around = [np.searchsorted(self.starts, places, side="right") - 1, np.searchsorted(self.starts, places)]
+        chosen = np.unique(np.concatenate(around).clip(max=len(self.starts) - 1))
+        found.starts, found.thresholds = self.starts[chosen], self.thresholds[chosen]
+        return found
+
+    def sums(self, ordered: Floats) -> Floats:
+        """[draws, queries] in the ranking's order -> their sums over the queries of each score, [draws, scores]."""
+        return np.add.reduceat(ordered, self.starts, axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class DrawnCurves:
+    """A curve for several draws. After each score, [draws, scores]: the part of the queries (``share``) and of the
+    cloud's extra cost (``money``, None without costs) that is spent, from 0 to 1, and the quality gained over the edge
+    alone (``gained``, mean over the queries). Every curve starts at 0; ``total`` [draws] is what the cloud alone gains.
+    ``counts`` and ``hits`` [draws, scores]: how many queries have each score, and how many of these the cloud answers
+    better.
+    """
+
+    share: Floats
+    gained: Floats
+    money: Floats | None
+    total: Floats
+    counts: Floats
+    hits: Floats
+
+    @classmethod
+    def of(cls, ranking: Ranking, weights: Floats, gain: Floats, extra: Floats | None) -> DrawnCurves:
+        """``weights``: [draws, queries], none of the rows all 0; ``gain`` and ``extra``: [queries]."""
+        ordered = np.take(weights, ranking.order, axis=1)
+        counts = ranking.sums(ordered)
+        share, gained = np.cumsum(counts, axis=1), np.cumsum(ranking.sums(ordered * gain[ranking.order]), axis=1)
+        gained /= share[:, -1:]
+        share /= share[:, -1:].copy()
+        money = None
+        if extra is not None:
+            money = np.cumsum(ranking.sums(ordered * extra[ranking.order]), axis=1)
+            money /= np.where(money[:, -1:] > 0, money[:, -1:], np.nan)
+        hits = ranking.sums(ordered * (gain > 0)[ranking.order])
+        return cls(share, gained, money, gained[:, -1], counts, hits)
+
+    def auroc(self) -> Floats:
+        """Area under the ROC curve of "the cloud answers better", [draws]: equal scores count half. NaN where the cloud
+        answers all queries better, or none.
+        """
+        misses = self.counts - self.hits
+        # Of a hit, the misses that have a lower score.
+        below = misses.sum(axis=1, keepdims=True) - np.cumsum(misses, axis=1)
+        won = np.einsum("ij,ij->i", self.hits, below) + np.einsum("ij,ij->i", self.hits, misses) / 2
+        pairs = self.hits.sum(axis=1) * misses.sum(axis=1)
+        return np.divide(won, pairs, out=np.full(len(won), np.nan), where=pairs > 0)
+
+    def area(self, axis: Floats) -> Floats:
+        """Mean of the quality gained over all levels of ``axis`` (``share`` or ``money``), [draws]."""
+        # The trapezium between two scores, without a copy of the curve moved by one.
+        between = np.einsum("ij,ij->i", np.diff(axis, axis=1), self.gained[:, 1:] + self.gained[:, :-1])
+        return (axis[:, 0] * self.gained[:, 0] + between) / 2
+
+    def at(self, axis: Floats, levels: Floats) -> Floats:
+        """The quality gained when a part of the cost has been spent, [draws, levels]; NaN where there is no cost."""
+        # Where a query costs less in the cloud money is given back: the first time that the level is reached counts.
+        rising = axis if (np.diff(axis, axis=1) >= 0).all() else np.maximum.accumulate(axis, axis=1)
+        last = axis.shape[1] - 1
+        places = np.stack([np.searchsorted(row, levels - ROUNDING) for row in rising]).clip(max=last)
+        found = _between(axis, self.gained, places, levels[None, :])
+        return np.where(np.isnan(axis[:, -1:]), np.nan, found)
+
+    def cost_of(self, axis: Floats, part: float) -> Floats:
+        """The least that has to be spent to gain ``part`` of what the cloud alone gains, [draws]; NaN where the cloud
+        alone gains nothing.
+        """
+        wanted = (part * self.total)[:, None]
+        places = (self.gained >= wanted - ROUNDING).argmax(axis=1)[:, None]
+        return np.where(self.total > ROUNDING, _between(self.gained, axis, places, wanted)[:, 0], np.nan)
+
+
+def _between(x: Floats, y: Floats, places: NDArray[np.intp], wanted: Floats) -> Floats:
+    """``y`` where ``x`` is ``wanted``, on the straight line that ends at each of ``places``, [draws, places]."""
+    before = (places - 1).clip(min=0)
+    x_before, y_before = (np.where(places > 0, np.take_along_axis(v, before, axis=1), 0.0) for v in (x, y))
+    width = np.take_along_axis(x, places, axis=1) - x_before
+    part = np.divide(wanted - x_before, width, out=np.ones_like(width), where=np.abs(width) > ROUNDING)
+    return y_before + part.clip(0.0, 1.0) * (np.take_along_axis(y, places, axis=1) - y_before)

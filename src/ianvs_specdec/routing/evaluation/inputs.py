@@ -1,0 +1,234 @@
+"""What an evaluation is of: the outcomes that are taken, and each router's scores of them."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ianvs_specdec.common.errors import UserError, unknown
+from ianvs_specdec.common.types import Query
+from ianvs_specdec.plugin.workspace.cases import read_workspace
+from ianvs_specdec.plugin.workspace.sides import scores_of
+from ianvs_specdec.routing.evaluation.curve import ROUNDING
+from ianvs_specdec.routing.evaluation.quality import Scored
+from ianvs_specdec.routing.evaluation.results import BASELINES
+from ianvs_specdec.routing.learned.folder import SEEN, TrainedRouter, read_seen
+from ianvs_specdec.routing.outcomes.labels import truths
+from ianvs_specdec.routing.outcomes.recorded import Floats, Outcomes, Recorded
+from ianvs_specdec.routing.routers import ROUTERS, build_router
+
+WARM_UP = 5
+"""Queries that are scored once before any is timed."""
+
+
+Kind = TypeVar("Kind", bound=Recorded)
+
+
+@dataclass
+class EvaluationInputs(Generic[Kind]):
+    """``outcomes``: the queries that are evaluated; ``routers``: their scores of exactly these; ``notes``: what the
+    user is to know, one line each; ``left_out``: how many queries are not taken, by reason; ``reserved``: names that
+    no router is to have.
+    """
+
+    outcomes: Kind
+    routers: list[Scored] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    left_out: dict[str, int] = field(default_factory=dict)
+    reserved: Collection[str] = BASELINES
+
+    def take(self, chosen: NDArray[np.bool_], reason: str) -> None:
+        """Leave out the queries that are not ``chosen``, for this reason."""
+        self.left_out[reason] = int((~chosen).sum())
+        self.outcomes = self.outcomes.take(chosen)
+        for place, router in enumerate(self.routers):
+            sent = None if router.sent is None else router.sent[chosen]
+            self.routers[place] = replace(router, scores=router.scores[chosen], sent=sent)
+
+    def add(self, router: Scored, origin: str) -> None:
+        """Add a router, under a name that no other one has."""
+        taken = {*self.reserved, *(known.name for known in self.routers)}
+        numbered = (f"{router.name} ({origin}, {number})" for number in itertools.count(2))
+        names = itertools.chain([router.name, f"{router.name} ({origin})"], numbered)
+        self.routers.append(replace(router, name=next(name for name in names if name not in taken)))
+
+    def leave_out_seen(self, named: Iterable[Named], job: Path | None = None) -> None:
+        """Leave out, for all routers, what one of the trained ones, or of those of the job, has been trained with."""
+        seen = [router.trained.seen for router in named if router.trained is not None]
+        seen += [] if job is None else list(_seen_of_job(job))
+        if not seen:
+            return
+        unseen = ~np.isin(self.outcomes.digests(), np.concatenate(seen))
+        if not unseen.any():
+            raise UserError(
+                f"all {len(self.outcomes)} queries are among those that the routers were trained with: give outcomes "
+                "of others, or --include-seen"
+            )
+        if not unseen.all():
+            count = int((~unseen).sum())
+            self.take(unseen, "seen in training")
+            self.notes.append(
+                f"{count} queries that a router was trained with are left out for all routers, {len(self.outcomes)} "
+                "remain (--include-seen keeps them)"
+            )
+
+    def check_scores(self) -> None:
+        """Raise UserError if a router has no score of a query that is evaluated."""
+        for router in self.routers:
+            if len(missing := np.flatnonzero(np.isnan(router.scores.reshape(len(self.outcomes), -1)).any(axis=1))):
+                identifier = self.outcomes.queries[missing[0]].id
+                raise UserError(
+                    f"--scores: {router.name} has no score of {len(missing)} of {len(self.outcomes)} queries; the "
+                    f"first is the one with id {identifier!r}"
+                )
+
+
+def set_labels(inputs: EvaluationInputs[Outcomes], kind: str) -> None:
+    """Take the scores so far for probabilities of this label."""
+    labels = label_of(inputs.outcomes, kind)
+    inputs.routers = [replace(router, labels=labels) for router in inputs.routers]
+
+
+def label_of(outcomes: Outcomes, kind: str, epsilon: float = 0.0) -> Floats | None:
+    """The labels of this kind; None where these outcomes have none: soft ones need several answers to a query."""
+    try:
+        return truths(outcomes, kind, epsilon)
+    except UserError:
+        return None
+
+
+def named_router(name: str) -> Named:
+    """``name``: the folder of a trained router, or the name of one that needs no training, as in YAML."""
+    path = Path(name)
+    if name in ROUTERS and not path.is_dir():
+        router = build_router(name)
+        return Named(name, name, lambda queries: np.array([router.score(one) for one in queries]), router.threshold)
+    if not path.exists() and path.name == name:
+        raise unknown("router (there is no such folder, either)", name, ROUTERS)
+    trained = TrainedRouter.load(path)
+    return Named(path.resolve().name, name, trained.score, trained.threshold, trained)
+
+
+@dataclass
+class Named:
+    """A router given by ``--router``: its name, what was given, and how it scores."""
+
+    name: str
+    given: str
+    score: Callable[[Sequence[Query]], Floats]
+    threshold: float
+    trained: TrainedRouter | None = None
+
+    def scored(self, outcomes: Recorded, sample: int) -> Scored:
+        """Its scores of all queries, and the time of up to ``sample`` single ones. UserError if one is no number."""
+        seconds = self._times(outcomes.queries, sample)
+        scores = np.asarray(self.score(outcomes.queries), dtype=np.float64)
+        if len(bad := np.flatnonzero(~np.isfinite(scores))):
+            identifier = outcomes.queries[bad[0]].id
+            raise UserError(f"router {self.given}: its score of the query with id {identifier!r} is {scores[bad[0]]}")
+        known = self.trained
+        labels = None
+        if known is not None and isinstance(outcomes, Outcomes):
+            labels = label_of(outcomes, known.label, known.epsilon)
+        return Scored.at(self.name, scores, self.threshold, labels=labels, seconds=seconds)
+
+    def _times(self, queries: Sequence[Query], sample: int) -> Floats:
+        places = np.unique(np.linspace(0, len(queries) - 1, min(sample, len(queries))).astype(np.intp))
+        for place in places[:WARM_UP]:
+            self.score([queries[place]])
+        seconds = []
+        for place in places:
+            started = time.perf_counter()
+            self.score([queries[place]])
+            seconds.append(time.perf_counter() - started)
+        return np.array(seconds, dtype=np.float64)
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """No more than ``count`` threads for what is computed inside."""
+    from threadpoolctl import threadpool_limits
+
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(count)
+    with threadpool_limits(count):
+        yield
+
+
+# The routers of a job
+
+
+def job_routers(job: Path, outcomes: Outcomes) -> Iterator[Scored]:
+    """The routers of a job's test cases, with what they decided. Equal scores with the same decisions are told once;
+    routers that gave all queries the same score, or have not scored all of them, are left out, as there is no curve of
+    theirs.
+    """
+    workspace = read_workspace(job)
+    places = {query: place for place, query in enumerate(outcomes.queries)}
+    told: set[bytes] = set()
+    for case in workspace.cases:
+        rows = case.answers()
+        name, given = scores_of(rows)
+        dataset = workspace.dataset(str(case.config["dataset"])) if given and case.config.get("dataset") else None
+        scores, sent = np.full(len(outcomes), np.nan), np.zeros(len(outcomes))
+        seconds = []
+        for index, value in given.items() if dataset else ():
+            place = places.get(dataset.queries[index]) if dataset and index < len(dataset.queries) else None
+            if place is not None:
+                decision = rows[index][1]["routing"]
+                scores[place], sent[place] = value, float(bool(decision.get("hard")))
+                seconds += [decision["seconds"]] if isinstance(decision.get("seconds"), (int, float)) else []
+        if np.isfinite(scores).all() and np.ptp(scores) > 0 and (key := scores.tobytes() + sent.tobytes()) not in told:
+            told.add(key)
+            yield Scored(name, scores, sent, seconds=np.array(seconds, dtype=np.float64))
+
+
+def _seen_of_job(job: Path) -> Iterator[NDArray[np.uint64]]:
+    """Digests of what the job's trained routers were trained with, where their folders are still there."""
+    for case in read_workspace(job).cases:
+        for folder in _paths(case.module("hard_example_mining").get("hyperparameters")):
+            if (folder / SEEN).is_file():
+                yield read_seen(folder)
+
+
+def _paths(value: Any) -> Iterator[Path]:
+    """The folders of trained routers that hyperparameters name, those of routers inside among them."""
+    for name, item in value.items() if isinstance(value, Mapping) else ():
+        if name == "path" and isinstance(item, str):
+            yield Path(item)
+        elif name == "router":
+            yield from _paths(item)
+
+
+def undefined(outcomes: Outcomes, routers: Iterable[Scored]) -> Iterator[str]:
+    """Why metrics are empty, one line a reason."""
+    edge, cloud = 100 * outcomes.edge.mean(), 100 * outcomes.cloud.mean()
+    if not (outcomes.gain > 0).any():
+        yield "the cloud answers no query better: AUROC, recall and F1 are not defined"
+    elif (outcomes.gain > 0).all():
+        yield "the cloud answers every query better: AUROC is not defined"
+    if outcomes.gain.mean() <= ROUNDING:
+        yield (
+            f"the cloud is not better than the edge on the whole ({cloud:.2f} % and {edge:.2f} %): PGR, APGR and CPT "
+            "are not defined"
+        )
+    if outcomes.cloud_cost is None and outcomes.edge_cost is not None:
+        yield "there is edge_cost without cloud_cost: nothing is told by money"
+    elif outcomes.cloud_cost is not None:
+        ours = 0.0 if outcomes.edge_cost is None else float(outcomes.edge_cost.mean())
+        if outcomes.cloud_cost.mean() <= ours:
+            yield "the cloud costs no more than the edge on the whole: there is no curve by money"
+    for router in routers:
+        if np.ptp(router.scores) == 0:
+            yield f"{router.name} gives all queries the same score: it routes as random does"
+        if router.labels is not None and not 0 <= router.scores.min() <= router.scores.max() <= 1:
+            yield f"{router.name}: scores are not all from 0 to 1, so they have no calibration error"

@@ -1,0 +1,85 @@
+"""Scores that were made elsewhere: CSV with the columns ``router``, ``score`` and ``query_id`` or ``row``.
+
+``query_id`` is the ``id`` of the outcomes, ``row`` their place in the file, counted from 0; other columns are ignored.
+A router's scores may be any numbers, the higher the sooner its query goes to the cloud. Of a pool of models a router
+may have a score for each instead, named in the column ``model``: the quality that it expects of its answer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ianvs_specdec.benchmarks.files import records
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.routing.outcomes.recorded import Floats, Recorded
+
+KEYS = ("query_id", "row")
+
+
+def read_scores(path: Path, outcomes: Recorded, models: Sequence[str] = ()) -> dict[str, Floats]:
+    """Router -> its score of each query of ``outcomes``, [queries], NaN where there is none; of ``models``, where the
+    file names them, [queries, models]. UserError with file and line.
+    """
+    if not path.name.lower().endswith((".csv", ".csv.gz")):
+        raise UserError(f"--scores {path}: scores are read from files that end in .csv or .csv.gz")
+    found: dict[str, Floats] = {}
+    places: Mapping[str, int] | None = None
+    for where, record in records(path):
+        key = next((name for name in KEYS if name in record), None)
+        if missing := [name for name in ("router", "score") if name not in record] or (
+            [] if key else ["query_id or row"]
+        ):
+            there = ", ".join(filter(None, record)) or "nothing"
+            raise UserError(f"{path}: the column {missing[0]} is missing; found: {there}")
+        if places is None:
+            places = _places(str(key), outcomes, path)
+        text, name = record[str(key)].strip(), record["router"].strip()
+        if text not in places:
+            hint = " (rows are counted from 0)" if key == "row" else ""
+            raise UserError(f"{where}: no outcome has the {key} {text[:40]!r}; there are {len(outcomes)}{hint}")
+        if not name:
+            raise UserError(f"{where}: router is empty")
+        if name not in found:
+            each = len(models) if "model" in record else 0
+            found[name] = np.full((len(outcomes), each) if each else len(outcomes), np.nan)
+        column = found[name]
+        if column.ndim > 1:
+            column, name = (
+                column[:, _place(record["model"].strip(), models, where)],
+                f"{name}, {record['model'].strip()},",
+            )
+        if not math.isnan(column[places[text]]):
+            raise UserError(f"{where}: {name} has a second score for the query with {key} {text[:40]!r}")
+        column[places[text]] = _score(record["score"], where)
+    if not found:
+        raise UserError(f"{path}: there are no scores in it")
+    return found
+
+
+def _places(key: str, outcomes: Recorded, path: Path) -> dict[str, int]:
+    names = [query.id if key == "query_id" else str(place) for place, query in enumerate(outcomes.queries)]
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise UserError(f"{path}: two outcomes have the id {name!r}: name queries by the column row instead")
+    return {name: place for place, name in enumerate(names)}
+
+
+def _place(model: str, models: Sequence[str], where: str) -> int:
+    if model not in models:
+        raise UserError(f"{where}: no model of the pool is named {model[:40]!r}; there are {', '.join(models)}")
+    return models.index(model)
+
+
+def _score(text: str, where: str) -> float:
+    try:
+        score = float(text)
+    except ValueError:
+        score = math.nan
+    if not math.isfinite(score):
+        raise UserError(f"{where}: score must be a number, not {text[:40]!r}")
+    return score

@@ -1,0 +1,62 @@
+"""The contract of what a router can be trained as: from a query's text to how likely it should go to the cloud.
+
+A kind is one class, named in ``CLASSIFIERS`` and imported when it is chosen.
+"""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ianvs_specdec.common.errors import unknown
+from ianvs_specdec.common.types import Query
+from ianvs_specdec.routing.outcomes.recorded import Floats
+
+CLASSIFIERS = {
+    "logistic": "ianvs_specdec.routing.learned.text:LogisticClassifier",
+    "knn": "ianvs_specdec.routing.learned.text:NeighbourClassifier",
+    "encoder": "ianvs_specdec.routing.learned.transformer:TransformerClassifier",
+    "probe": "ianvs_specdec.routing.learned.probe:ProbeClassifier",
+    "lifelong": "ianvs_specdec.routing.learned.adapted:AdaptedClassifier",
+}
+"""Name -> ``module:class``."""
+FITTED = ("encoder", "knn", "logistic", "probe")
+"""Those that are trained from outcomes; the others are what a router at work has become."""
+
+
+class Classifier(ABC):
+    """Scores queries from 0 to 1. The scores are raw: ``folder.TrainedRouter`` calibrates them."""
+
+    OPTIONS: ClassVar[dict[str, Any]] = {}
+    """What ``fit`` can be told beside the data, with the defaults."""
+    FOLDS: ClassVar[int] = 5
+    """Into how many parts the training queries are divided for calibration, see ``training.RouterRecipe``."""
+
+    @classmethod
+    @abstractmethod
+    def fit(cls, queries: Sequence[Query], targets: Floats, *, seed: int = 0, **options: Any) -> Classifier:
+        """Train on queries and their labels (float64 [queries], 0 to 1). The result depends on its arguments alone."""
+
+    @abstractmethod
+    def score(self, queries: Sequence[Query]) -> Floats:
+        """float64 [queries], from 0 to 1."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write own files (JSON, npz, safetensors) into a folder that exists."""
+
+    @classmethod
+    @abstractmethod
+    def load(cls, folder: Path) -> Classifier:
+        """Read what ``save`` wrote. Runs no code from the folder."""
+
+
+def classifier(kind: str) -> type[Classifier]:
+    """The class of a kind. Raises UserError for an unknown one."""
+    if kind not in CLASSIFIERS:
+        raise unknown("kind of router", kind, CLASSIFIERS)
+    module, _, name = CLASSIFIERS[kind].partition(":")
+    return getattr(importlib.import_module(module), name)

@@ -1,0 +1,240 @@
+"""Kind ``probe``: a small classifier on what the edge model thinks of a query before it answers.
+
+It reads the hidden states of the prompt, as do ConsRoute (arXiv 2603.21237) and ProbeDirichlet (arXiv 2602.11877),
+pooled as ``types.POOLING`` says: see ``readout``. Cross-validation on the training queries alone chooses which layers
+it reads (the best one, and others as long as they make the probe better), and whether a hidden layer pays.
+
+Files: ``probe.json`` with ``format`` (2), ``edge`` (``model``, a name for people, and ``digest``, of the model's
+files) and ``layers`` (as in ``engine.contracts.Target.open``); ``probe.npz`` with the fields of a ``Readout``:
+``constant`` float64, the others float32, and ``inner`` and ``bias`` only where there is a hidden layer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Query
+from ianvs_specdec.models.documents import read_object
+from ianvs_specdec.records.identity import write_atomically
+from ianvs_specdec.routing.learned.arrays import read_arrays
+from ianvs_specdec.routing.learned.classifier import Classifier
+from ianvs_specdec.routing.learned.readout import FLAT, Readout, fit_hidden, fit_linear
+from ianvs_specdec.routing.outcomes.recorded import Floats
+from ianvs_specdec.routing.outcomes.states import Halves, RecordedStates
+
+Fit = Callable[[Floats, Floats], Readout]
+"""A readout of states [queries, columns] for their labels [queries]."""
+
+KIND = "probe"
+SETTINGS, ARRAYS = "probe.json", "probe.npz"
+FORMAT = 2
+
+PARTS = 4
+"""Of the cross-validation inside the training queries."""
+RIDGES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+"""How strongly the weights of standardised states are drawn to 0; the best one is chosen."""
+FIRST_RIDGE = 0.1
+"""That layers are compared with."""
+MOST_LAYERS = 3
+GAIN = 0.002
+"""A further layer is read if the cross-entropy (nats for each query) falls by more; folds differ by about that."""
+ENOUGH = 4_000
+"""Queries by which layers and ridge are chosen, of those there are: more would take longer and choose the same."""
+UNITS = 128
+"""Of a hidden layer, unless told otherwise."""
+MOST_UNITS = 65_536
+MATRICES, WIDE = ("mean", "scale", "weights"), ("inner", "bias")
+"""Arrays of every probe, and those that only a hidden layer has."""
+
+
+class ProbeClassifier(Classifier):
+    """``score_states`` scores hidden states; ``score`` needs to ``read`` those of its queries first."""
+
+    OPTIONS: ClassVar[dict[str, Any]] = {"layers": None, "ridge": None, "units": None}
+
+    def __init__(
+        self, readout: Readout, layers: Sequence[int], model: str, digest: str, states: RecordedStates | None = None
+    ) -> None:
+        self._readout, self.layers, self.model, self.digest = readout, tuple(layers), model, digest
+        self._states = states
+
+    @classmethod
+    def fit(
+        cls,
+        queries: Sequence[Query],
+        targets: Floats,
+        *,
+        seed: int = 0,
+        states: RecordedStates | None = None,
+        layers: list[int] | None = None,
+        ridge: float | None = None,
+        units: int | None = None,
+        **_: Any,
+    ) -> ProbeClassifier:
+        """``layers``, ``ridge``, ``units`` (of a hidden layer; 0: none): in place of those that would be chosen."""
+        if states is None:
+            raise UserError("a probe is trained on the edge's hidden states: give --edge FILE with the edge's settings")
+        _check_options(layers, ridge, units, states)
+        order = np.random.default_rng(seed).permutation(len(queries))
+        parts, few = order % PARTS, order[:ENOUGH]
+        of_all, places = states.of(queries, states.layers), {layer: place for place, layer in enumerate(states.layers)}
+
+        def columns(chosen: Sequence[int]) -> Floats:
+            return _columns(of_all[:, [places[layer] for layer in chosen]])
+
+        if layers is None:
+            linear = _linear(FIRST_RIDGE)
+            layers = _chosen(states.layers, lambda some: _loss(columns(some)[few], targets[few], parts[few], linear))
+        readout = _fitted(columns(layers), targets, parts, few, ridge, units, seed)
+        return cls(readout, layers, states.model, states.digest, states)
+
+    def score(self, queries: Sequence[Query]) -> Floats:
+        return self.score_states(self.recorded(queries))
+
+    def score_states(self, states: Halves) -> Floats:
+        """float64 [queries], of float16 [queries, layers, 2 * hidden], or these in one row.
+
+        Raises UserError for another width than that of the model that it was trained with.
+        """
+        columns = _columns(states)
+        if columns.shape[1] != len(self._readout.mean):
+            raise UserError(f"the probe was trained with another model ({self.model}): its states have another width")
+        return self._readout(columns)
+
+    def directions(self, states: Halves) -> Floats:
+        """The same states standardised, each query's as a vector of length 1: float64 [queries, columns]."""
+        found = self._readout.standardized(_columns(states))
+        return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), FLAT)
+
+    def recorded(self, queries: Sequence[Query]) -> Halves:
+        """The states that were read, float16 [queries, layers, 2 * hidden]. Raises UserError where there are none."""
+        if self._states is None:
+            raise UserError("a probe reads the edge's hidden states, not the query: give --edge FILE with its settings")
+        return self._states.of(queries, self.layers)
+
+    def read(self, states: RecordedStates) -> None:
+        """Score queries by these states from now on, which are those of the probe's own model."""
+        self._states = states
+
+    def check_edge(self, model: str, digest: str) -> None:
+        """Raise UserError unless the files of ``model`` are those that the probe was trained with."""
+        if digest != self.digest:
+            raise UserError(
+                f"the probe was trained with the hidden states of another edge model ({self.model}) than {model}, or "
+                "its files have changed since: train it anew with specdec route train --kind probe",
+                key="path",
+            )
+
+    def save(self, folder: Path) -> None:
+        readout, present = self._readout, MATRICES if self._readout.inner is None else (*MATRICES, *WIDE)
+        arrays = {name: getattr(readout, name).astype(np.float32) for name in present}
+        with (folder / ARRAYS).open("wb") as file:
+            np.savez(file, allow_pickle=False, constant=np.array(readout.constant), **arrays)
+        edge = {"model": self.model, "digest": self.digest}
+        write_atomically(folder / SETTINGS, json.dumps({"format": FORMAT, "edge": edge, "layers": self.layers}) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> ProbeClassifier:
+        edge, layers = read_probe(folder)
+        arrays = read_arrays(folder / ARRAYS)
+        present = [*MATRICES, *(name for name in WIDE if name in arrays)]
+        readout = Readout(
+            **{name: arrays[name].astype(np.float64) for name in present}, constant=float(arrays["constant"])
+        )
+        if len(readout.mean) % len(layers):
+            raise ValueError(f"the arrays of {ARRAYS} do not fit the layers")
+        return cls(readout, layers, edge["model"], edge["digest"])
+
+
+def read_probe(folder: Path) -> tuple[dict[str, str], list[int]]:
+    """The edge model (``model``, ``digest``) and the layers of the probe in a folder. Raises ValueError."""
+    try:
+        told = read_object(folder / SETTINGS)
+    except UserError as error:
+        raise ValueError(str(error)) from error
+    edge, layers = told.get("edge"), told.get("layers")
+    named = isinstance(edge, dict) and all(isinstance(edge.get(name), str) for name in ("model", "digest"))
+    if edge is None or told.get("format") != FORMAT or not named or not _are_layers(layers):
+        raise ValueError(
+            f"{SETTINGS} is not as this version writes it (format {FORMAT}, edge and layers): train the probe again "
+            "with specdec route train --kind probe"
+        )
+    return edge, layers
+
+
+def _are_layers(layers: Any) -> TypeGuard[list[int]]:
+    return isinstance(layers, list) and bool(layers) and all(type(layer) is int and layer >= 0 for layer in layers)
+
+
+def _check_options(layers: Any, ridge: Any, units: Any, states: RecordedStates) -> None:
+    if layers is not None and (not _are_layers(layers) or not {*layers} <= {*states.layers}):
+        raise UserError(f"layers must be some of 0 to {states.layers[-1]} in a list, as [1, 2], not {layers!r}")
+    if ridge is not None and (isinstance(ridge, bool) or not isinstance(ridge, (int, float)) or not ridge > 0):
+        raise UserError(f"ridge must be a number above 0, not {ridge!r}")
+    if units is not None and (type(units) is not int or not 0 <= units <= MOST_UNITS):
+        raise UserError(f"units must be a number from 0 (no hidden layer) to {MOST_UNITS}, not {units!r}")
+    if ridge is not None and units:
+        raise UserError("ridge is for a probe without a hidden layer: leave it out, or give units: 0")
+
+
+def _chosen(known: Sequence[int], loss: Callable[[Sequence[int]], float]) -> list[int]:
+    """The layer with the smallest ``loss``, and with it those that make it smaller by ``GAIN`` each."""
+    chosen: list[int] = []
+    least = float("inf")
+    while len(chosen) < min(MOST_LAYERS, len(known)):
+        losses = {layer: loss([*chosen, layer]) for layer in known if layer not in chosen}
+        best = min(losses, key=lambda layer: losses[layer])
+        if losses[best] > least - GAIN:
+            break
+        chosen.append(best)
+        least = losses[best]
+    return sorted(chosen)
+
+
+def _columns(states: Halves) -> Floats:
+    """[queries, layers, values] as [queries, layers * values]."""
+    return states.reshape(len(states), -1).astype(np.float64)
+
+
+def _linear(ridge: float) -> Fit:
+    return lambda x, targets: fit_linear(x, targets, ridge)
+
+
+def _fitted(
+    x: Floats,
+    targets: Floats,
+    parts: NDArray[np.intp],
+    few: NDArray[np.intp],
+    ridge: float | None,
+    units: int | None,
+    seed: int,
+) -> Readout:
+    """With a hidden layer where that is told, or nothing is and it makes the loss smaller by ``GAIN``."""
+    if units:
+        return fit_hidden(x, targets, units, seed)
+    if ridge is not None:
+        return fit_linear(x, targets, ridge)
+    chosen = min(RIDGES, key=lambda strength: _loss(x[few], targets[few], parts[few], _linear(strength)))
+    if units is None:
+        hidden = _loss(x, targets, parts, lambda x, targets: fit_hidden(x, targets, UNITS, seed))
+        if hidden < _loss(x, targets, parts, _linear(chosen)) - GAIN:
+            return fit_hidden(x, targets, UNITS, seed)
+    return fit_linear(x, targets, chosen)
+
+
+def _loss(x: Floats, targets: Floats, parts: NDArray[np.intp], fit: Fit) -> float:
+    """Mean cross-entropy (nats) of scores by fits to the other parts."""
+    total = 0.0
+    for part in range(PARTS):
+        inside = parts == part
+        scores = np.clip(fit(x[~inside], targets[~inside])(x[inside]), 1e-9, 1 - 1e-9)
+        held = targets[inside]
+        total -= float(np.sum(held * np.log(scores) + (1 - held) * np.log(1 - scores)))
+    return total / len(targets)

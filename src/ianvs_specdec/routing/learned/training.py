@@ -1,0 +1,117 @@
+"""Training a router: fit a classifier, calibrate it and pick its threshold on queries that it was not fitted to."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ianvs_specdec.common.errors import UserError, unknown
+from ianvs_specdec.routing.learned.calibration import fit_calibration
+from ianvs_specdec.routing.learned.classifier import Classifier, classifier
+from ianvs_specdec.routing.learned.folder import TrainedRouter
+from ianvs_specdec.routing.learned.sentences import Sentences
+from ianvs_specdec.routing.learned.threshold import keeping, sharing
+from ianvs_specdec.routing.outcomes.labels import targets
+from ianvs_specdec.routing.outcomes.recorded import Floats, Outcomes
+from ianvs_specdec.routing.outcomes.states import RecordedStates
+
+log = logging.getLogger(__name__)
+
+FEWEST = 20
+HOLD = 0.2
+QUANTILES = np.linspace(0, 1, 101)
+"""Where the distribution of the scores is told, by which a router with a budget knows from the start what is much."""
+
+
+@dataclass(frozen=True)
+class RouterRecipe:
+    """How to train.
+
+    ``kind``: see ``classifier.CLASSIFIERS``; ``label`` and ``epsilon``: see ``labels``; ``options``: the kind's own.
+    ``folds``: for the scores that calibration and threshold are made with, each of so many parts is scored by a
+    classifier fitted to the others; 1 = the share ``HOLD`` is kept from the only classifier that is fitted; None = the
+    kind's own. ``by``: parts are of rows, or of whole groups, as the queries to come will be. The threshold keeps the
+    share ``keep`` of the cloud's quality, or sends ``cloud_share`` of the queries to the cloud.
+    """
+
+    kind: str = "logistic"
+    label: str = "gain"
+    epsilon: float = 0.0
+    options: Mapping[str, Any] = field(default_factory=dict)
+    folds: int | None = None
+    by: str = "row"
+    seed: int = 0
+    keep: float = 0.97
+    cloud_share: float | None = None
+
+
+def train(outcomes: Outcomes, recipe: RouterRecipe, states: RecordedStates | None = None) -> TrainedRouter:
+    """Train on all of ``outcomes``, a probe on the edge's ``states`` of their queries. Raises UserError if there are
+    too few, or all have the same label."""
+    kind = classifier(recipe.kind)
+    for name in recipe.options:
+        if name not in kind.OPTIONS:
+            raise unknown(f"option of {recipe.kind}", name, kind.OPTIONS)
+    if len(outcomes) < FEWEST:
+        raise UserError(f"{len(outcomes)} outcomes are too few to train a router: give at least {FEWEST}")
+    labels = targets(outcomes, recipe.label, recipe.epsilon)
+    model, scores, known = _cross_fit(kind, outcomes, labels, recipe, states)
+    calibration = fit_calibration(scores[known], labels[known])
+    calibrated, part = calibration(scores[known]), outcomes.take(known)
+    if recipe.cloud_share is not None:
+        threshold = sharing(calibrated, recipe.cloud_share)
+    else:
+        threshold = keeping(calibrated, part, recipe.keep)
+    return TrainedRouter(
+        recipe.kind,
+        model,
+        calibration,
+        threshold,
+        outcomes.digests(),
+        label=recipe.label,
+        epsilon=recipe.epsilon,
+        report={"score_quantiles": np.quantile(calibrated, QUANTILES).round(6).tolist()},
+    )
+
+
+def _cross_fit(
+    kind: type[Classifier], outcomes: Outcomes, labels: Floats, recipe: RouterRecipe, states: RecordedStates | None
+) -> tuple[Classifier, Floats, NDArray[np.bool_]]:
+    """The classifier, and scores by classifiers that had not seen the query, with which queries have one."""
+
+    given: dict[str, Any] = {**recipe.options, **({} if states is None else {"states": states})}
+    if given.get("embedding"):
+        given["embedding"] = Sentences(given["embedding"], {})
+
+    def fitted(rows: NDArray[np.bool_]) -> Classifier:
+        queries = [query for query, chosen in zip(outcomes.queries, rows, strict=True) if chosen]
+        return kind.fit(queries, labels[rows], seed=recipe.seed, **given)
+
+    folds = kind.FOLDS if recipe.folds is None else recipe.folds
+    parts = fold_numbers(outcomes, recipe.by, folds if folds > 1 else round(1 / HOLD), recipe.seed)
+    scores = np.full(len(outcomes), np.nan)
+    for fold in range(folds):
+        inside = parts == fold
+        if np.ptp(labels[~inside]) == 0:
+            raise UserError("too few queries differ in their label: give more outcomes, or train with fewer --folds")
+        model = fitted(~inside)
+        scores[inside] = model.score([outcomes.queries[index] for index in np.flatnonzero(inside)])
+        log.info("fold %d of %d is fitted", fold + 1, folds)
+    if folds > 1:
+        model = fitted(np.ones(len(outcomes), dtype=bool))
+    return model, scores, ~np.isnan(scores)
+
+
+def fold_numbers(outcomes: Outcomes, by: str, folds: int, seed: int) -> NDArray[np.intp]:
+    """Which fold each query is in, int [queries]; equal queries, and with ``by`` = group whole groups, are together."""
+    units = outcomes.groups if by == "group" else outcomes.digests().tolist()
+    names, members = np.unique(np.array(units), return_inverse=True)
+    if len(names) < folds:
+        raise UserError(f"{len(names)} different {by}s cannot be divided into {folds} folds: give fewer --folds")
+    shuffled: NDArray[np.intp] = np.random.default_rng(seed).permutation(len(names)) % folds
+    return shuffled[members]

@@ -1,0 +1,174 @@
+"""A small HTTP endpoint that thumbs are posted to: ``POST /feedback`` with one feedback (see ``feedback``) as JSON.
+
+The standard library's server is enough for it: a request is a few bytes, and nothing is streamed.
+
+On a loopback address, requests must name this machine as their host, and no web page may make them: a page whose name
+has been pointed at this machine (DNS rebinding) is of the same origin to its browser. On any other address a token is
+needed, which no page knows.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import urlsplit
+
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.routing.lifelong.feedback import LONGEST, LOOPBACK, Feedback, check_feedback, is_loopback
+
+log = logging.getLogger(__name__)
+
+SECONDS = 10.0
+"""How long a client may take from its connection to its reply, however slowly it sends."""
+CLIENTS = 64
+"""Connections at a time. Each is a thread; a further one is closed at once."""
+
+
+class FeedbackServer:
+    """Listens until ``close``. ``receive`` is called with each feedback, from threads of the server."""
+
+    def __init__(self, settings: Mapping[str, Any], receive: Callable[[Feedback], None]) -> None:
+        check_feedback(settings)
+        host, port = (settings.get("host") or LOOPBACK).strip("[]"), settings["port"]
+        variable = settings.get("token_env") or ""
+        token = os.environ.get(variable, "") if variable else ""
+        if variable and not token:
+            raise UserError(f"feedback: the environment variable {variable} (token_env) is not set", key="feedback")
+        own = {"receive": staticmethod(receive), "token": token, "local": is_loopback(host)}
+        kind = _IPv6Server if ":" in host else _Server
+        try:
+            self._server = kind((host, port), type("Handler", (_Handler,), own))
+        except OSError as error:
+            reason = error.strerror or error
+            raise UserError(f"feedback: cannot listen on {host} port {port}: {reason}", key="feedback") from error
+        threading.Thread(target=self._server.serve_forever, name="feedback", daemon=True).start()
+        named = f"[{host}]" if ":" in host else host
+        self.url = f"http://{named}:{self._server.server_address[1]}/feedback"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, *arguments: Any) -> None:
+        self._places = threading.BoundedSemaphore(CLIENTS)
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._places.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._places.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        end = threading.Timer(SECONDS, _hang_up, (request,))
+        end.daemon = True
+        end.start()
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            end.cancel()
+            self._places.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that has left is nobody's error. What else goes wrong is told in one line, and ends its request."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            log.warning("feedback: a request could not be answered: %s: %s", type(error).__name__, error)
+
+
+class _IPv6Server(_Server):
+    address_family = socket.AF_INET6
+
+
+def _hang_up(request: socket.socket) -> None:
+    with suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    receive: Callable[[Feedback], None]
+    token: str
+    local: bool
+    timeout = SECONDS
+    server_version, sys_version = "ianvs-specdec", ""
+
+    def do_POST(self) -> None:
+        self._answer(*self._taken())
+
+    def do_GET(self) -> None:
+        self._answer(405, "POST /feedback is all there is")
+
+    def _taken(self) -> tuple[int, str]:
+        """Hand the feedback on. The status, and what is wrong with the request."""
+        if self.path.partition("?")[0] != "/feedback":
+            return 404, "POST /feedback is all there is"
+        if self.local and (reason := self._foreign()):
+            return 403, reason
+        given = self.headers.get("Authorization", "")
+        if self.token and not hmac.compare_digest(given.encode("latin-1", "replace"), f"Bearer {self.token}".encode()):
+            return 401, "the header Authorization: Bearer TOKEN is missing or wrong"
+        # A web page can make a browser send any other type here without asking.
+        if self.headers.get_content_type() != "application/json":
+            return 415, "the body must be of Content-Type application/json"
+        length = self.headers.get("Content-Length", "")
+        number = length.isascii() and length.isdigit()
+        # As a text, since Python reads no number of thousands of digits.
+        if not number or len(length) > len(str(LONGEST)) or int(length) > LONGEST:
+            return 413 if number else 411, f"Content-Length must be there, and at most {LONGEST}"
+        try:
+            body = self.rfile.read(int(length))
+            feedback = Feedback.parse(json.loads(body), "feedback")
+        except (OSError, ValueError, UserError, RecursionError) as error:
+            return 400, str(error) if isinstance(error, UserError) else "the body is not JSON"
+        try:
+            self.receive(feedback)
+        except UserError as error:
+            return 507, str(error)
+        return 202, ""
+
+    def _foreign(self) -> str:
+        """Why a request does not come from a program on this machine; "" if it does."""
+        host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
+        if not is_loopback(_name_in(f"//{host}")):
+            return "the header Host must name this machine, as in the address that is printed at the start"
+        if origin is not None and origin != f"http://{host}":
+            return "no web page may send feedback: there is a header Origin"
+        return ""
+
+    def _answer(self, status: int, error: str) -> None:
+        # What was not read of a refused request must not be taken for the next one.
+        self.close_connection = True
+        body = json.dumps({"error": error} if error else {"accepted": 1}).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing of a request is printed."""
+
+
+def _name_in(url: str) -> str:
+    """The host that a URL names, without its port; "" where it names none."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""

@@ -1,0 +1,257 @@
+"""Asking both models: the quality and cost of their answers to a query set, with every answer in a journal.
+
+The models are asked one after the other, so that only one is in memory. What a journal already holds is not asked
+again; a run that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from ianvs_specdec.benchmarks.files import read_json_lines, spread
+from ianvs_specdec.benchmarks.rows import own_form, query_of, query_of_row
+from ianvs_specdec.benchmarks.scorers import prediction
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Query
+from ianvs_specdec.plugin.models import CloudModel, EdgeModel
+from ianvs_specdec.plugin.processor import DatasetProcessor
+from ianvs_specdec.plugin.response import Response
+from ianvs_specdec.plugin.routed import RoutedModel
+from ianvs_specdec.routing.outcomes.quality import Quality, Scores
+from ianvs_specdec.routing.outcomes.recorded import Floats, Outcomes, Samples
+
+SIDES: Mapping[str, type[RoutedModel]] = {"edge": EdgeModel, "cloud": CloudModel}
+TEMPERATURE = 1.0
+"""Of samples, where neither the command, nor the row, nor the model's settings name one."""
+
+SEDNA = ("BACKEND_TYPE", "model_path")
+"""Environment variables by which an edge model tells Sedna what it is."""
+
+OnAnswer = Callable[[str, bool], None]
+"""Called after each answer with the side, and whether the journal had it."""
+
+
+@dataclass(frozen=True)
+class Questions:
+    """The rows to ask: queries, what their scorers compare with, and the rows as models take them."""
+
+    queries: tuple[Query, ...]
+    golds: tuple[Any, ...]
+    rows: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class MoreAnswers:
+    """``count`` further answers to each query, sampled at ``temperature`` (None: the row's or the model's, if it is
+    above 0, else ``TEMPERATURE``).
+    """
+
+    count: int = 0
+    temperature: float | None = None
+
+
+NO_MORE = MoreAnswers()
+
+
+@dataclass(frozen=True)
+class Collected:
+    """The outcomes, and how many queries are not among them: without an answer by side, or without a score;
+    ``unparsed``: how many answers by side hold no letter or number, and count as wrong.
+    """
+
+    outcomes: Outcomes
+    failed: Mapping[str, int]
+    unscored: int
+    reason: str = ""
+    unparsed: Mapping[str, int] = field(default_factory=dict)
+
+
+def read_rows(path: Path, quality: Quality, scorers: Mapping[str, Any], limit: int | None = None) -> Questions:
+    """Rows of an Ianvs data file, ``limit`` of them spread evenly over all, all such that their answers can be scored.
+
+    ``scorers``: hyperparameters of the dataset processor (judge_..., run_code). Raises UserError with file and line.
+    """
+    places, data = [], SimpleNamespace(x=[], y=[])
+    for number, row in read_json_lines(path):
+        for key in ("question", "answer"):
+            if key not in row and not (key == "answer" and "answerKey" in row):
+                raise UserError(f"{path}:{number}: the key {key!r} is missing: each line is a question and its answer")
+        _check(row, f"{path}:{number}")
+        places.append(f"{path}:{number}")
+        data.x.append(row)
+        data.y.append(None)
+    if not places:
+        raise UserError(f"{path}: there are no questions in it")
+    rows = DatasetProcessor(**scorers)(data).x
+    chosen = spread(list(zip(places, rows, strict=True)), limit)
+    queries = tuple(query_of_row(row) for _, row in chosen)
+    for query, (place, row) in zip(queries, chosen, strict=True):
+        quality.check(query, row["gold"], place)
+    return Questions(queries, tuple(row["gold"] for _, row in chosen), tuple(row for _, row in chosen))
+
+
+def _check(row: Mapping[str, Any], where: str) -> None:
+    try:
+        query = query_of(*own_form(row))
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error
+    try:
+        "".join((query.system, *query.turns)).encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"{where}: the question holds half of a character (a lone surrogate)") from error
+
+
+def collect(
+    asked: Questions,
+    settings: Mapping[str, Mapping[str, Any]],
+    quality: Quality,
+    journal: Path,
+    *,
+    more: MoreAnswers = NO_MORE,
+    concurrency: int = 1,
+    on_answer: OnAnswer | None = None,
+) -> Collected:
+    """Ask the edge and the cloud model with these hyperparameters, score and compare.
+
+    ``journal`` is the folder of the journal, such as a job's in its workspace; ``concurrency``: how many queries are
+    asked at a time, of back ends that can. Raises UserError if a model cannot answer (see ``max_failures``), or no
+    query has an answer of both.
+    """
+    with running(journal, concurrency):
+        # Both are there before one is asked: the cloud's back end may be "same-as-edge".
+        models = {name: model(**settings[name]) for name, model in SIDES.items()}
+        sides = {name: _ask(model, asked, more, concurrency, on_answer) for name, model in models.items()}
+        return _compared(asked, sides, quality)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """Texts of all turns (None: not all were answered, for which ``error`` says why) and their cost."""
+
+    texts: tuple[str, ...] | None
+    cost: float | None
+    error: str
+
+
+_Side = list[list[_Answer]]
+"""By query: the answer as the model's settings want it, then the samples."""
+
+
+def _ask(
+    model: RoutedModel, asked: Questions, more: MoreAnswers, concurrency: int, on_answer: OnAnswer | None
+) -> _Side:
+    def answer(row: dict[str, Any], number: int) -> _Answer:
+        # A further answer is a repeat: it has a seed, and an entry in the journal, of its own.
+        response = model.answer(row if number == 0 else _sampled(row, model, more), repeat=number)
+        if on_answer is not None:
+            on_answer(model.side, bool(response["replayed"] or response["cached"]))
+        return _answer(response)
+
+    try:
+        rounds = [
+            _all(partial(answer, number=number), asked.rows, concurrency, model) for number in range(more.count + 1)
+        ]
+    finally:
+        model.cleanup()
+    return [list(answers) for answers in zip(*rounds, strict=True)]
+
+
+def _all(
+    answer: Callable[[dict[str, Any]], _Answer], rows: Sequence[dict[str, Any]], concurrency: int, model: RoutedModel
+) -> list[_Answer]:
+    if concurrency == 1:
+        return [answer(row) for row in rows]
+    pool = ThreadPoolExecutor(concurrency, thread_name_prefix=model.side)
+    try:
+        return list(pool.map(answer, rows))
+    except BaseException:
+        # Who wants an end does not wait for requests under way: without the model they end, too.
+        pool.shutdown(wait=False, cancel_futures=True)
+        model.cleanup()
+        raise
+    finally:
+        pool.shutdown()
+
+
+def _answer(response: Response) -> _Answer:
+    if response.get("error"):
+        return _Answer(None, None, str(response["error"]))
+    return _Answer(tuple(turn["completion"] for turn in response["turns"]), response["cost"], "")
+
+
+def _sampled(row: dict[str, Any], model: RoutedModel, more: MoreAnswers) -> dict[str, Any]:
+    """The row, to be answered at the temperature of samples."""
+    query = query_of_row(row)
+    temperature = more.temperature or query.temperature or model.settings.sampling.temperature or TEMPERATURE
+    return {**row, "query": {**query.to_json(), "temperature": temperature}}
+
+
+def _compared(asked: Questions, sides: Mapping[str, _Side], quality: Quality) -> Collected:
+    whole = np.ones(len(asked.queries), dtype=bool)
+    failed, unparsed, reason = {}, dict[str, int](), ""
+    for name, side in sides.items():
+        without = np.array([any(answer.texts is None for answer in answers) for answers in side])
+        failed[name] = int(without.sum())
+        said = [(query.scorer, answers[0].texts) for query, answers in zip(asked.queries, side, strict=True)]
+        unparsed[name] = sum(texts is not None and prediction(scorer, texts) is None for scorer, texts in said)
+        reason = reason or next((answer.error for answers in side for answer in answers if answer.error), "")
+        whole &= ~without
+    if not whole.any():
+        raise UserError(f"none of {len(whole)} queries was answered by both models: {reason}")
+    places = np.flatnonzero(whole).tolist()
+    columns: dict[str, Any] = {}
+    scored = np.ones(len(places), dtype=bool)
+    for name, side in sides.items():
+        scores = _scored(asked, side, places, quality)
+        scored &= np.array([None not in query for query in scores])
+        columns[name] = np.array([query[0] for query in scores], dtype=np.float64)
+        columns[f"{name}_cost"] = _costs([side[place][0].cost for place in places])
+        columns[f"{name}_samples"] = _samples([query[1:] for query in scores])
+    if not scored.any():
+        raise UserError(f"none of the answers to {len(places)} queries has a score; nothing was written")
+    outcomes = Outcomes(tuple(asked.queries[place] for place in places), **columns).take(scored)
+    return Collected(outcomes, failed, int((~scored).sum()), reason, unparsed)
+
+
+def _scored(asked: Questions, side: _Side, places: list[int], quality: Quality) -> list[Scores]:
+    """Per query the scores of all its answers. They are scored all at once: a judge is asked many at a time."""
+    flat = [(place, answer.texts or ()) for place in places for answer in side[place]]
+    queries, golds = [asked.queries[place] for place, _ in flat], [asked.golds[place] for place, _ in flat]
+    scores = quality(queries, [texts for _, texts in flat], golds)
+    each = len(flat) // len(places)
+    return [scores[start : start + each] for start in range(0, len(scores), each)]
+
+
+def _costs(costs: Sequence[float | None]) -> Floats | None:
+    return None if None in costs else np.array(costs, dtype=np.float64)
+
+
+def _samples(scores: Sequence[Scores]) -> Samples | None:
+    # Rows with a None among them are taken out before anyone looks.
+    return tuple(tuple(value or 0.0 for value in query) for query in scores) if scores and scores[0] else None
+
+
+@contextmanager
+def running(journal: Path, concurrency: int) -> Iterator[None]:
+    """What models take from the environment of a running test case of Ianvs; afterwards it is as before."""
+    own = {"RESULT_SAVED_URL": str(journal.absolute() / "label"), "IANVS_CONCURRENCY": str(concurrency)}
+    before = {name: os.environ.get(name) for name in (*own, *SEDNA)}
+    os.environ.update(own)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

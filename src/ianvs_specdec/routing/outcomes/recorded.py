@@ -1,0 +1,222 @@
+"""Outcomes: the quality (0 to 1) of the edge's and the cloud's answer to each query, and what the answers cost.
+
+Two formats are read. CSV with the columns ``query``, ``edge_correct`` and ``cloud_correct`` (true, false or a number
+from 0 to 1), and optionally ``edge_cost``, ``cloud_cost``, ``group`` and ``id``; other columns are ignored. JSON
+lines, as ``specdec route label`` writes them: ``query`` (a question as in Ianvs' data files), ``edge`` and ``cloud``
+(numbers from 0 to 1), and optionally ``edge_cost``, ``cloud_cost``, ``edge_samples`` and ``cloud_samples`` (lists of
+numbers from 0 to 1: the quality of several answers).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ianvs_specdec.benchmarks.files import records
+from ianvs_specdec.benchmarks.rows import query_of
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.storage.cells import unescaped
+from ianvs_specdec.common.types import Query
+from ianvs_specdec.records.identity import write_atomically
+
+Floats = NDArray[np.float64]
+Samples = tuple[tuple[float, ...], ...]
+
+COSTS, SAMPLES = ("edge_cost", "cloud_cost"), ("edge_samples", "cloud_samples")
+OPTIONAL = (*COSTS, *SAMPLES)
+CSV_NAMES = {"edge": "edge_correct", "cloud": "cloud_correct"}
+WORDS = {"true": 1.0, "false": 0.0}
+SUFFIXES = (".csv", ".csv.gz", ".jsonl", ".jsonl.gz")
+
+
+def text_of(query: Query) -> str:
+    """What a router reads of a query: the system prompt and the user's turns."""
+    return "\n\n".join(part for part in (query.system, *query.turns) if part)
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """Queries of which it is recorded what models made of them. A subclass has a column [queries] for each fact."""
+
+    queries: tuple[Query, ...]
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    @property
+    def groups(self) -> list[str]:
+        return [query.group for query in self.queries]
+
+    def take(self, indices: NDArray[Any]) -> Self:
+        """These rows (indices or a mask), in this order."""
+        chosen = np.arange(len(self))[indices]
+
+        def rows(column: Any) -> Any:
+            return column[chosen] if isinstance(column, np.ndarray) else tuple(column[index] for index in chosen)
+
+        return replace(self, **{name: rows(column) for name, column in self._columns().items()})
+
+    def _columns(self) -> dict[str, Any]:
+        return {name: column for name, column in vars(self).items() if column is not None}
+
+    def held_out(self, by: str = "row", share: float = 0.25, seed: int = 0) -> NDArray[np.bool_]:
+        """Which rows are held out, bool [queries]: about ``share`` of them, drawn by ``seed``.
+
+        ``by`` = ``row``: equal queries are never on both sides; ``by`` = ``group``: no group is. Raises UserError if a
+        side would be empty.
+        """
+        held = np.zeros(len(self), dtype=bool)
+        units: dict[Any, list[int]] = {}
+        for index, unit in enumerate(self.groups if by == "group" else self.digests().tolist()):
+            units.setdefault(unit, []).append(index)
+        members = list(units.values())
+        for chosen in np.random.default_rng(seed).permutation(len(members)):
+            if held.sum() + len(members[chosen]) / 2 > share * len(self) and held.any():
+                break
+            held[members[chosen]] = True
+        if held.all() or not held.any():
+            what = (
+                f"all queries are of one group ({self.groups[0]!r})" if by == "group" else "there are too few queries"
+            )
+            raise UserError(f"{share:g} of {len(self)} queries cannot be held out by {by}: {what}")
+        return held
+
+    def digests(self) -> NDArray[np.uint64]:
+        """64 bits that identify each query's text, uint64 [queries]."""
+        return digests(self.queries)
+
+
+@dataclass(frozen=True, eq=False)
+class Outcomes(Recorded):
+    """What two models made of the same queries, column by column.
+
+    ``edge`` and ``cloud`` are float64 [queries], from 0 to 1. ``edge_cost`` and ``cloud_cost`` are float64 [queries],
+    in the money that prices are in, or None. ``edge_samples`` and ``cloud_samples`` hold the quality of several answers
+    to each query, or None.
+    """
+
+    edge: Floats
+    cloud: Floats
+    edge_cost: Floats | None = None
+    cloud_cost: Floats | None = None
+    edge_samples: Samples | None = None
+    cloud_samples: Samples | None = None
+
+    @property
+    def gain(self) -> Floats:
+        """How much better the cloud's answer is, from -1 to 1."""
+        return self.cloud - self.edge
+
+    def summary(self) -> dict[str, float]:
+        """How many queries, and the mean quality of both sides, for reports."""
+        means = {side: round(float(getattr(self, side).mean()), 6) for side in ("edge", "cloud")}
+        return {"queries": len(self), **means}
+
+    def split(self, by: str = "row", share: float = 0.25, seed: int = 0) -> tuple[Outcomes, Outcomes]:
+        """The rest, and the part that is held out, each in the order of the rows. See ``held_out``."""
+        held = self.held_out(by, share, seed)
+        return self.take(~held), self.take(held)
+
+
+def digests(queries: Iterable[Query]) -> NDArray[np.uint64]:
+    """64 bits that identify each query's text, uint64 [queries]."""
+    texts = (text_of(query).encode("utf-8", "surrogatepass") for query in queries)
+    return np.array([int.from_bytes(hashlib.blake2b(t, digest_size=8).digest(), "little") for t in texts], np.uint64)
+
+
+def load_outcomes(path: Path) -> Outcomes:
+    """Read a file of outcomes. Raises UserError with file, line and column."""
+    csv = is_csv(path)
+    rows = [_row(record, place, index, csv) for index, (place, record) in enumerate(records(path))]
+    if not rows:
+        raise UserError(f"{path}: there are no outcomes in it")
+    columns: dict[str, Any] = {name: np.array([row[name] for row in rows]) for name in ("edge", "cloud")}
+    for name in OPTIONAL:
+        given = [row[name] for row in rows]
+        if None not in given:
+            columns[name] = np.array(given) if name in COSTS else tuple(given)
+        elif any(value is not None for value in given):
+            place = rows[given.index(None)]["place"]
+            raise UserError(f"{place}: {name} is missing: give it for every query, or for none")
+    return Outcomes(tuple(row["query"] for row in rows), **columns)
+
+
+def is_csv(path: Path) -> bool:
+    """Whether a file of outcomes is CSV, and not JSON lines. Raises UserError if it is neither, by its name."""
+    name = path.name.lower()
+    if not name.endswith(SUFFIXES):
+        raise UserError(f"{path}: outcomes are read from files that end in {', '.join(SUFFIXES)}")
+    return name.endswith((".csv", ".csv.gz"))
+
+
+def save_outcomes(path: Path, outcomes: Outcomes, **extra: Sequence[Any]) -> None:
+    """Write JSON lines, whole or not at all. ``extra``: further columns by name, one value per query."""
+    lines = []
+    for index, query in enumerate(outcomes.queries):
+        line: dict[str, Any] = {"query": query.to_json()}
+        for name in ("edge", "cloud", *OPTIONAL):
+            if (column := getattr(outcomes, name)) is not None:
+                line[name] = list(column[index]) if name in SAMPLES else float(column[index])
+        line |= {name: values[index] for name, values in extra.items()}
+        lines.append(json.dumps(line, ensure_ascii=False) + "\n")
+    write_atomically(path, "".join(lines))
+
+
+def _row(record: Mapping[str, Any], place: str, index: int, csv: bool) -> dict[str, Any]:
+    names = CSV_NAMES if csv else {"edge": "edge", "cloud": "cloud"}
+    check_columns(record, ("query", *names.values()), place, csv)
+    row: dict[str, Any] = {side: number_of(record[name], name, place, high=1.0) for side, name in names.items()}
+    for name in OPTIONAL:
+        value, read = record.get(name), number_of if name in COSTS else _samples
+        row[name] = None if value is None or value == "" else read(value, name, place)
+    return {**row, "query": query_in(record, place, index, csv), "place": place}
+
+
+def check_columns(record: Mapping[str, Any], columns: Iterable[str], place: str, csv: bool) -> None:
+    """Raise UserError that names the place, and the first of these columns that is not there."""
+    for column in columns:
+        if record.get(column) is None:
+            there = ", ".join(str(name) for name in record) or "nothing"
+            hint = ". Columns are to be separated by commas" if csv and len(record) == 1 else ""
+            raise UserError(f"{place}: there is no {column}; found: {there}{hint}")
+
+
+def query_in(record: Mapping[str, Any], place: str, index: int, csv: bool) -> Query:
+    """The query of a record. Raises UserError that names the place."""
+    question = record["query"]
+    if csv:
+        group, identifier = record.get("group") or "", record.get("id") or str(index)
+        question = {"turns": [unescaped(question)], "group": unescaped(group), "id": unescaped(identifier)}
+    try:
+        return query_of(question, None, index)
+    except UserError as error:
+        raise UserError(f"{place}: {error}") from error
+
+
+def number_of(value: Any, name: str, place: str, *, high: float = math.inf) -> float:
+    """A quality or a cost: true, false, or a number from 0 to ``high``. UserError names the place and the column."""
+    number = value
+    if isinstance(value, str):
+        word = value.strip().lower()
+        try:
+            number = WORDS[word] if word in WORDS else float(word)
+        except ValueError:
+            number = None
+    if not isinstance(number, (bool, int, float)) or not 0 <= number <= high or math.isinf(number):
+        wanted = "true, false or a number from 0 to 1" if high == 1 else "a number from 0"
+        raise UserError(f"{place}: {name} must be {wanted}, not {str(value)[:40]!r}")
+    return float(number)
+
+
+def _samples(value: Any, name: str, place: str) -> tuple[float, ...]:
+    if not isinstance(value, list) or not value:
+        raise UserError(f"{place}: {name} must be a list of numbers from 0 to 1")
+    return tuple(number_of(item, name, place, high=1.0) for item in value)

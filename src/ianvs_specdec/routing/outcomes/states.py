@@ -1,0 +1,118 @@
+"""What a model thinks of queries before it answers: its pooled hidden states of each prompt, recorded once.
+
+They are kept in shards, so that a run that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ianvs_specdec.backends.base import LLM
+from ianvs_specdec.backends.prompts import chat_template, model_folder
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.storage.purpose import keep_to
+from ianvs_specdec.common.storage.replacing import replacing
+from ianvs_specdec.common.types import POOLING, Query, Sampling, messages_of
+from ianvs_specdec.models.layout import model_sizes, read_config
+from ianvs_specdec.models.templates import timed
+from ianvs_specdec.records.identity import FileDigests, digest
+from ianvs_specdec.routing.outcomes.recorded import digests
+
+Halves = NDArray[np.float16]
+
+SHARD = 512
+"""Queries of one file: some seconds of work."""
+_UNASKED = Sampling(max_tokens=1)
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedStates:
+    """The hidden states of a model, pooled over the prompts of queries: of each of ``layers``, those of ``queries``
+    (digests of their texts, uint64, sorted) are ``rows``, float16 [queries, layers, 2 * hidden].
+
+    ``digest`` is that of the model's files, and ``model`` the name that people know it by.
+    """
+
+    model: str
+    digest: str
+    layers: tuple[int, ...]
+    queries: NDArray[np.uint64]
+    rows: Halves
+
+    def of(self, queries: Sequence[Query], layers: Sequence[int]) -> Halves:
+        """float16 [queries, layers, 2 * hidden], of these queries. Raises UserError for one that is not recorded."""
+        wanted = digests(queries)
+        places = np.searchsorted(self.queries, wanted).clip(max=len(self.queries) - 1)
+        if len(missing := np.flatnonzero(self.queries[places] != wanted)):
+            raise UserError(f"the hidden states of the query with id {queries[missing[0]].id!r} are not recorded")
+        return self.rows[places][:, [self.layers.index(layer) for layer in layers]]
+
+
+def record_all(
+    llm: LLM,
+    queries: Sequence[Query],
+    folder: Path,
+    on_query: Callable[[], None] = lambda: None,
+    check: Callable[[str, str], None] = lambda model, digest: None,
+    sampling: Sampling = _UNASKED,
+) -> RecordedStates:
+    """``record`` of all layers of a model whose files are there or can be had. ``check`` is called with its name and
+    the digest of its files first, and raises UserError for one that is not wanted.
+
+    Raises UserError as ``record`` does, and where the model's configuration does not tell how many layers it has.
+    """
+    llm.check_encode()
+    files = model_folder(llm.model)
+    sizes = model_sizes(read_config(files, key="model"))
+    if sizes is None:
+        raise UserError(f"the configuration of {llm.model} does not tell how many layers it has", key="model")
+    layers = tuple(range(sizes.layers + 1))
+    name, own = Path(llm.model).name, FileDigests(None).folder(files)
+    check(name, own)
+    told = timed(sampling.first(1), chat_template(llm), folder)
+    rows = record(llm, queries, layers, folder, own, on_query, told)
+    known, first = np.unique(digests(queries), return_index=True)
+    return RecordedStates(name, own, layers, known, rows[first])
+
+
+def record(
+    llm: LLM,
+    queries: Sequence[Query],
+    layers: Sequence[int],
+    folder: Path,
+    model: str,
+    on_query: Callable[[], None] = lambda: None,
+    sampling: Sampling = _UNASKED,
+) -> NDArray[np.float16]:
+    """The hidden states of ``layers`` (as in ``engine.contracts.Target.open``) of each query's first turn, pooled
+    over its prompt as ``types.POOLING`` says: float16 [queries, layers, 2 * hidden].
+
+    ``folder`` holds them, and is refused where it holds those of other queries, layers or another ``model``, named by
+    its digest. ``on_query`` is called for each one that is read now. Raises UserError where the back end has no hidden
+    states, and AnswerError for a query that it cannot read.
+    """
+    asked, variables = [messages_of(query, []) for query in queries], sampling.chat_template_kwargs
+    purpose = {
+        "model": model,
+        "layers": list(layers),
+        "pooling": list(POOLING),
+        "queries": digest([variables, asked] if variables else asked),
+    }
+    keep_to(folder, purpose, what="hidden states of other queries, layers or models", key="states")
+    shards = []
+    for start in range(0, len(asked), SHARD):
+        path = folder / f"{start // SHARD:05d}.npy"
+        if not path.exists():
+            states = []
+            for messages in asked[start : start + SHARD]:
+                states.append(llm.encode(messages, sampling, layers).states)
+                on_query()
+            with replacing(path) as temporary, temporary.open("wb") as file:
+                np.save(file, np.stack(states))
+        shards.append(np.load(path, allow_pickle=False))
+    return np.concatenate(shards)

@@ -1,0 +1,244 @@
+"""The contract of a router: a score per query, a threshold, and a record of each decision."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import math
+import numbers
+import os
+import time
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from ianvs_specdec.benchmarks.rows import query_of_row, row_of
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Query
+from ianvs_specdec.plugin.overhead import Routing, settled
+from ianvs_specdec.plugin.response import Response
+from ianvs_specdec.records.identity import digest
+from ianvs_specdec.records.journal import Journal
+from ianvs_specdec.records.run import current_repeat
+
+SHOWN = 60
+"""Characters of a value or a question that a message shows."""
+SECONDS_DIGITS = 9
+"""A clock has nanoseconds."""
+
+Modules = Mapping[str, tuple[Any, Mapping[str, Any]]]
+"""Module type -> its class and hyperparameters."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """``score``: probability that the edge's answer will not do; ``hard``: to the cloud. ``reason`` says in a few words
+    why it is not the score that decided, and ``details`` are kept beside it; no part of a query's text is in either.
+    ``waited``: the seconds that an answer took on which the decision rests; they are the model's, not the router's.
+    """
+
+    score: float
+    hard: bool
+    reason: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    waited: float = 0.0
+
+
+class Router(ABC):
+    """Called by Ianvs with each row, or with the edge's response to it (mode inference-then-mining); True = hard =
+    cloud.
+
+    The decision is left in both under ``routing``, where the model that answers picks it up: ``router``, ``score``,
+    ``hard`` and ``seconds`` (the router's own time; None where it has no meaning), and ``reason`` and the decision's
+    details where it has some.
+
+    Most routers are a ``score``. One that needs more than the query overrides ``score_row``, one for which a threshold
+    is not all ``decide``.
+    """
+
+    timed: ClassVar[bool] = True
+    built_by_check: ClassVar[bool] = False
+    """Whether `ianvs check` builds it, to see what its constructor says. The routers of this package check their
+    hyperparameters without being built, which may take loading a model."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        shipped = (base for base in cls.__mro__ if base is not Router)
+        cls.built_by_check = not any(base.__module__.startswith(f"{__package__}.") for base in shipped)
+
+    _given: tuple[Any, ...] = ()
+
+    def __new__(cls, *args: Any, **hyperparameters: Any) -> Any:
+        router = super().__new__(cls)
+        # A time belongs to the router with these hyperparameters, whatever its class makes of them.
+        router._given = (args, hyperparameters)
+        return router
+
+    def __init__(self, threshold: float = 0.5) -> None:
+        self.threshold = number("threshold", threshold, low=0.0, high=1.0)
+
+    @classmethod
+    def check_hyperparameters(cls, hyperparameters: Mapping[str, Any]) -> None:
+        """Raise UserError, with the ``key`` at fault, for hyperparameters that cannot work. Loads no model."""
+        known = inspect.signature(cls).parameters.values()
+        defaults = {one.name: None if one.default is one.empty else one.default for one in known}
+        given = {**defaults, **hyperparameters}
+        cls.check(given)
+        if given.get("threshold") is not None:
+            number("threshold", given["threshold"], low=0.0, high=1.0)
+
+    @classmethod  # noqa: B027 (most routers get along with any other module)
+    def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:
+        """Raise UserError, with the ``key`` at fault, if the router cannot work beside the other ``modules`` of a test
+        case. Loads no model.
+        """
+
+    @staticmethod  # noqa: B027 (many routers have nothing of their own to check)
+    def check(given: Mapping[str, Any]) -> None:
+        """The router's own part: ``given`` has all hyperparameters, as a constructor's ``locals()`` do."""
+
+    @abstractmethod
+    def score(self, query: Query) -> float:
+        """Probability, from 0 to 1, that the edge's answer to the query will not do. Any other value, NaN too, ends the
+        test case with a message.
+        """
+
+    def score_row(self, data: Any) -> float:
+        """The score of a row or response."""
+        return self.score(query_of_row(data))
+
+    def decide(self, data: Any) -> Decision:
+        """Where the query of a row or response goes. A score that cannot be compared is left to ``checked``."""
+        score = self.score_row(data)
+        plain = plain_score(score)
+        return Decision(score, plain is not None and plain >= self.threshold)
+
+    def checked(self, data: Any) -> Decision:
+        """What ``decide`` says, where it is what a router may say: its score becomes a plain float, its outcome a plain
+        bool. Raises UserError that names the router, its file and the query.
+        """
+        try:
+            decision = self.decide(data)
+        except Exception as error:
+            # An error that is told already, and one of a router that comes with the package, stay what they are.
+            if isinstance(error, UserError) or not self._is_own():
+                raise
+            raise UserError(f"{self._about(data)} failed: {_in_words(error)}") from error
+        if not isinstance(decision, Decision):
+            raise UserError(f"{self._about(data)}: decide must return a Decision, not {_shown(decision)}")
+        score, hard = plain_score(decision.score), plain_bool(decision.hard)
+        if score is None:
+            raise UserError(
+                f"{self._about(data)}: the score must be a number from 0 to 1 (1 = the edge's answer will not do), not "
+                f"{_shown(decision.score)}"
+            )
+        if hard is None:
+            raise UserError(f"{self._about(data)}: hard must be True or False, not {_shown(decision.hard)}")
+        return replace(decision, score=score, hard=hard)
+
+    def _is_own(self) -> bool:
+        return not type(self).__module__.startswith(f"{__package__.partition('.')[0]}.")
+
+    def _about(self, data: Any) -> str:
+        """The router, with the file of a user's own, and the query; the host adds the row."""
+        kind = type(self)
+        place = f" ({_file_of(kind)})" if self._is_own() else ""
+        try:
+            query = query_of_row(data)
+        except UserError:
+            return f"router {kind.__name__}{place}"
+        name = query.id or (query.turns[0] if len(query.turns[0]) <= SHOWN else query.turns[0][:SHOWN] + "...")
+        return f"router {kind.__name__}{place}, query {name!r}"
+
+    def __call__(self, data: Any) -> bool:
+        started = time.perf_counter()
+        decision = self.checked(data)
+        seconds = time.perf_counter() - started - decision.waited
+        record = Routing({
+            "router": type(self).__name__,
+            "score": decision.score,
+            "hard": decision.hard,
+            "seconds": round(seconds, SECONDS_DIGITS) if self.timed else None,
+            **({"reason": decision.reason} if decision.reason else {}),
+            **decision.details,
+        })  # fmt: skip
+        self._leave(record, data)
+        return decision.hard
+
+    @functools.cached_property
+    def _arguments(self) -> str:
+        """The router's arguments as text."""
+        return json.dumps(self._given, sort_keys=True, default=lambda value: type(value).__name__)
+
+    def _leave(self, record: Routing, data: Any) -> None:
+        """Put the record where the model that answers finds it, and into an answer that there is already."""
+        places = [place for place in (data, row_of(data)) if isinstance(place, dict)]
+        if places and self.timed:
+            query = query_of_row(data).to_json()
+            record.key = digest(
+                [record["router"], self._arguments, query, str(record["score"]), bool(record["hard"]), current_repeat()]
+            )
+        for place in places:
+            inside = isinstance(place, Response) and os.environ.get("RESULT_SAVED_URL")
+            place["routing"] = settled(record, place, Journal.of_job()) if inside else record
+
+
+def plain_score(value: Any) -> float | None:
+    """A score as a float: a finite number in [0, 1], numpy's and tensors of one number among them. None for others."""
+    value = _item(value)
+    if not isinstance(value, (bool, numbers.Real)):
+        return None
+    try:
+        score = float(value)
+    except (OverflowError, ValueError):
+        return None
+    return score if 0 <= score <= 1 else None
+
+
+def plain_bool(value: Any) -> bool | None:
+    """An outcome as a bool: Python's, numpy's or a tensor's. None for anything else."""
+    value = _item(value)
+    return value if isinstance(value, bool) else None
+
+
+def _item(value: Any) -> Any:
+    """The number in a scalar of numpy or torch, anything else as it is."""
+    if getattr(value, "ndim", None) != 0 or not hasattr(value, "item"):
+        return value
+    return value.item()
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
+
+def _in_words(error: Exception) -> str:
+    """The error, and the line at which it was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{place}"
+
+
+def _file_of(kind: type) -> str:
+    try:
+        return os.path.relpath(inspect.getfile(kind))
+    except (TypeError, OSError, ValueError):
+        return kind.__module__
+
+
+def number(name: str, value: Any, *, low: float, high: float) -> float:
+    """``value`` as a float. Raises UserError if it is not a number from ``low`` to ``high``."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+        raise UserError(f"{name} must be a number from {low:g} to {high:g}, not {value!r}", key=name)
+    return float(value)
+
+
+def whole(name: str, value: Any, *, low: float = -math.inf, high: float = math.inf) -> None:
+    """Raise UserError if ``value`` is not a whole number from ``low`` to ``high``."""
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        ends = [f" {word} {end:.0f}" for word, end in (("from", low), ("to", high)) if math.isfinite(end)]
+        raise UserError(f"{name} must be a whole number{''.join(ends)}, not {value!r}", key=name)

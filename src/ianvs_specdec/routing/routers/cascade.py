@@ -1,0 +1,199 @@
+"""CascadeRouter: the edge answers first, and what its answer leaves in doubt goes to the cloud."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ianvs_specdec.backends import backend, resolve
+from ianvs_specdec.benchmarks.rows import query_of_row
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Completion, Query
+from ianvs_specdec.plugin import edge_first
+from ianvs_specdec.plugin.early_exit import EarlyExit
+from ianvs_specdec.plugin.models import EdgeModel
+from ianvs_specdec.routing.learned.adapted import is_probe
+from ianvs_specdec.routing.routers import build_router, check_router, check_router_beside
+from ianvs_specdec.routing.routers import router as router_named
+from ianvs_specdec.routing.routers.base import Decision, Modules, Router
+from ianvs_specdec.routing.routers.composed import ConstrainedRouter
+from ianvs_specdec.routing.routers.doubts import PRIOR, doubt_of, folders_of, of_beginning
+from ianvs_specdec.routing.routers.learned import UNANSWERED, LearnedRouter
+from ianvs_specdec.routing.routers.signals import SIGNALS, check_edge
+
+
+class CascadeRouter(Router):
+    """The score says how much the edge's answer is in doubt. In the mode inference-then-mining Ianvs asks the edge
+    first; in the mode mining-then-inference the router does, and the edge's work counts all the same.
+
+    - ``signal``: what to look at, one of ``signals.SIGNALS`` or several; of several, the score is the mean;
+    - ``calibration``: a file that `specdec route calibrate` fitted (see ``doubt``): the score then is the probability
+      that the cloud's answer is better. It knows its signals and its threshold, so that ``signal`` may be left out;
+    - ``router``: another router, a name or a mapping with ``name`` and hyperparameters, whose score of the query is one
+      of the signals under the name ``router``. None with a constraint, which would not be kept to: put that one around
+      the cascade. A probe looks at the edge before that answers, so that the router has to be asked first then;
+    - ``routers``: trained routers, from the names of their signals to their folders. One of all may be a probe;
+    - ``threshold``: from which score on a query goes to the cloud;
+    - ``decide_after``: the edge is asked for so many tokens first. Where a calibration made for that number
+      (``--after``) says of them, and of the routers' scores, that the answer will not do, that is all, and the score is
+      what it says; else a second request continues them.
+
+    Signals are computed in the order of what they cost: routers that read the text, the probe, the edge's answer. A
+    query that the edge could not answer goes to the cloud, whatever the signal.
+    """
+
+    concurrent: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        signal: str | list[str] | None = None,
+        threshold: float | None = None,
+        calibration: str | None = None,
+        router: Any = None,
+        routers: Any = None,
+        decide_after: int | None = None,
+    ) -> None:
+        given = locals()
+        self.check(given)
+        self.doubt = doubt_of(given)
+        super().__init__(self.doubt.threshold if threshold is None else threshold)
+        self.first = None if decide_after is None else self.doubt.after
+        priors: dict[str, Any] = {} if router is None else {PRIOR: build_router(router)}
+        priors |= {name: LearnedRouter(folder) for name, folder in folders_of(routers).items()}
+        # What the edge has to read the question for comes last.
+        self.priors = dict(sorted(priors.items(), key=lambda item: _probes(item[1])))
+        self._asking = {
+            name: nullcontext() if getattr(prior, "concurrent", True) else threading.Lock()
+            for name, prior in self.priors.items()
+        }
+
+    @staticmethod
+    def check(given: Mapping[str, Any]) -> None:
+        router = given["router"]
+        doubt_of(given)
+        probes = []
+        if router is not None:
+            check_router(router)
+            _check_prior(router_named(router if isinstance(router, str) else router["name"]))
+            if isinstance(router, Mapping) and router["name"] in (LearnedRouter.__name__, "LifelongRouter"):
+                probes.append((PRIOR, router["path"]))
+        for name, folder in folders_of(given["routers"]).items():
+            try:
+                check_router(_learned(folder))
+            except UserError as error:
+                raise UserError(f"{name}: {error}", key="routers") from error
+            probes.append((name, folder))
+        _check_probes([name for name, folder in probes if is_probe(Path(folder))])
+
+    @classmethod
+    def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:
+        router = hyperparameters.get("router")
+        if router is not None:
+            check_router_beside(router, modules)
+        for folder in folders_of(hyperparameters.get("routers")).values():
+            check_router_beside(_learned(folder), modules)
+        kind, settings = modules.get("edgemodel", (None, {}))
+        if not (isinstance(kind, type) and issubclass(kind, EdgeModel)):
+            return
+        check_edge(doubt_of(hyperparameters).signals, settings)
+        if hyperparameters.get("decide_after") is None:
+            return
+        if not settings.get("logprobs"):
+            reason = "looks at the edge's first tokens: set logprobs: true in the settings of the edge model"
+            raise UserError(f"CascadeRouter's decide_after {reason}", key="decide_after")
+        try:
+            backend(resolve(settings.get("backend") or "autoregressive")).check_resume()
+        except UserError as error:
+            raise UserError(f"decide_after continues the edge's answer, but {error}", key="decide_after") from error
+        if settings.get("temperature") and settings.get("acceptance") != "coupled":
+            reason = "sampled answers (temperature) cannot be: set temperature: 0, or acceptance: coupled"
+            raise UserError(f"decide_after continues the edge's answer, and {reason}", key="decide_after")
+
+    def score(self, query: Query) -> float:
+        raise UserError("CascadeRouter needs the edge's answer: give it the row or the response, not the query alone")
+
+    def score_row(self, data: Any) -> float:
+        return self.decide(data).score
+
+    def decide(self, data: Any) -> Decision:
+        answered = isinstance(data, Mapping) and "turns" in data and "completion" in data
+        if answered and self.first is not None:
+            raise UserError(
+                "decide_after stops the edge's answer, which is whole already: set hard_example_mining_mode to "
+                "mining-then-inference"
+            )
+        known: dict[str, float] = {}
+        begun: dict[str, float] = {}
+        early = None if answered else self._early(data, known, begun)
+        waited = 0.0
+        for name, prior in self.priors.items():
+            if not _probes(prior):
+                with self._asking[name]:
+                    known[name] = prior.score_row(data)
+                continue
+            probed = prior.decide(data)
+            if probed.reason == UNANSWERED:
+                return replace(probed, waited=waited + probed.waited)
+            waited += probed.waited
+            known[name] = probed.score
+        if answered:
+            return self._judge(data, known)
+        started = time.perf_counter()
+        response = edge_first.ask(data, early)
+        waited += time.perf_counter() - started
+        if self.first is None:
+            return replace(self._judge(response, known), waited=waited)
+        if early is not None and early.stopped:
+            decision = Decision(self.first.doubt.score(begun), True, details={"doubts": begun})
+        else:
+            decision = self._judge(response, known)
+        return replace(decision, waited=waited, details={**decision.details, "decide_after": self.first.tokens})
+
+    def _early(self, data: Any, known: Mapping[str, float], begun: dict[str, float]) -> EarlyExit | None:
+        """What becomes of the edge's answer after its first tokens. ``known``: the scores of the routers by then;
+        ``begun`` gets the signals."""
+        if (first := self.first) is None:
+            return None
+        query = query_of_row(data)
+
+        def stops(answer: Completion) -> bool:
+            begun.update(of_beginning(first.doubt.signals, query, answer, known))
+            return first.doubt.score(begun) >= first.doubt.threshold
+
+        return EarlyExit(first.tokens, stops)
+
+    def _judge(self, response: Mapping[str, Any], known: Mapping[str, float]) -> Decision:
+        """``known``: the scores of the routers inside."""
+        if response.get("error") or not response["turns"]:
+            return Decision(1.0, True, UNANSWERED)
+        doubts = {name: known[name] if name in known else SIGNALS[name](response) for name in self.doubt.signals}
+        score = self.doubt.score(doubts)
+        return Decision(score, score >= self.threshold, details={"doubts": doubts})
+
+
+def _probes(prior: Any) -> bool:
+    return bool(getattr(prior, "probes", False))
+
+
+def _learned(folder: str) -> dict[str, str]:
+    return {"name": LearnedRouter.__name__, "path": folder}
+
+
+def _check_probes(names: list[str]) -> None:
+    if len(names) > 1:
+        reason = f"the edge reads a question for one probe, and {' and '.join(names)} are probes: name one of them"
+        raise UserError(f"CascadeRouter: {reason}", key="routers")
+
+
+def _check_prior(kind: type[Any]) -> None:
+    if issubclass(kind, ConstrainedRouter):
+        raise UserError(
+            f"CascadeRouter takes no more than a score from the router inside, and {kind.__name__} has a constraint: "
+            f"put CascadeRouter under router: of {kind.__name__}",
+            key="router",
+        )

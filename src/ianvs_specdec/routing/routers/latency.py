@@ -1,0 +1,184 @@
+"""LatencyRouter: a query goes where the router inside sends it, unless that side is too slow at present."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ianvs_specdec.benchmarks.rows import query_of_row, row_of
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.plugin import edge_first, observers
+from ianvs_specdec.plugin.processor import DatasetProcessor
+from ianvs_specdec.routing.routers.base import Decision, Modules, number
+from ianvs_specdec.routing.routers.composed import PRIVATE, ConstrainedRouter, overrule
+from ianvs_specdec.routing.routers.pace import Pace
+
+SIDES = ("edge", "cloud")
+TIMES = {"ttft": "time_to_first_token", "latency": "latency"}
+"""What an objective may be about -> its name in a response's ``perf``."""
+
+NO_OBJECTIVE = "LatencyRouter needs an objective, its own or the dataset processor's: slo_ttft or slo_latency"
+
+STEP = 0.05
+"""By how much, as a logarithm, what is expected of a side grows with each answer that misses the objective against
+expectation."""
+
+PROBES = 0.4
+"""Share of the permitted misses that is spent on finding out whether a slow side has become fast again."""
+
+FIRST = 10
+"""The first time, that is found out after so many queries, and each time after twice as many, up to what is permitted.
+"""
+
+
+class LatencyRouter(ConstrainedRouter):
+    """``router``: see ``ConstrainedRouter``. It is overruled if the side that it wants is expected to miss the
+    objective and the other one is not; if both are, the faster one is asked.
+
+    - ``slo_ttft``, ``slo_latency``: the objective, in seconds; if neither is given, each row's own, as the dataset
+      processor has it;
+    - ``percentile``: the share of the queries that is to meet it;
+    - ``edge_latency``, ``cloud_latency``: what to expect of a side before its first answer, in seconds. A side of which
+      nothing is known is taken to be fast enough.
+
+    What to expect of a side is learned from the requests that it has answered and from those under way (see ``Pace``),
+    with a margin that grows until no more of them miss the objective than may.
+    A side that is avoided is asked now and then, for a few % of the queries at most, and more often once it was fast:
+    so its recovery is noticed. Where the edge has been asked first, the time of its answer, which the user has waited
+    for, comes before the cloud's.
+    """
+
+    def __init__(
+        self,
+        router: Any = "RandomRouter",
+        slo_ttft: float | None = None,
+        slo_latency: float | None = None,
+        percentile: float = 0.95,
+        edge_latency: float | None = None,
+        cloud_latency: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.check(locals())
+        super().__init__(router)
+        self._slo = {name: limit for name, limit in (("ttft", slo_ttft), ("latency", slo_latency)) if limit is not None}
+        self._interval = math.ceil(1 / (PROBES * (1 - percentile)))
+        met = 1 - (1 - PROBES) * (1 - percentile)
+        expected = {"edge": edge_latency, "cloud": cloud_latency}
+        self._paces = {
+            side: {name: Pace(met, expected[side], side == "edge", clock) for name in self._slo or TIMES}
+            for side in SIDES
+        }
+        self._permitted = 1 - met
+        self._margin = dict.fromkeys(SIDES, 0.0)
+        self._promised: set[tuple[str, int]] = set()
+        self._since = dict.fromkeys(SIDES, 0)
+        self._patience = dict.fromkeys(SIDES, min(FIRST, self._interval))
+        self._mutex = threading.Lock()
+        observers.subscribe(self)
+
+    @staticmethod
+    def check(given: Mapping[str, Any]) -> None:
+        for name in ("slo_ttft", "slo_latency", "edge_latency", "cloud_latency"):
+            if given[name] is not None and number(name, given[name], low=0.0, high=1e6) == 0:
+                raise UserError(f"{name} must be more than 0 (seconds)", key=name)
+        number("percentile", given["percentile"], low=0.5, high=0.999)
+
+    @classmethod
+    def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:
+        super().check_test_case(hyperparameters, modules)
+        kind, theirs = modules.get("dataset_processor", (None, {}))
+        # Rows of another processor may bring an objective that is not known here.
+        other = kind is not None and not (isinstance(kind, type) and issubclass(kind, DatasetProcessor))
+        own = [hyperparameters.get(f"slo_{name}") or theirs.get(f"slo_{name}") for name in TIMES]
+        if not other and not any(own):
+            raise UserError(NO_OBJECTIVE, key="slo_ttft")
+
+    def decide(self, data: Any) -> Decision:
+        decision = self.ask(data)
+        if PRIVATE in decision.details:
+            return decision
+        # A cascade inside may have asked the edge: then its answer is there, as in the mode inference-then-mining.
+        data = edge_first.waiting(data)
+        slo = self._slo or _given(row_of(data))
+        if not slo:
+            raise UserError(NO_OBJECTIVE, key="slo_ttft")
+        wanted, other = ("cloud", "edge") if decision.hard else ("edge", "cloud")
+        with self._mutex:
+            excess = {side: self._excess(side, data, slo) for side in SIDES}
+            chosen, reason = wanted, ""
+            if excess[wanted] > 1 and excess[other] < excess[wanted]:
+                chosen, reason = other, f"latency: the {wanted} is too slow"
+            avoided = other if chosen == wanted else wanted
+            if excess[chosen] <= 1:
+                self._patience[chosen] = min(FIRST, self._interval)
+            if excess[chosen] > 1 or chosen != wanted:
+                self._since[avoided] += 1
+                if self._due(avoided, data, slo):
+                    self._since[avoided] = 0
+                    self._patience[avoided] = min(self._interval, 2 * self._patience[avoided])
+                    chosen, reason = avoided, f"latency: is the {avoided} still slow?"
+        expected = {side: round(value, 4) if math.isfinite(value) else None for side, value in excess.items()}
+        if chosen != wanted or reason:
+            return overrule(decision, chosen == "cloud", reason, expected=expected)
+        return replace(decision, details={**decision.details, "expected": expected})
+
+    def began(self, side: str, data: Any) -> None:
+        with self._mutex:
+            if self._excess(side, data, self._slo or _given(data)) <= 1:
+                self._promised.add((side, id(data)))
+            for pace in self._paces[side].values():
+                pace.began(id(data), _length(data))
+            self._since[side] = 0
+
+    def ended(self, side: str, data: Any, response: Mapping[str, Any] | None) -> None:
+        failed = response is None or bool(response.get("error"))
+        perf = {} if response is None else response.get("perf") or {}
+        taken = {name: math.inf if failed else perf.get(TIMES[name]) for name in TIMES}
+        with self._mutex:
+            for name, pace in self._paces[side].items():
+                pace.ended(id(data), taken[name])
+            missed = any((taken[name] or 0.0) > limit for name, limit in (self._slo or _given(data)).items())
+            # A promise may be broken by so many; one that was not made and could have been is a margin too large.
+            step = missed - (self._permitted if (side, id(data)) in self._promised else 1.0)
+            self._promised.discard((side, id(data)))
+            self._margin[side] = max(0.0, self._margin[side] + STEP * step)
+
+    def _excess(self, side: str, data: Any, slo: Mapping[str, float], latest: bool = False) -> float:
+        """What to expect of a side, as a multiple of the objective; 0 if nothing is known."""
+        answered = row_of(data) is not data and isinstance(data, Mapping)
+        perf = (data.get("perf") or {}) if answered else {}
+        waited = perf.get("latency") or 0.0
+        worst = 0.0
+        for name, limit in slo.items():
+            if answered and side == "edge":
+                seconds = math.inf if data.get("error") else perf.get(TIMES[name])
+            else:
+                seconds = self._paces[side][name].predict(_length(data), latest=latest)
+                if seconds is not None:
+                    seconds = seconds * math.exp(self._margin[side]) + waited
+            worst = max(worst, (seconds or 0.0) / limit)
+        return worst
+
+    def _due(self, side: str, data: Any, slo: Mapping[str, float]) -> bool:
+        """Whether a side that is avoided should be asked: seldom, and after an answer that was fast, at once."""
+        paces = self._paces[side].values()
+        under_way = max(pace.under_way for pace in paces)
+        if not under_way and any(pace.known for pace in paces) and self._excess(side, data, slo, latest=True) <= 1:
+            return True
+        return self._since[side] >= self._patience[side] * (1 + under_way)
+
+
+def _length(data: Any) -> float:
+    """Characters of a query."""
+    query = query_of_row(data)
+    return float(len(query.system) + sum(map(len, query.turns)))
+
+
+def _given(row: Any) -> Mapping[str, float]:
+    """The objective that a row brings."""
+    slo = row.get("slo") if isinstance(row, Mapping) else None
+    return {name: limit for name, limit in (slo or {}).items() if name in TIMES}

@@ -1,0 +1,92 @@
+"""LearnedRouter: what `specdec route train` made decides from the query's text, or from the edge's hidden states."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ianvs_specdec.backends import backend, resolve
+from ianvs_specdec.benchmarks.rows import query_of_row
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Query
+from ianvs_specdec.plugin import edge_first
+from ianvs_specdec.plugin.models import EdgeModel
+from ianvs_specdec.records.identity import FileDigests
+from ianvs_specdec.routing.learned.adapted import is_probe, probe_of, score_read
+from ianvs_specdec.routing.learned.folder import TrainedRouter, read_settings
+from ianvs_specdec.routing.learned.probe import ProbeClassifier
+from ianvs_specdec.routing.outcomes.states import Halves
+from ianvs_specdec.routing.routers.base import Decision, Modules, Router
+
+UNANSWERED = "the edge gave no whole answer"
+
+
+class LearnedRouter(Router):
+    """``path``: the router's folder; ``threshold``: from which score on a query goes to the cloud, by default the one
+    that was picked in training.
+
+    One of kind ``probe`` has the edge read the question first. That time is the router's.
+    """
+
+    concurrent: ClassVar[bool] = True
+
+    def __init__(self, path: str, threshold: float | None = None) -> None:
+        self.trained = TrainedRouter.load(_folder(path))
+        super().__init__(self.trained.threshold if threshold is None else threshold)
+        self._mutex = threading.Lock()
+
+    @property
+    def probes(self) -> bool:
+        """Whether it looks at the edge's hidden states, not at the query."""
+        return probe_of(self.trained) is not None
+
+    @staticmethod
+    def check(given: Mapping[str, Any]) -> None:
+        read_settings(_folder(given["path"]))
+
+    @classmethod
+    def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:
+        folder = _folder(hyperparameters["path"])
+        kind, settings = modules.get("edgemodel", (None, {}))
+        if not is_probe(folder) or not (isinstance(kind, type) and issubclass(kind, EdgeModel)):
+            return
+        try:
+            backend(resolve(settings.get("backend") or "autoregressive")).check_encode()
+        except UserError as error:
+            raise UserError(f"the probe in {folder} reads the edge's hidden states, but {error}", key="path") from error
+        if (files := Path(str(settings.get("model")))).is_dir():
+            probe = probe_of(TrainedRouter.load(folder))
+            assert probe is not None
+            probe.check_edge(str(files), FileDigests(None).folder(files))
+
+    def score(self, query: Query) -> float:
+        with self._mutex:
+            return float(self.trained.score([query])[0])
+
+    def decide(self, data: Any) -> Decision:
+        if (probe := probe_of(self.trained)) is None:
+            return super().decide(data)
+        query = query_of_row(data)
+        score, waited = score_encoded(data, probe, lambda states: score_read(self.trained, query, states))
+        if score is None:
+            return Decision(1.0, True, UNANSWERED, waited=waited)
+        return Decision(score, score >= self.threshold, waited=waited)
+
+
+def score_encoded(data: Any, probe: ProbeClassifier, score: Callable[[Halves], float]) -> tuple[float | None, float]:
+    """``score`` of the edge's hidden states, for a ``probe``; None where the edge cannot read the query. And the
+    seconds that are not the router's, as if the edge had just read it: those of loading a model, say.
+    """
+    started = time.perf_counter()
+    read = edge_first.encode(data, probe.layers, probe.check_edge)
+    waited = time.perf_counter() - started
+    return (None, waited) if read is None else (score(read.states[None]), waited - read.seconds)
+
+
+def _folder(path: Any) -> Path:
+    if not isinstance(path, str) or not path:
+        raise UserError(f"path must name a router's folder, not {path!r}; specdec route train makes one", key="path")
+    return Path(path)

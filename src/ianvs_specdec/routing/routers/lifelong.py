@@ -1,0 +1,209 @@
+"""LifelongRouter: a trained router that goes on learning, from feedback on the answers."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ianvs_specdec.benchmarks.rows import query_of_row
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Query
+from ianvs_specdec.plugin import observers
+from ianvs_specdec.records.identity import digest
+from ianvs_specdec.records.run import current_repeat, current_run, job_folder, on_worker
+from ianvs_specdec.routing.learned.adapted import AdaptedClassifier, is_probe, probe_of, score_read
+from ianvs_specdec.routing.learned.folder import TrainedRouter, check_folder
+from ianvs_specdec.routing.learned.online import SIDES, OnlineLearner
+from ianvs_specdec.routing.learned.probe import ProbeClassifier
+from ianvs_specdec.routing.lifelong.exploration import Exploration
+from ianvs_specdec.routing.lifelong.feedback import FeedbackLog, check_feedback
+from ianvs_specdec.routing.lifelong.lessons import AskedQuery, Keeper, Lessons, adapted, item_of
+from ianvs_specdec.routing.outcomes.recorded import load_outcomes
+from ianvs_specdec.routing.outcomes.states import Halves
+from ianvs_specdec.routing.routers.base import Decision, Modules, Router, number, whole
+from ianvs_specdec.routing.routers.learned import UNANSWERED, LearnedRouter, score_encoded
+from ianvs_specdec.routing.routers.random_router import uniform
+
+FOLDER, LOG, LEARNED = "lifelong", "feedback.jsonl", "router"
+REPLAYED = 128
+ASKED = 4096
+"""Queries whose score is remembered until the answer comes."""
+
+
+class LifelongRouter(Router):
+    """A trained router's score, corrected by what feedback has taught since (see ``routing.learned.online``).
+
+    - ``path``: the trained router's folder, or one that a LifelongRouter saved: then it goes on from there. Beside a
+      probe, queries are also alike by the edge's hidden states;
+    - ``threshold``: as for LearnedRouter;
+    - ``feedback``: ``scorer`` (the benchmark's own scorer judges each answer as soon as it is given), a file of JSON
+      lines that may grow meanwhile, or ``{port: N, token_env: NAME}``: an endpoint (see ``routing.lifelong.feedback``);
+    - ``explore``: share of the decisions that are turned round, so that it stays known what both models can do (more
+      of them in a group where that is not known, or has changed, see ``routing.lifelong.exploration``); the draw
+      depends on ``seed`` and the query's content;
+    - ``replay``: a file of outcomes, such as the router was trained on: some of them are learned first, so that it is
+      known what the models could do before;
+    - ``save_every``: after so many feedbacks what was learned is saved, as a trained router, to ``save_to`` (default: a
+      folder of the job).
+
+    Feedback is on the answers that were given. All of it is kept in the job's folder: a run that goes on, or is made
+    again, learns the same feedback after the same answers. With one query at a time every decision is repeatable; with
+    several at a time, feedback is learned in the order in which answers come.
+    """
+
+    concurrent: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        path: str,
+        threshold: float | None = None,
+        feedback: Any = "scorer",
+        explore: float = 0.05,
+        seed: int = 0,
+        replay: str | None = None,
+        save_every: int = 32,
+        save_to: str | None = None,
+    ) -> None:
+        self.check(locals())
+        if on_worker():
+            raise UserError(
+                "LifelongRouter learns in one process, and what it is told would be lost with a worker's folder: run "
+                "its job without runner: ray"
+            )
+        trained = TrainedRouter.load(Path(path))
+        super().__init__(trained.threshold if threshold is None else threshold)
+        self.explore, self.seed = float(explore), seed
+        goes_on = trained.classifier if isinstance(trained.classifier, AdaptedClassifier) else None
+        self.base = goes_on.base if goes_on else trained
+        learner = goes_on.learner if goes_on else OnlineLearner()
+        settings = [path, threshold, feedback, explore, seed, replay, save_every, current_repeat()]
+        own = job_folder() / FOLDER / digest(settings)[:16] if os.environ.get("RESULT_SAVED_URL") else None
+        book = FeedbackLog(own / LOG if own else None, *current_run())
+        to = Path(save_to) if save_to else own / LEARNED if own else None
+        keep = Keeper(replace(adapted(self.base, learner), threshold=self.threshold, seen=trained.seen), to)
+        self._exploration = Exploration(self.explore)
+        self._lessons = Lessons(learner, self._exploration, book, feedback, keep, save_every)
+        self._asked: OrderedDict[Query, AskedQuery] = OrderedDict()
+        self._mutex = threading.Lock()
+        if replay and goes_on is None:
+            self._replay(Path(replay))
+        weakref.finalize(self, keep.last)
+        observers.subscribe(self)
+
+    @staticmethod
+    def check(given: Mapping[str, Any]) -> None:
+        LearnedRouter.check(given)
+        if given["replay"] and is_probe(Path(given["path"])):
+            reason = "has no hidden states of the edge, which the probe under path looks at: leave it out"
+            raise UserError(f"replay: a file of outcomes {reason}", key="replay")
+        check_feedback(given["feedback"])
+        number("explore", given["explore"], low=0.0, high=0.5)
+        whole("seed", given["seed"])
+        whole("save_every", given["save_every"], low=1)
+        for name in ("replay", "save_to"):
+            if given[name] is not None and (not isinstance(given[name], str) or not given[name]):
+                raise UserError(f"{name} must be a path, not {given[name]!r}", key=name)
+        if given["replay"] and not Path(given["replay"]).is_file():
+            raise UserError(f"replay: there is no file {given['replay']}", key="replay")
+        if given["save_to"]:
+            try:
+                check_folder(Path(given["save_to"]))
+            except UserError as error:
+                raise UserError(str(error).replace("--out", "save_to"), key="save_to") from error
+
+    @classmethod
+    def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:
+        LearnedRouter.check_test_case(hyperparameters, modules)
+
+    @property
+    def probes(self) -> bool:
+        """Whether it looks at the edge's hidden states."""
+        return probe_of(self.base) is not None
+
+    @property
+    def feedbacks(self) -> int:
+        """How many have been learned in this run."""
+        return self._lessons.count
+
+    @property
+    def url(self) -> str | None:
+        """Where feedback is taken, if it is at an endpoint."""
+        return getattr(self._lessons.sources, "url", None)
+
+    def score(self, query: Query) -> float:
+        return self._corrected(self._item(query))
+
+    def _corrected(self, item: AskedQuery) -> float:
+        return self._lessons.learner.solution.score(item.score, item.grams, item.group, item.state)
+
+    def decide(self, data: Any) -> Decision:
+        query = query_of_row(data)
+        if (probe := probe_of(self.base)) is None:
+            return self.decided(query, self.score(query))
+        score, waited = score_encoded(data, probe, lambda states: self._corrected(self._read(query, probe, states)))
+        if score is None:
+            return Decision(1.0, True, UNANSWERED, waited=waited)
+        return replace(self.decided(query, score), waited=waited)
+
+    def decided(self, query: Query, score: float) -> Decision:
+        """Where a query with this score goes."""
+        hard = bool(score >= self.threshold)
+        if uniform(self.seed, "explore", query.to_json()) < self._exploration.of(query.group, int(not hard)):
+            return Decision(score, not hard, "explore")
+        return Decision(score, hard)
+
+    def learn(self, query: Query, side: str, worth: float) -> None:
+        """Learn at once what the answer of ``side`` to the query was worth, from 0 to 1. Not kept in the log."""
+        self._lessons.told(side, self._item(query), worth)
+
+    def began(self, side: str, data: Any) -> None:
+        """Nothing is learned from a question."""
+
+    def ended(self, side: str, data: Any, response: Mapping[str, Any] | None) -> None:
+        if response is None or response.get("error") or not response.get("turns") or response.get("stopped"):
+            return
+        query = query_of_row(data)
+        with self._mutex:
+            item = self._asked.get(query)
+        # What was not read for it, or too long ago, teaches a probe nothing.
+        if item is None and self.probes:
+            return
+        self._lessons.answered(side, query, item or self._item(query), data, response)
+
+    def _item(self, query: Query) -> AskedQuery:
+        with self._mutex:
+            item = self._asked.get(query)
+        if item is not None:
+            return item
+        if (probe := probe_of(self.base)) is not None:
+            return self._read(query, probe, probe.recorded([query]))
+        return self._remembered(query, item_of(query, float(self.base.score([query])[0])))
+
+    def _read(self, query: Query, probe: ProbeClassifier, states: Halves) -> AskedQuery:
+        score, state = score_read(self.base, query, states), probe.directions(states)[0]
+        return self._remembered(query, item_of(query, score, state))
+
+    def _remembered(self, query: Query, item: AskedQuery) -> AskedQuery:
+        with self._mutex:
+            self._asked[query] = item
+            if len(self._asked) > ASKED:
+                self._asked.popitem(last=False)
+        return item
+
+    def _replay(self, path: Path) -> None:
+        outcomes = load_outcomes(path)
+        chosen = outcomes.take(np.sort(np.random.default_rng(self.seed).permutation(len(outcomes))[:REPLAYED]))
+        columns = (self.base.score(chosen.queries), chosen.edge, chosen.cloud)
+        for query, score, *worths in zip(chosen.queries, *map(np.ndarray.tolist, columns), strict=True):
+            item = item_of(query, score)
+            for side, worth in zip(SIDES, worths, strict=True):
+                self._lessons.take_in(side, item, worth)
+        self._lessons.learner.solve()

@@ -1,0 +1,156 @@
+"""ResourceRouter: while the edge is short of resources, queries go to the cloud."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ianvs_specdec.common.errors import UserError, packages
+from ianvs_specdec.routing.routers.base import Decision, number
+from ianvs_specdec.routing.routers.composed import PRIVATE, ConstrainedRouter, overrule
+
+log = logging.getLogger(__name__)
+
+SensorReading = Mapping[str, float | None]
+"""What the sensors say: ``cpu``, ``memory``, ``battery`` in %, ``temperature`` in degrees Celsius. A sensor that there
+is not is left out; a battery that is being charged is None."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """``sensor``: the reading it is put on, in ``words``; ``above``: whether it is the readings above it that are too
+    much; ``back``: how far on the good side of the limit the reading must be until there is enough again."""
+
+    sensor: str
+    words: str
+    above: bool
+    back: float
+
+    def broken(self, value: float, limit: float, already: bool) -> bool:
+        needed = self.back if already else 0.0
+        return value > limit - needed if self.above else value < limit + needed
+
+
+LIMITS = {
+    "max_cpu": Limit("cpu", "CPU in use", True, 10.0),
+    "max_memory": Limit("memory", "memory in use", True, 5.0),
+    "min_battery": Limit("battery", "battery left", False, 5.0),
+    "max_temperature": Limit("temperature", "temperature", True, 5.0),
+}
+
+
+class ResourceRouter(ConstrainedRouter):
+    """``router``: see ``ConstrainedRouter``; it is asked as long as the edge keeps to all limits. ``max_cpu``,
+    ``max_memory``, ``min_battery`` are in %, ``max_temperature`` in degrees Celsius, of the hottest sensor; a battery
+    that is being charged is not short.
+
+    A limit that was broken is kept to again only when the reading is some way on the good side of it (see ``LIMITS``),
+    so that the router does not go back and forth. Sensors are read at most every ``interval`` seconds. What the machine
+    has no sensor for is not limited, which is said once, or, with ``required``, is an error.
+
+    The sensors are this machine's, so the edge model is to run here. ``reader`` replaces psutil.
+    """
+
+    _told: ClassVar[set[str]] = set()
+
+    def __init__(
+        self,
+        router: Any = "RandomRouter",
+        max_cpu: float | None = None,
+        max_memory: float | None = None,
+        min_battery: float | None = None,
+        max_temperature: float | None = None,
+        interval: float = 1.0,
+        required: bool = False,
+        reader: Callable[[], SensorReading] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.check(locals())
+        super().__init__(router)
+        limits = dict(zip(LIMITS, (max_cpu, max_memory, min_battery, max_temperature), strict=True))
+        self._limits = {name: float(limit) for name, limit in limits.items() if limit is not None}
+        self._interval, self._required, self._clock = float(interval), required, clock
+        self._read = reader or _psutil()
+        self._broken: dict[str, float] = {}
+        self._next = -math.inf
+        self._mutex = threading.Lock()
+        self._refresh()
+
+    @classmethod
+    def check_hyperparameters(cls, hyperparameters: Mapping[str, Any]) -> None:
+        super().check_hyperparameters(hyperparameters)
+        _psutil()
+
+    @staticmethod
+    def check(given: Mapping[str, Any]) -> None:
+        for name in LIMITS:
+            if given[name] is not None:
+                number(name, given[name], low=0.0, high=200.0 if name == "max_temperature" else 100.0)
+        if all(given[name] is None for name in LIMITS):
+            raise UserError(f"ResourceRouter needs a limit: {', '.join(LIMITS)}", key="max_cpu")
+        number("interval", given["interval"], low=0.0, high=3600.0)
+        if not isinstance(given["required"], bool):
+            raise UserError(f"required must be true or false, not {given['required']!r}", key="required")
+
+    def decide(self, data: Any) -> Decision:
+        decision = self.ask(data)
+        with self._mutex:
+            if self._clock() >= self._next:
+                self._refresh()
+            short = dict(self._broken)
+        if not short or decision.hard or PRIVATE in decision.details:
+            return decision
+        words = [limit.words for limit in LIMITS.values() if limit.sensor in short]
+        return overrule(decision, True, f"resources: {', '.join(words)}", resources=short)
+
+    def _refresh(self) -> None:
+        """Read the sensors and compare."""
+        reading = self._read()
+        self._next = self._clock() + self._interval
+        broken = {}
+        for name, limit in self._limits.items():
+            sensor = LIMITS[name].sensor
+            value = reading.get(sensor)
+            if sensor not in reading or (value is not None and not math.isfinite(value)):
+                self._missing(name)
+            elif value is not None and LIMITS[name].broken(value, limit, sensor in self._broken):
+                broken[sensor] = round(value, 1)
+        self._broken = broken
+
+    def _missing(self, name: str) -> None:
+        message = f"this machine has no sensor for {name} ({LIMITS[name].words})"
+        if self._required:
+            raise UserError(f"{message}: leave {name} out, or set required to false", key=name)
+        if name not in self._told:
+            self._told.add(name)
+            log.warning("%s: it is not limited", message)
+
+
+def _psutil() -> Callable[[], SensorReading]:
+    """Reads what psutil knows on this machine. Raises UserError if it is not installed."""
+    with packages():
+        import psutil
+
+    # The share of processor time is that since the call before; the first one has none.
+    psutil.cpu_percent(interval=None)
+
+    def read() -> SensorReading:
+        reading: dict[str, float | None] = {
+            "cpu": psutil.cpu_percent(interval=None),
+            "memory": psutil.virtual_memory().percent,
+        }
+        battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
+        if battery is not None:
+            reading["battery"] = None if battery.power_plugged else float(battery.percent)
+        sensors = psutil.sensors_temperatures() if hasattr(psutil, "sensors_temperatures") else {}
+        temperatures = [entry.current for entries in sensors.values() for entry in entries if entry.current is not None]
+        if temperatures:
+            reading["temperature"] = max(temperatures)
+        return reading
+
+    return read

@@ -1,0 +1,163 @@
+"""Signals of doubt: what the edge's answer itself says about whether it will do. Each goes from 0, no doubt, to 1.
+
+A signal is a function of the edge's response (see ``response``). With p the probability that the model gave a token, H
+the entropy (nats) and m the margin at its place (see ``types.Trace.confidence``), over the tokens of all turns:
+
+- ``mean_probability``: 1 - mean p; ``min_probability``: 1 - min p;
+- ``sequence_probability``: x / (1 + x), where exp(-x) is the probability of the whole answer, the product of all p;
+- ``mean_entropy``: 1 - exp(-mean H); ``max_entropy``: 1 - exp(-max H);
+- ``mean_margin``: 1 - mean m; ``min_margin``: 1 - min m;
+- ``answer_probability``: 1 - the product of p over the tokens of what the benchmark takes for the answer, a letter or
+  a number; 1 where there is none, and as ``mean_probability`` where the benchmark looks at the whole text;
+- ``option_mismatch``: of a multiple choice, 0 if the option that the words before the letter name last is the letter's
+  own, 1 if it is another one, 0.5 if they name none;
+- ``disagreement``: share of the samples (``samples`` of the edge model) with another answer; of whole texts 1 - chrF.
+
+Token probabilities as signals: FrugalGPT (arXiv 2305.05176) and AutoMix (arXiv 2310.12963) learn or ask for theirs;
+samples that disagree: self-consistency (arXiv 2203.11171).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ianvs_specdec.benchmarks.rows import query_of_row
+from ianvs_specdec.benchmarks.scorers import EXTRACTED, text
+from ianvs_specdec.benchmarks.thoughts import without_thoughts
+from ianvs_specdec.common.errors import UserError
+
+Response = Mapping[str, Any]
+Triple = Sequence[float]
+
+NO_LOGPROBS = "looks at token probabilities: set logprobs: true in the settings of the edge model"
+NO_SAMPLES = "compares samples of the edge's answer: set samples: 2 or more in the settings of the edge model"
+_OPTION = re.compile(r"^[ \t(]{0,12}([A-J])[.):][ \t](.+)$", re.MULTILINE)
+
+
+def _confidence(turn: Mapping[str, Any]) -> Sequence[Triple]:
+    told: Sequence[Triple] | None = turn["trace"].get("confidence")
+    if told is None:
+        where = " (it was taken from the journal of an earlier run)" if turn.get("replayed") else ""
+        raise UserError(
+            f"CascadeRouter looks at token probabilities, and the edge's answer has none{where}: set logprobs: true in "
+            "the settings of the edge model",
+            key="signal",
+        )
+    return told
+
+
+def _over_tokens(place: int, doubt: Callable[[list[float]], float]) -> Callable[[Response], float]:
+    def signal(response: Response) -> float:
+        values = [triple[place] for turn in response["turns"] for triple in _confidence(turn)]
+        return doubt(values) if values else 1.0
+
+    return signal
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+_mean_probability = _over_tokens(0, lambda logs: 1.0 - _mean(list(map(math.exp, logs))))
+
+
+def answer_probability(response: Response) -> float:
+    if response["scorer"] not in EXTRACTED:
+        return _mean_probability(response)
+    if response["prediction"] is None:
+        return 1.0
+    turn = response["turns"][-1]
+    told, characters = _confidence(turn), turn["trace"].get("characters")
+    place = _place(response["scorer"], response["prediction"], turn["completion"])
+    if characters is None or place is None:
+        return _mean_probability(response)
+    ends = list(itertools.accumulate(characters))
+    starts = [0, *ends]
+    chosen = zip(told, starts, ends, strict=False)
+    return 1.0 - math.exp(sum(triple[0] for triple, start, end in chosen if start < place[1] and end > place[0]))
+
+
+def _place(scorer: str, prediction: str, text: str) -> tuple[int, int] | None:
+    """Where the extracted answer stands last in the text."""
+    if scorer == "choice":
+        pattern = rf"(?<![A-Za-z0-9]){prediction}(?![A-Za-z0-9])"
+    else:
+        pattern = rf"(?<![\d.]){',?'.join(map(re.escape, prediction))}(?!\d)"
+    places = [match.span() for match in re.finditer(pattern, text)]
+    return places[-1] if places else None
+
+
+def option_mismatch(response: Response) -> float:
+    query = query_of_row(response)
+    found = _OPTION.findall(query.turns[-1])
+    options = {letter: text.strip().casefold() for letter, text in found if text.strip()}
+    chosen, answer = response["prediction"], without_thoughts(response["turns"][-1]["completion"])
+    if response["scorer"] != "choice" or chosen not in options:
+        return 1.0 if response["scorer"] == "choice" and chosen is None else 0.5
+    place = _place("choice", chosen, answer)
+    words = answer[: place[0] if place else None].casefold()
+    # Of options that end at the same place, the longer one is meant: "north" is in "far north".
+    named = {letter: (end, len(text)) for letter, text in options.items() if (end := _last(text, words))}
+    if not named:
+        return 0.5
+    last = max(named.values())
+    return 0.0 if named.get(chosen) == last else 1.0
+
+
+def _last(text: str, words: str) -> int:
+    """Where ``text`` ends the last time that it stands in ``words`` as whole words; 0 if it does not."""
+    ends = [match.end() for match in re.finditer(rf"(?<!\w){re.escape(text)}(?!\w)", words)]
+    return ends[-1] if ends else 0
+
+
+def disagreement(response: Response) -> float:
+    if "samples" not in response:
+        raise UserError(
+            "CascadeRouter's signal disagreement compares samples of the edge's answer, and there are none: set "
+            "samples: 2 or more in the settings of the edge model",
+            key="signal",
+        )
+    whole = [sample for sample in response["samples"] if not sample.get("error")]
+    if not whole:
+        return 1.0
+    if response["scorer"] in EXTRACTED:
+        return _mean([float(sample["prediction"] != response["prediction"]) for sample in whole])
+    return _mean([1.0 - _likeness(sample, response) / 100.0 for sample in whole])
+
+
+def _likeness(sample: Response, response: Response) -> float:
+    """Mean chrF of the turns, 0 to 100."""
+    texts, others = (
+        [without_thoughts(turn["completion"]) for turn in answer["turns"]] for answer in (sample, response)
+    )
+    if texts == others:
+        return 100.0
+    return text(texts, {"references": others}) or 0.0
+
+
+def check_edge(names: Sequence[str], settings: Mapping[str, Any]) -> None:
+    """Raise UserError if an edge model with these hyperparameters does not tell what one of the signals looks at."""
+    for name in names:
+        if name == "disagreement" and (settings.get("samples") or 1) < 2:
+            raise UserError(f"CascadeRouter's signal {name} {NO_SAMPLES}", key="signal")
+        if name in SIGNALS and name not in ("disagreement", "option_mismatch") and not settings.get("logprobs"):
+            raise UserError(f"CascadeRouter's signal {name} {NO_LOGPROBS}", key="signal")
+
+
+SIGNALS: Mapping[str, Callable[[Response], float]] = {
+    "mean_probability": _mean_probability,
+    "min_probability": _over_tokens(0, lambda logs: 1.0 - math.exp(min(logs))),
+    "sequence_probability": _over_tokens(0, lambda logs: (nats := max(0.0, -sum(logs))) / (1.0 + nats)),
+    "mean_entropy": _over_tokens(1, lambda entropies: 1.0 - math.exp(-_mean(entropies))),
+    "max_entropy": _over_tokens(1, lambda entropies: 1.0 - math.exp(-max(entropies))),
+    "mean_margin": _over_tokens(2, lambda margins: 1.0 - _mean(margins)),
+    "min_margin": _over_tokens(2, lambda margins: 1.0 - min(margins)),
+    "answer_probability": answer_probability,
+    "option_mismatch": option_mismatch,
+    "disagreement": disagreement,
+}
+"""Name -> signal. All raise UserError where the response lacks what they look at."""

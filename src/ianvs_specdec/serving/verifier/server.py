@@ -1,0 +1,167 @@
+"""The verifier's process: its port, its token and certificate, and a graceful end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.net.split.split_pb2 import Down, Error, Model, Up
+from ianvs_specdec.net.split.wire import AUTHORIZATION, MESSAGE_OVERHEAD, OPTIONS, SERVICE, TOKEN_BYTES, parsed
+from ianvs_specdec.serving.verifier.service import SWEEP_SECONDS, Refused, Service
+from ianvs_specdec.serving.verifier.session import Stream
+
+log = logging.getLogger(__name__)
+
+LONGEST_PROMPT = 1 << 20
+"""Tokens of a prompt where the model's window sets no limit."""
+LAST_WORDS = 5.0
+"""Seconds in which a client may take the last that is written to it, and say that it leaves."""
+STREAMS_BESIDE = 64
+"""Streams beside those of sessions: of clients that are refused, or that resume while the old stream is not yet seen
+broken."""
+KEEPALIVE_MS, KEEPALIVE_PATIENCE_MS, LEAST_PING_MS = 10_000, 10_000, 2_000
+"""A client that is gone without a word is noticed after the first two together; a client may ping as often as the last
+says."""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """PEM files: the chain and its key."""
+
+    chain: Path
+    key: Path
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """Raises ``UserError`` for files that cannot be read."""
+        try:
+            return grpc.ssl_server_credentials([(self.key.read_bytes(), self.chain.read_bytes())])
+        except OSError as error:
+            raise UserError(f"--tls-cert, --tls-key: {error.filename}: {error.strerror}") from error
+
+
+class Server:
+    """Serves ``service``. ``bind`` before ``run``; both on the event loop."""
+
+    def __init__(self, service: Service, sessions: int, window: int | None, certificate: Certificate | None) -> None:
+        self._service, self._certificate = service, certificate
+        largest = (window or LONGEST_PROMPT) * TOKEN_BYTES + MESSAGE_OVERHEAD
+        options = [
+            *OPTIONS,
+            ("grpc.so_reuseport", 0),
+            ("grpc.max_receive_message_length", largest),
+            ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+            ("grpc.keepalive_timeout_ms", KEEPALIVE_PATIENCE_MS),
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", LEAST_PING_MS),
+        ]
+        self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=sessions + STREAMS_BESIDE)
+        handlers = {
+            "Describe": grpc.unary_unary_rpc_method_handler(
+                self._describe, response_serializer=Model.SerializeToString
+            ),
+            "Decode": grpc.stream_stream_rpc_method_handler(self._decode, response_serializer=Down.SerializeToString),
+        }
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        self._calls: dict[Stream, asyncio.Task[Any]] = {}
+        self._stop = asyncio.Event()
+
+    def bind(self, host: str, port: int) -> int:
+        """The port that is listened on. Raises ``UserError`` if the address cannot be had."""
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            if self._certificate is None:
+                return self._server.add_insecure_port(address)
+            return self._server.add_secure_port(address, self._certificate.credentials())
+        except RuntimeError as error:
+            raise UserError(f"cannot listen on {host} port {port}: --port names another, 0 any that is free") from error
+
+    async def run(self, ready: Callable[[], None], grace: float) -> None:
+        """Serve until ``stop``; then finish the sessions within ``grace`` seconds, and let no new ones in."""
+        await self._server.start()
+        sweeping = asyncio.create_task(self._sweep())
+        ready()
+        await self._stop.wait()
+        self._service.draining = True
+        deadline = time.monotonic() + grace
+        while self._service.working and time.monotonic() < deadline:
+            await asyncio.sleep(SWEEP_SECONDS / 5)
+        self._service.end_all("this verifier stops: open a new session at another one, or later")
+        await self._server.stop(LAST_WORDS)
+        sweeping.cancel()
+
+    def stop(self) -> None:
+        """Have ``run`` end."""
+        self._stop.set()
+
+    def end_on(self, *signals: signal.Signals) -> None:
+        for number in signals:
+            asyncio.get_running_loop().add_signal_handler(number, self.stop)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            for stream in self._service.sweep():
+                if (call := self._calls.get(stream)) is not None:
+                    call.cancel()
+
+    def _client(self, context: Any) -> bytes:
+        given = dict(context.invocation_metadata() or ()).get(AUTHORIZATION, "")
+        kind, _, token = str(given).partition(" ")
+        return self._service.client(token if kind.lower() == "bearer" else "")
+
+    async def _describe(self, request: bytes, context: Any) -> Model:
+        try:
+            self._client(context)
+        except Refused as refused:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(refused))
+        return self._service.describe()
+
+    async def _decode(self, _: Any, context: Any) -> None:
+        stream = Stream.new()
+        try:
+            client = self._client(context)
+        except Refused as refused:
+            await context.write(Down(error=Error(code=refused.code, message=str(refused))))
+            return
+
+        async def hear() -> Up | None:
+            data = await context.read()
+            if data is grpc.aio.EOF:
+                return None
+            # What cannot be read says nothing, which is refused.
+            return parsed(Up, data) or Up()
+
+        talk = asyncio.create_task(self._service.converse(client, stream, hear))
+        current = asyncio.current_task()
+        assert current is not None
+        self._calls[stream] = current
+        try:
+            await _write(stream, context)
+            # What was written may get lost as long as the client has not left.
+            await asyncio.wait([talk], timeout=LAST_WORDS)
+        finally:
+            del self._calls[stream]
+            talk.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await talk
+
+
+async def _write(stream: Stream, context: Any) -> None:
+    while True:
+        await stream.news.wait()
+        stream.news.clear()
+        while stream.waiting:
+            stream.writing = time.monotonic()
+            await context.write(stream.waiting.popleft())
+            stream.writing = None
+        if stream.closed:
+            return

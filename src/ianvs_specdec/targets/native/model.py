@@ -1,0 +1,211 @@
+"""A model in the native library: its weights and what one step of it is given and gives."""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ianvs_specdec.targets.native import interface
+from ianvs_specdec.targets.native.product import Product
+
+ALL, LAST, NONE = interface.ALL, interface.LAST, interface.NONE
+
+
+@dataclass
+class Layer:
+    """One decoder layer; norms are ``[hidden]`` or ``[width of a head]``, None = none."""
+
+    qkv: Product
+    output: Product
+    gate_up: Product
+    down: Product
+    mlp_norm: Tensor
+    input_norm: Tensor | None = None
+    query_norm: Tensor | None = None
+    key_norm: Tensor | None = None
+
+
+@dataclass
+class Parts:
+    """What the sequences of a step have computed: ``add`` for each, then ``Model.step``."""
+
+    structs: list[interface.Part] = field(default_factory=list)
+    rows: int = 0
+    logits_rows: int = 0
+    _alive: list[Any] = field(default_factory=list)
+
+    def add(
+        self,
+        sequence: State,
+        rows: int,
+        parents: Sequence[int] | None = None,
+        *,
+        stay: bool = False,
+        grow: bool = False,
+        logits: int = ALL,
+        ends: bool = False,
+    ) -> None:
+        """See ``specdec_part`` in ``csrc/specdec.h``."""
+        kept = None if parents is None else array("i", parents)
+        where = None if kept is None else kept.buffer_info()[0]
+        self._alive += (sequence, kept)
+        self.structs.append(interface.Part(sequence.pointer, where, rows, stay, grow, logits, ends))
+        self.rows += rows
+        self.logits_rows += (0, 1, rows)[logits]
+
+
+class Model:
+    """Weights in the native library. Layers, norms and the embedding are kept, not copied."""
+
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        layers: Sequence[Layer],
+        *,
+        queries: int,
+        keys: int,
+        width: int,
+        epsilon: float,
+        embedding: Tensor | None = None,
+        final_norm: Tensor | None = None,
+        unembed: Product | None = None,
+    ) -> None:
+        self.library, self.unembed = library, unembed
+        self.layers = list(layers)
+        self.hidden, self.width = layers[0].qkv.inputs, width
+        self._embedding = embedding
+        self._norms: list[Tensor] = []
+        structs = (interface.Layer * len(layers))(*map(self._struct, layers))
+        config = interface.Config(
+            interface.VERSION,
+            len(layers),
+            self.hidden,
+            queries,
+            keys,
+            width,
+            layers[0].down.inputs,
+            epsilon,
+            0 if embedding is None else interface.KINDS[embedding.dtype],
+            0 if embedding is None else len(embedding),
+            None if embedding is None else embedding.data_ptr(),
+            self._norm(final_norm),
+            None if unembed is None else unembed.pointer,
+            structs,
+        )
+        error = ctypes.c_int32()
+        self.pointer = library.specdec_model_new(ctypes.byref(config), ctypes.byref(error))
+        interface.check(error.value)
+        self._free = interface.freed(self, library.specdec_model_free, self.pointer)
+        self._page_bytes: int = library.specdec_page_bytes(self.pointer)
+        self._page_positions: int = library.specdec_page_positions()
+        self._run = library.specdec_model_step
+
+    def memory(self, positions: int) -> int:
+        """Bytes of a sequence's keys and values."""
+        return -(-positions // self._page_positions) * self._page_bytes
+
+    @property
+    def pages_bytes(self) -> int:
+        """Bytes of the keys and values of all sequences, closed ones included, whose memory the next ones use."""
+        return int(self.library.specdec_model_memory(self.pointer))
+
+    def open(self) -> State:
+        """A new, empty sequence."""
+        return State(self)
+
+    def step(
+        self,
+        parts: Parts,
+        rotations: tuple[Tensor, Tensor],
+        *,
+        tokens: Sequence[int] | None = None,
+        rows: Tensor | None = None,
+        qkv_addition: Tensor | None = None,
+        features: Sequence[int] = (),
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Logits ``[rows with logits, vocabulary]`` and for each of ``features`` the hidden states ``[rows, hidden]``.
+
+        ``rotations``: cosine and sine, float32 ``[positions, width / 2]``. ``tokens`` or float32 ``rows [rows,
+        hidden]`` of all parts, one part after the other.
+        """
+        cosine, sine = rotations
+        ids = None if tokens is None else array("q", tokens)
+        logits = torch.empty(parts.logits_rows, 0 if self.unembed is None else self.unembed.out)
+        hidden = [torch.empty(parts.rows, self.hidden) for _ in features]
+        wanted = array("i", features)
+        places = array("Q", [tensor.data_ptr() for tensor in hidden])
+        step = interface.Step(
+            interface.VERSION,
+            torch.get_num_threads(),
+            len(parts.structs),
+            len(wanted),
+            (interface.Part * len(parts.structs))(*parts.structs),
+            None if ids is None else ids.buffer_info()[0],
+            None if rows is None else rows.data_ptr(),
+            None if qkv_addition is None else qkv_addition.data_ptr(),
+            cosine.data_ptr(),
+            sine.data_ptr(),
+            len(cosine),
+            logits.data_ptr(),
+            wanted.buffer_info()[0],
+            places.buffer_info()[0],
+        )
+        code = self._run(self.pointer, step)
+        if code:
+            interface.check(code)
+        return logits, hidden
+
+    def _struct(self, layer: Layer) -> interface.Layer:
+        norms = [self._norm(norm) for norm in (layer.input_norm, layer.query_norm, layer.key_norm, layer.mlp_norm)]
+        products = (layer.qkv, layer.output, layer.gate_up, layer.down)
+        return interface.Layer(*norms, *(product.pointer for product in products))
+
+    def _norm(self, norm: Tensor | None) -> int | None:
+        if norm is None:
+            return None
+        self._norms.append(norm.detach().float().contiguous())
+        return self._norms[-1].data_ptr()
+
+
+class State:
+    """Keys and values of one sequence: those that stay, and those of the tree that is being computed."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model  # which must live as long
+        self._library = model.library
+        pointer = model.library.specdec_sequence_new(model.pointer)
+        if not pointer:
+            raise MemoryError("not enough memory for another sequence")
+        self._pointer: int | None = pointer
+        self._free = interface.freed(self, model.library.specdec_sequence_free, pointer)
+
+    @property
+    def pointer(self) -> int:
+        """Raises ``ValueError`` where the sequence is closed."""
+        if self._pointer is None:
+            raise ValueError("this sequence is closed")
+        return self._pointer
+
+    def __len__(self) -> int:
+        """How many positions stay."""
+        return int(self._library.specdec_sequence_length(self.pointer))
+
+    def commit(self, path: Sequence[int]) -> None:
+        """Keep the rows of the drafted tree on ``path``, drop the others."""
+        nodes = array("i", path)
+        interface.check(self._library.specdec_sequence_commit(self.pointer, nodes.buffer_info()[0], len(nodes)))
+
+    def restore(self, length: int) -> None:
+        """Drop what was drafted and all positions from ``length`` on."""
+        interface.check(self._library.specdec_sequence_restore(self.pointer, length))
+
+    def close(self) -> None:
+        """Give the memory back. Closing twice does nothing."""
+        self._pointer = None
+        self._free()

@@ -1,0 +1,327 @@
+"""What steps and drafts cost here: measured through the engine itself, into a table of ``engine.costs``."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.engine.contracts import Context, Drafter, Output, Target
+from ianvs_specdec.engine.costs import CostTable, Grid
+from ianvs_specdec.engine.loop import Engine
+from ianvs_specdec.engine.request import Request
+from ianvs_specdec.engine.scheduling import Finished, Load
+from ianvs_specdec.engine.tree import TokenTree
+
+REQUESTS = (1, 2, 4, 8, 16, 32, 64)
+BUDGETS = (0, 1, 3, 7)
+"""With as many rows in several ways, since 1 + budget is a power of two as well: what a request costs besides its rows
+is told apart by them."""
+DRAFTS = (1, 2, 4, 8, 16)
+"""Budgets that the drafter is given."""
+MOST_ROWS = 512
+"""Of a step that verifies trees: 64 requests with drafts of 7."""
+SHORT, LONG = 64, 512
+"""Tokens of a prompt: between them lies what context costs."""
+MOST_READ = 8192
+"""Tokens that long prompts have together, which all have to be read before a step can be timed."""
+TO_COME = 512
+"""Tokens that a request may put out while it is measured."""
+PATTERN = 16
+"""Tokens after which a prompt repeats itself, so that a drafter which copies finds something."""
+ENOUGH = 10
+"""Samples of a point, whose median counts."""
+PASSES = 2
+"""Each point is measured in so many passes over all, so that a busy minute does not decide one alone."""
+LONGEST_POINT = 3.0
+"""Seconds for all budgets of a number of requests in one pass."""
+FIRST_PIECES = (8, 32, 128, 512, 2048)
+"""Rows of prompts that are read in one piece, as far as the target takes them."""
+LEAST_SHARE = 0.01
+"""Of the fastest step that was measured: what a step takes at least, however few rows it has."""
+PAUSE = 8
+"""Steps for which a drafter is not asked, to see what catching up costs."""
+
+
+@dataclass
+class _Probe:
+    """A length that says what it is told, and keeps what came of the last step."""
+
+    budget: int = 0
+    confidence: float = 0.0
+    last: Finished | None = None
+
+    def budgets(self, load: Load) -> Sequence[int]:
+        return [self.budget] * len(load.running)
+
+    def learn(self, finished: Finished) -> None:
+        self.last = finished
+
+
+class _Filler(Drafter):
+    """Drafts as many tokens as it may, whichever; the target computes what it computes for ``drafter``."""
+
+    def __init__(self, drafter: Drafter) -> None:
+        self._drafter = drafter
+
+    def prepare(self, target: Target) -> Sequence[int]:
+        return self._drafter.prepare(target)
+
+    def begin(self, target: Target, context: Context, prefill: Output) -> None:
+        """It reads nothing."""
+
+    def propose(self, context: Context, budget: int) -> TokenTree:
+        return TokenTree.chain(context.tokens[-1], [0] * min(budget, context.remaining - 1))
+
+
+@dataclass
+class _Samples:
+    """Seconds by what was measured."""
+
+    seconds: dict[Any, list[float]] = field(default_factory=dict)
+
+    def add(self, point: Any, seconds: float) -> None:
+        self.seconds.setdefault(point, []).append(seconds)
+
+    def count(self, point: Any) -> int:
+        return len(self.seconds.get(point, ()))
+
+    def medians(self) -> dict[Any, float]:
+        return {point: median(found) for point, found in self.seconds.items()}
+
+
+def profile(
+    target: Target, drafter: Drafter, seconds: float, *, requests: Iterable[int] = REQUESTS, memory: int | None = None
+) -> CostTable:
+    """The costs of ``target``, and of ``drafter``, which is prepared, measured in about so many ``seconds`` at most.
+    ``memory`` limits the bytes of the sequences. Machine, model and method are left to be filled in."""
+    measuring = _Measuring(target, drafter, memory, time.perf_counter() + seconds)
+    counts = [count for count in requests if measuring.fits(count, SHORT)]
+    for _ in range(PASSES):
+        measuring.prompts()
+        for count in counts:
+            measuring.steps(count, SHORT)
+            measuring.drafts(count)
+        for count in counts:
+            if count * measuring.long <= MOST_READ:
+                measuring.steps(count, measuring.long)
+        measuring.both()
+    return measuring.table()
+
+
+class _Measuring:
+    def __init__(self, target: Target, drafter: Drafter, memory: int | None, until: float) -> None:
+        self._target, self._drafter, self._memory, self._until = target, drafter, memory, until
+        self.long = LONG if target.window is None else min(LONG, max(SHORT + 1, (target.window - TO_COME) // 2))
+        self._probe = _Probe()
+        self._random = random.Random(0)
+        self._step, self._prompt, self._draft = _Samples(), _Samples(), _Samples()
+        self._drafted, self._mixed, self._catching_up = _Samples(), _Samples(), _Samples()
+
+    def fits(self, count: int, prompt: int) -> bool:
+        of_one = self._target.memory(prompt + TO_COME) + self._drafter.memory(prompt + TO_COME)
+        return self._memory is None or count * of_one <= self._memory
+
+    def prompts(self) -> None:
+        """Read prompts of several lengths, in one piece and in many."""
+        most = self._target.prompt_rows
+        rows = sorted({size for size in FIRST_PIECES if size < (most or self.long)} | {most or self.long})
+        for size in (*rows, *([] if most is None else [2 * most])):
+            if self._target.window is not None and size + TO_COME > self._target.window:
+                continue
+            for _ in range(ENOUGH // PASSES):
+                engine = self._engine(1, size, self._drafter)
+                while engine.busy:
+                    spent = self._timed(engine)
+                    finished = self._probe.last
+                    if finished is None or finished.shares:
+                        break
+                    if finished.prompt_rows == (most or size) or size < (most or size):
+                        self._prompt.add((finished.prompt_rows, size), spent)
+                engine.close()
+                if self._out_of_time():
+                    return
+
+    def steps(self, count: int, prompt: int) -> None:
+        """Verify drafts of every size for so many requests that have read prompts of that length."""
+        if not self.fits(count, prompt) or self._out_of_time():
+            return
+        engine = self._ready(count, prompt, _Filler(self._drafter))
+        budgets = [budget for budget in BUDGETS if count * (1 + budget) <= MOST_ROWS]
+        for budget in self._cycles(engine, count, budgets):
+            if self._probe.last is not None:
+                self._step.add((count, budget, prompt), self._spent - self._probe.last.draft_seconds)
+        engine.close()
+
+    def drafts(self, count: int) -> None:
+        """Draft for so many requests at once."""
+        if self._out_of_time():
+            return
+        engine = self._ready(count, SHORT, self._drafter)
+        for budget in self._cycles(engine, count, DRAFTS):
+            finished = self._probe.last
+            assert finished is not None
+            # What the step before brought is read in every step; more is what a prompt or a pause left.
+            if max(share.unread_tokens for share in finished.shares) <= DRAFTS[-1] + 1:
+                self._draft.add((count, budget), finished.draft_seconds)
+                self._drafted.add(budget, sum(share.step.drafted for share in finished.shares) / count)
+        self._pause(engine, count)
+        engine.close()
+
+    def both(self) -> None:
+        """Read a prompt beside requests that are decoding."""
+        count, size = 4, self._target.prompt_rows or SHORT
+        if not self.fits(count + 1, size) or self._out_of_time():
+            return
+        self._probe.budget = 0
+        engine = self._ready(count, SHORT, _Filler(self._drafter))
+        for _ in range(ENOUGH // PASSES):
+            self._add(engine, size, self._drafter)
+            spent = self._timed(engine)
+            finished = self._probe.last
+            if finished is not None and finished.prompt_rows == size and len(finished.shares) == count:
+                self._mixed.add((count, size), spent)
+                break
+        engine.close()
+
+    def _pause(self, engine: Engine, count: int) -> None:
+        """What drafting costs after a while without it, for each token that the drafter has to read."""
+        budget = DRAFTS[0]
+        for _ in range(2):
+            self._probe.budget = 0
+            for _ in range(PAUSE):
+                engine.step()
+            self._probe.budget = budget
+            engine.step()
+            finished = self._probe.last
+            if finished is None or len(finished.shares) != count or not self._draft.count((count, budget)):
+                return
+            if behind := sum(share.unread_tokens for share in finished.shares):
+                usual = median(self._draft.seconds[count, budget])
+                self._catching_up.add("token", max(0.0, finished.draft_seconds - usual) / behind)
+
+    def _cycles(self, engine: Engine, count: int, budgets: Sequence[int]) -> Iterable[int]:
+        """Steps with each of the budgets in turn, as long as all requests are there. The first round warms up."""
+        began = time.perf_counter()
+        for round_number in range(1 + ENOUGH // PASSES):
+            for budget in self._random.sample(budgets, len(budgets)):
+                self._probe.budget, self._probe.last = budget, None
+                self._spent = self._timed(engine)
+                finished = self._probe.last
+                if finished is None or len(finished.shares) != count or any(share.over for share in finished.shares):
+                    return
+                if round_number:
+                    yield budget
+            if time.perf_counter() - began > LONGEST_POINT or self._out_of_time():
+                return
+
+    def _out_of_time(self) -> bool:
+        return time.perf_counter() > self._until
+
+    def _engine(self, count: int, prompt: int, drafter: Drafter) -> Engine:
+        engine = Engine(self._target, self._probe, at_once=count + 1)
+        for _ in range(count):
+            self._add(engine, prompt, drafter)
+        return engine
+
+    def _add(self, engine: Engine, prompt: int, drafter: Drafter) -> None:
+        pattern = [self._random.randrange(self._target.vocabulary) for _ in range(PATTERN)]
+        ids = (pattern * (prompt // PATTERN + 1))[:prompt]
+        engine.add(Request(self._target, drafter.fork(), ids, Sampling(max_tokens=TO_COME), eos_ids=()))
+
+    def _ready(self, count: int, prompt: int, drafter: Drafter) -> Engine:
+        """An engine whose requests have all read their prompts."""
+        self._probe.budget, self._probe.last = 0, None
+        engine = self._engine(count, prompt, drafter)
+        while self._probe.last is None or len(self._probe.last.shares) < count:
+            self._timed(engine)
+        return engine
+
+    def _timed(self, engine: Engine) -> float:
+        began = time.perf_counter()
+        over = engine.step()
+        spent = time.perf_counter() - began
+        for request in over:
+            if request.error is not None:
+                raise request.error
+        return spent
+
+    def table(self) -> CostTable:
+        step, request, attention = _fit(self._step.medians())
+        prompt = self._prompt_grid()
+        costs = CostTable(step, prompt, self._draft_grid(), request, attention, prompt_rows=self._target.prompt_rows)
+        shared = 0.0
+        for (count, size), mixed in self._mixed.medians().items():
+            apart = costs.step_seconds(count, count * SHORT, count, size, size)
+            shared = _shared(apart, mixed, costs.step.at(1, 0))
+        return replace(costs, shared=shared, catch_up=self._catching_up.medians().get("token", 0.0))
+
+    def _prompt_grid(self) -> Grid:
+        found = self._prompt.medians()
+        most = max(rows for rows, _ in found)
+        rows = sorted({rows for rows, size in found if size <= most})
+        short = [found[size, size] if (size, size) in found else found[size, most] for size in rows]
+        long = max((size for _, size in found), default=most)
+        if long <= most:
+            return Grid(tuple(rows), (0,), tuple((value,) for value in short))
+        # Of a long prompt, the pieces are measured together; shorter last ones slow down as much.
+        factor = max(1.0, found[most, long] / found[most, most])
+        return Grid(tuple(rows), (most, long), tuple((value, value * factor) for value in short))
+
+    def _draft_grid(self) -> Grid | None:
+        found, drafted = self._draft.medians(), self._drafted.medians()
+        sizes: dict[int, int] = {}
+        for budget in sorted(drafted):
+            size = round(drafted[budget])
+            if size > max(sizes.values(), default=0):
+                sizes[budget] = size
+        counts = [count for count in REQUESTS if all((count, budget) in found for budget in sizes)]
+        if not sizes or not counts:
+            return None
+        rows = []
+        for count in counts:
+            seconds = [found[count, budget] for budget in sizes]
+            # A draft that comes to nothing costs as much as those of some tokens lead to expect.
+            first, *more = sizes.values()
+            slope = (seconds[1] - seconds[0]) / (more[0] - first) if more else 0.0
+            rows.append((min(max(seconds[0] - slope * first, 0.0), seconds[0]), *seconds))
+        return Grid(tuple(counts), (0, *sizes.values()), tuple(rows))
+
+
+def _shared(apart: float, mixed: float, least: float) -> float:
+    """What a step that does both takes less than two that take ``apart`` seconds together: at most what the smallest
+    step takes, ``least``. They were measured at different times, when the machine may have had another speed."""
+    return min(max(apart - mixed, 0.0), least)
+
+
+def _fit(steps: dict[tuple[int, int, int], float]) -> tuple[Grid, float, float]:
+    """The grid of steps by rows and context, and what a request and a row's token of context add: least squares of the
+    relative errors. What would be negative is nothing."""
+    rows = sorted({count * (1 + budget) for count, budget, _ in steps})
+    points = sorted(steps)
+    # For each number of rows its own seconds; then those of a request, of a pair of row and token, of a token.
+    design = np.zeros((len(points), len(rows) + 3))
+    for place, (count, budget, prompt) in enumerate(points):
+        design[place, rows.index(count * (1 + budget))] = 1.0
+        design[place, len(rows) :] = count, count * (1 + budget) * prompt, count * prompt
+    seconds = np.array([steps[point] for point in points])
+    kept = list(range(design.shape[1]))
+    while True:
+        found, *_ = np.linalg.lstsq(design[:, kept] / seconds[:, None], np.ones(len(points)), rcond=None)
+        if (found >= 0).all():
+            break
+        kept.remove(kept[int(found.argmin())])
+    full = np.zeros(design.shape[1])
+    full[kept] = found
+    # More rows never take less, and a step takes time: what says otherwise is noise.
+    base = np.maximum(np.maximum.accumulate(full[: len(rows)]), LEAST_SHARE * seconds.min())
+    request, attention, token = (float(value) for value in full[len(rows) :])
+    most = max(count * prompt for count, _, prompt in points)
+    table = tuple((float(value), float(value + token * most)) for value in base)
+    return Grid(tuple(rows), (0, most), table), request, attention

@@ -1,0 +1,338 @@
+"""Several endpoints, many requests at once, and what bounds them: places, rates, budgets, deadlines, the end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.backends import APIBasedLLM
+from ianvs_specdec.backends.specdec import AutoregressiveLLM
+from ianvs_specdec.common.errors import AnswerError, UserError
+from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.plugin.settings import Settings
+from ianvs_specdec.records.identity import FileDigests
+from tests.support.api_server import ScriptedAPI, Serve, answer, error, refusal, serving
+
+LONG = 60.0
+BAD = refusal("503 Service Unavailable", error("down"))
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setattr("ianvs_specdec.backends.api.session.FIRST_DELAY", 0.01)
+    monkeypatch.setattr("ianvs_specdec.backends.api.endpoints.FIRST_REST", 0.05)
+    with serving() as start:
+        yield start
+
+
+@pytest.fixture
+def silent(serve: Serve) -> Iterator[ScriptedAPI]:
+    """Never answers."""
+    released = threading.Event()
+
+    def hang(prompt: str, number: int) -> None:
+        released.wait(2 * LONG)
+
+    yield serve(hang)
+    released.set()
+
+
+def llm(*servers: ScriptedAPI, **options: Any) -> APIBasedLLM:
+    if len(servers) == 1:
+        return APIBasedLLM("m", **{"api_base_url": servers[0].url, **options})
+    return APIBasedLLM("m", **{"api_endpoints": [{"base_url": server.url} for server in servers], **options})
+
+
+def ask(model: APIBasedLLM, prompt: str = "hello") -> Any:
+    return model.generate([{"role": "user", "content": prompt}], Sampling())
+
+
+def test_what_one_endpoint_fails_to_answer_another_answers(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    bad, good = serve(lambda prompt, number: BAD), serve(lambda prompt, number: answer(prompt))
+    with llm(bad, good, api_retry_budget=1, api_retries=1) as model, caplog.at_level(logging.WARNING):
+        found = [ask(model, f"q{index}") for index in range(30)]
+    assert [each.text for each in found] == [f"q{index}" for index in range(30)]
+    assert sum(len(each.trace.failures) for each in found) == len(bad.bodies)
+    assert len(good.bodies) == 30
+    assert 5 <= len(bad.bodies) < 15, "after five failures in a row it is only probed"
+    assert "failed 5 times in a row" in caplog.text
+
+
+def test_another_endpoint_is_asked_without_a_pause(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ianvs_specdec.backends.api.session.FIRST_DELAY", LONG)
+    bad, good = serve(lambda prompt, number: BAD), serve(lambda prompt, number: answer(prompt))
+    with llm(bad, good) as model:
+        started = time.monotonic()
+        assert ask(model).text == "hello"
+        assert time.monotonic() - started < LONG / 2
+
+
+def test_an_endpoint_that_comes_back_is_used_again(serve: Serve) -> None:
+    first = serve(lambda prompt, number: BAD if number < 5 else answer(prompt))
+    second = serve(lambda prompt, number: answer(prompt))
+    with llm(first, second, api_retry_budget=1) as model:
+        until = time.monotonic() + LONG
+        while len(first.bodies) < 8 and time.monotonic() < until:
+            assert ask(model, "x").text == "x"
+    assert len(first.bodies) >= 8
+
+
+def test_an_endpoint_with_a_wrong_key_is_told_once_and_left(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    wrong = serve(lambda prompt, number: refusal("401 Unauthorized", error("who are you")))
+    right = serve(lambda prompt, number: answer("yes"))
+    with llm(wrong, right) as model, caplog.at_level(logging.WARNING):
+        found = [ask(model) for _ in range(5)]
+    assert [each.text for each in found] == ["yes"] * 5
+    assert [kind for each in found for _, kind in each.trace.failures] == ["status 401"]
+    assert len(wrong.bodies) == 1
+    assert caplog.text.count("is not asked any more") == 1
+
+
+def test_where_no_endpoint_is_left_each_says_why(serve: Serve) -> None:
+    one = serve(lambda prompt, number: refusal("401 Unauthorized", error("who are you")))
+    other = serve(lambda prompt, number: refusal("404 Not Found", error("no such model")))
+    with llm(one, other) as model:
+        for _ in range(2):
+            with pytest.raises(UserError, match="no API endpoint is left") as caught:
+                ask(model)
+            assert not isinstance(caught.value, AnswerError)
+            assert "who are you" in str(caught.value)
+            assert "no such model" in str(caught.value)
+    assert len(one.bodies) + len(other.bodies) == 2
+
+
+def test_endpoints_have_keys_models_and_weights_of_their_own(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIRST_KEY", "first-key-1234")
+    monkeypatch.setenv("SECOND_KEY", "second-key-1234")
+    servers = [serve(lambda prompt, number: answer(prompt)) for _ in range(2)]
+    monkeypatch.setenv("SECOND_URL", servers[1].url)
+    endpoints = [
+        {"base_url": servers[0].url, "model": "a/m"},
+        {"base_url": "SECOND_URL", "key_env": "SECOND_KEY", "weight": 3},
+    ]
+    with APIBasedLLM("m", api_endpoints=endpoints, api_key_env="FIRST_KEY") as model:
+        for _ in range(8):
+            ask(model)
+        identity = model.identity(FileDigests(Path("unused")))
+    assert [len(server.bodies) for server in servers] == [2, 6]
+    assert "Bearer first-key-1234" in servers[0].heads[0]
+    assert "Bearer second-key-1234" in servers[1].heads[0]
+    assert [server.bodies[0]["model"] for server in servers] == ["a/m", "m"]
+    assert identity["servers"] == sorted([[servers[0].url, "a/m"], [servers[1].url, "m"]])
+
+
+def test_a_busy_server_is_left_alone_by_all(serve: Serve) -> None:
+    replies = [refusal("429 Too Many Requests", error("wait"), headers="Retry-After: 0.5\r\n")]
+    server = serve(lambda prompt, number: replies.pop() if replies else answer(prompt))
+    with llm(server) as model, ThreadPoolExecutor(4) as threads:
+        waiting = threads.submit(ask, model, "first")
+        while not server.bodies:
+            time.sleep(0.001)
+        time.sleep(0.05)
+        started = time.monotonic()
+        assert ask(model, "second").text == "second"
+        assert time.monotonic() - started > 0.3
+        assert waiting.result(LONG).text == "first"
+
+
+def test_no_more_requests_are_in_flight_than_permitted(serve: Serve) -> None:
+    lock, in_flight, most = threading.Lock(), 0, 0
+
+    def reply(prompt: str, number: int) -> bytes:
+        nonlocal in_flight, most
+        with lock:
+            in_flight += 1
+            most = max(most, in_flight)
+        time.sleep(0.01)
+        with lock:
+            in_flight -= 1
+        return BAD if number % 5 == 0 else answer(prompt)
+
+    with llm(serve(reply), api_concurrency=3, api_retry_budget=1) as model, ThreadPoolExecutor(12) as threads:
+        prompts = [f"q{index}" for index in range(40)]
+        assert [found.text for found in threads.map(lambda prompt: ask(model, prompt), prompts)] == prompts
+    assert most == 3
+
+
+def test_a_rate_is_kept_and_a_turn_after_the_deadline_is_not_waited_for(serve: Serve) -> None:
+    server = serve(lambda prompt, number: answer(prompt))
+    with llm(server, api_rate=60, api_deadline=LONG) as model:
+        ask(model)
+        ask(model)
+        assert ask(model).trace.latency > 0.9
+    with llm(server, api_token_rate=240, api_deadline=LONG) as model:
+        # 512 tokens may come: that is what is reserved, at once for the first request.
+        assert ask(model).text
+        assert ask(model).trace.ttft > 0.5, "what the first one really used is paid"
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(ask, model)
+            time.sleep(0.1)
+            with pytest.raises(AnswerError, match=r"rate limit \(api_token_rate\) leaves") as caught:
+                ask(model)
+            assert [kind for _, kind in caught.value.failures] == ["deadline"]
+            model.close()
+
+
+def test_an_outage_is_not_multiplied(serve: Serve) -> None:
+    server = serve(lambda prompt, number: BAD)
+    with llm(server, api_retries=4, api_retry_budget=0.25) as model, ThreadPoolExecutor(8) as threads:
+
+        def failures(index: int) -> tuple[int, str]:
+            with pytest.raises(AnswerError) as caught:
+                ask(model)
+            return len(caught.value.failures), str(caught.value)
+
+        outcomes = list(threads.map(failures, range(40)))
+    assert sum(count for count, _ in outcomes) == len(server.bodies) == 40 + 10 + 10
+    assert any("api_retry_budget is used up" in message for _, message in outcomes)
+
+
+def test_waiting_in_the_queue_ends_at_the_deadline(silent: ScriptedAPI) -> None:
+    with llm(silent, api_concurrency=1, api_timeout=LONG, api_deadline=0.4) as model, ThreadPoolExecutor(3) as threads:
+        started = time.monotonic()
+        failed = [threads.submit(ask, model) for _ in range(3)]
+        kinds = [[kind for _, kind in future.exception(LONG).failures] for future in failed]  # type: ignore[union-attr]
+        assert time.monotonic() - started < LONG / 2
+    assert kinds == [["deadline"]] * 3
+
+
+def test_closing_ends_everything_that_hangs(silent: ScriptedAPI, serve: Serve) -> None:
+    """64 in flight, 16 in the queue, and one that waits for its next attempt."""
+    model = llm(silent, api_concurrency=64, api_timeout=LONG, api_deadline=2 * LONG)
+    pausing = llm(serve(lambda prompt, number: refusal("429 No", error("wait"), headers="Retry-After: 50\r\n")))
+    with ThreadPoolExecutor(81) as threads:
+        futures = [threads.submit(ask, model) for _ in range(80)] + [threads.submit(ask, pausing)]
+        while len(silent.bodies) < 64:
+            time.sleep(0.005)
+        started = time.monotonic()
+        model.close()
+        pausing.close()
+        errors = [future.exception(LONG) for future in futures]
+        assert time.monotonic() - started < LONG / 2
+    assert {type(found) for found in errors} == {AnswerError}
+    assert {found.failures[-1][1] for found in errors} == {"interrupted"}  # type: ignore[union-attr]
+    assert len(silent.bodies) == 64
+
+
+def test_a_closed_model_can_be_used_again(serve: Serve) -> None:
+    server = serve(lambda prompt, number: answer(prompt))
+    model = llm(server)
+    for _ in range(2):
+        assert ask(model).text == "hello"
+        model.close()
+        model.close()
+    assert server.accepted == 2
+
+
+def test_the_request_can_be_extended_and_cut(serve: Serve) -> None:
+    server = serve(lambda prompt, number: answer(prompt))
+    extra = {"truncate_prompt_tokens": 100, "max_tokens": None, "max_completion_tokens": 7}
+    model = llm(server, api_extra_body=extra)
+    ask(model, "Grüße 🙂")
+    assert server.bodies[0]["truncate_prompt_tokens"] == 100
+    assert "max_tokens" not in server.bodies[0]
+    assert server.bodies[0]["messages"][0]["content"] == "Grüße 🙂"
+    digests = FileDigests(Path("unused"))
+    assert model.identity(digests)["extra_body"] == extra
+    assert llm(server).identity(digests) == {"backend": "api", "server": server.url, "model": "m"}
+
+
+@pytest.mark.parametrize("end", ["", "/", "/chat/completions", "/chat/completions/"])
+@pytest.mark.parametrize("query", ["", "?version=1"])
+def test_the_url_may_be_that_of_the_endpoint(serve: Serve, end: str, query: str) -> None:
+    server = serve(lambda prompt, number: answer(prompt))
+    model = llm(server, api_base_url=f"{server.url}{end}{query}")
+    assert ask(model).text == "hello"
+    assert server.heads[0].startswith(f"POST /v1/chat/completions{query} ")
+    assert model.identity(FileDigests(Path("unused")))["server"] == server.url
+
+
+def test_lengths_are_passed_on(serve: Serve) -> None:
+    server = serve(lambda prompt, number: answer(prompt))
+    llm(server).generate([{"role": "user", "content": "x"}], Sampling(max_tokens=9, min_tokens=5, ignore_eos=True))
+    ask(llm(server))
+    assert (server.bodies[0]["min_tokens"], server.bodies[0]["ignore_eos"]) == (5, True)
+    assert not {"min_tokens", "ignore_eos"} & server.bodies[1].keys()
+
+
+def test_mappings_and_lists_come_through_the_settings(serve: Serve) -> None:
+    server = serve(lambda prompt, number: answer(prompt))
+    model = Settings.parse(
+        {
+            "model": "m",
+            "backend": "api",
+            "api_endpoints": [{"base_url": server.url}],
+            "api_extra_body": {"truncate_prompt_tokens": 5},
+        }
+    ).llm("api")
+    assert isinstance(model, APIBasedLLM)
+    assert ask(model).text == "hello"
+    assert server.bodies[0]["truncate_prompt_tokens"] == 5
+
+
+def test_lossless_is_measured_against_the_same_model_at_home(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    digests = FileDigests(tmp_path / "digests.json")
+    home = {"model": str(tmp_path / "model"), "dtype": "float32", "threads": 1}
+    model = APIBasedLLM("m", api_base_url="http://localhost:1/v1", api_extra_body={"specdec": True}, api_baseline=home)
+    assert model.baseline_identity(digests) == AutoregressiveLLM(**home).baseline_identity(digests)  # type: ignore[arg-type]
+    assert APIBasedLLM("m").baseline_identity(digests) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"api_endpoints": []}, "a list of servers"),
+        ({"api_endpoints": {"base_url": "x"}}, "a list of servers"),
+        ({"api_endpoints": ["http://x/v1"]}, "a list of mappings with base_url"),
+        ({"api_endpoints": [{"base_url": "X", "wieght": 2}]}, "Did you mean 'weight'"),
+        ({"api_endpoints": [{"base_url": "X", "weight": 0}]}, "above 0"),
+        ({"api_endpoints": [{"base_url": 3}]}, "base_url in api_endpoints must be a text"),
+        ({"api_concurrency": 0}, "whole number from 1"),
+        ({"api_concurrency": 1.5}, "whole number from 1"),
+        ({"api_retries": 1.5}, "whole number from 0"),
+        ({"api_rate": 0}, "number from"),
+        ({"api_token_rate": float("inf")}, "number from"),
+        ({"api_retry_budget": -0.1}, "number from 0"),
+        ({"api_deadline": True}, "number from"),
+        ({"api_extra_body": "x"}, "must be a mapping"),
+        ({"api_baseline": {"model": "x"}}, "api_extra_body: {specdec: true}"),
+        ({"api_baseline": {"modle": "x"}, "api_extra_body": {"specdec": True}}, "Did you mean 'model'"),
+        ({"api_baseline": {"dtype": "float32"}, "api_extra_body": {"specdec": True}}, "under model"),
+    ],
+)
+def test_wrong_options_name_their_key_and_say_what_is_right(options: dict[str, Any], part: str) -> None:
+    with pytest.raises(UserError) as caught:
+        APIBasedLLM("m", **options)
+    assert part in str(caught.value)
+    assert caught.value.key == next(iter(options))
+
+
+@pytest.mark.parametrize(
+    ("url", "key", "at_fault"),
+    [
+        ("ftp://x/v1", "k", "api_base_url"),
+        ("http:///v1", "k", "api_base_url"),
+        ("http://x:99999/v1", "k", "api_base_url"),
+        ("http://x/v1 two", "k", "api_base_url"),
+        ("http://x/v1", "sk-\n-two-lines", "api_key_env"),
+        ("http://x/v1", "schlüssel", "api_key_env"),
+        ("http://x/v1", " ", "api_key_env"),
+    ],
+)
+def test_urls_and_keys_that_cannot_be(monkeypatch: pytest.MonkeyPatch, url: str, key: str, at_fault: str) -> None:
+    monkeypatch.setenv("A_URL", url)
+    monkeypatch.setenv("A_KEY", key)
+    with pytest.raises(UserError) as caught:
+        APIBasedLLM("m", api_base_url="A_URL", api_key_env="A_KEY").load()
+    assert caught.value.key == at_fault
+    assert key not in str(caught.value) or len(key) == 1

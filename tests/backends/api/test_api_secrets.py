@@ -1,0 +1,139 @@
+"""A key is in no piece of a streamed answer, and what a URL of the environment holds is in no file."""
+
+from __future__ import annotations
+
+import json
+import logging
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ianvs_specdec.backends import APIBasedLLM
+from ianvs_specdec.backends.api.secrets import Secrets
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.plugin.models import CloudModel
+from tests.support.api_server import Serve, answer, error, refusal, serving
+from tests.support.edge import row
+from tests.support.servers import response
+
+KEY = 'sk-a"b/c+d\\e=0123456789'
+DISGUISES = (
+    KEY,
+    urllib.parse.quote(KEY, safe=""),
+    json.dumps(KEY)[1:-1],
+    "".join(f"\\u{ord(character):04x}" for character in KEY),
+    KEY.replace("+", "&plus;").replace('"', "&quot;"),
+)
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
+    monkeypatch.setenv("STUB_KEY", KEY)
+    monkeypatch.setattr("ianvs_specdec.backends.api.session.FIRST_DELAY", 0.01)
+    with serving() as start:
+        yield start
+
+
+def streamed(pieces: list[str]) -> bytes:
+    chunks = [{"choices": [{"index": 0, "delta": {"content": piece}}]} for piece in pieces]
+    chunks += [{"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}]
+    chunks += [{"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 9}}]
+    events = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
+    return response(events.encode(), headers="Content-Type: text/event-stream\r\n", chunked=50)
+
+
+@pytest.mark.parametrize("disguise", DISGUISES)
+@pytest.mark.parametrize("size", [1, 3, 7, 1000])
+def test_no_piece_of_an_answer_holds_the_key(serve: Serve, disguise: str, size: int) -> None:
+    said = f"The key is {disguise}, so {disguise[:9]} and sk-a then {disguise}"
+    server = serve(lambda prompt, number: streamed([said[start : start + size] for start in range(0, len(said), size)]))
+    pieces: list[str] = []
+    with APIBasedLLM("m", api_base_url=server.url, api_key_env="STUB_KEY") as model:
+        messages = [{"role": "user", "content": "x"}]
+        found = model.generate(messages, Sampling(), lambda piece, tokens: pieces.append(piece))
+    assert found.text == f"The key is ***, so {disguise[:9]} and sk-a then ***"
+    assert "".join(pieces) == found.text
+    if size == 1:
+        assert len(pieces) > 20, "what is no secret does not wait for the end"
+
+
+def test_what_was_held_back_of_a_broken_answer_was_not_handed_on(serve: Serve) -> None:
+    replies = [streamed([KEY[:8]]).replace(b'"stop"', b'"error"'), streamed(["good"])]
+    server = serve(lambda prompt, number: replies[number])
+    pieces: list[str] = []
+    with APIBasedLLM("m", api_base_url=server.url, api_key_env="STUB_KEY") as model:
+        messages = [{"role": "user", "content": "x"}]
+        found = model.generate(messages, Sampling(), lambda piece, tokens: pieces.append(piece))
+    assert (pieces, found.text) == (["good"], "good"), "the second attempt is permitted: nothing had been handed on"
+
+
+def test_pieces_without_a_secret_are_handed_on_as_they_come() -> None:
+    pieces: list[tuple[str, int]] = []
+    stream = Secrets([]).out_of_pieces(lambda piece, tokens: pieces.append((piece, tokens)))
+    assert not stream.delivered
+    stream("sk-", 1)
+    assert stream.delivered
+    stream.finish()
+    assert pieces == [("sk-", 1)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "secrets"),
+    [
+        ("", "/hidden-part-1/v1", ["hidden-part-1"]),
+        ("", "/v1/sk-hidden1/openai", ["sk-hidden1"]),
+        ("hiddenname@", "/v1", ["hiddenname"]),
+        ("me:hidden-1@", "/v1?code=hidden-2#hidden-3", ["hidden-1", "hidden-2", "hidden-3"]),
+        ("", "/v1#sk-hidden4", ["sk-hidden4"]),
+    ],
+)
+def test_what_a_url_of_the_environment_holds_is_in_no_file_and_no_message(
+    job: Path,
+    serve: Serve,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    before: str,
+    after: str,
+    secrets: list[str],
+) -> None:
+    def reply(prompt: str, number: int) -> bytes:
+        echoed = f"{prompt} {' '.join(secrets)} {server.heads[-1]}"
+        return answer(echoed) if prompt == "fine" else refusal("400 No", error(echoed))
+
+    server = serve(reply)
+    monkeypatch.setenv("HIDDEN_URL", server.url.replace("//", f"//{before}").replace("/v1", after))
+    cloud = CloudModel(
+        model="m", backend="api", api_base_url="HIDDEN_URL", api_key_env="STUB_KEY", max_failures=9, max_tokens=512
+    )
+    with caplog.at_level(logging.DEBUG):
+        answers = [cloud.inference(row("fine")), cloud.inference(row("wrong"))]
+        said = [json.dumps(answers), caplog.text]
+        for status in ("401 No", "404 No", "500 No"):
+            server.reply = lambda prompt, number, status=status: refusal(status, error(server.heads[-1]))  # type: ignore[misc]
+            with (
+                APIBasedLLM("m", api_base_url="HIDDEN_URL", api_key_env="STUB_KEY", api_retries=0) as model,
+                pytest.raises(UserError) as caught,
+            ):
+                model.generate([{"role": "user", "content": "x"}], Sampling())
+            said.append(str(caught.value))
+    cloud.cleanup()
+    written = [path.read_text(errors="replace") for path in job.rglob("*") if path.is_file()]
+    assert any("CREATE TABLE configurations" in text for text in written)
+    for text in (*written, *said):
+        for secret in secrets:
+            assert secret not in text, text
+
+
+def test_two_servers_are_told_apart_by_what_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def server(url: str) -> str:
+        monkeypatch.setenv("HIDDEN_URL", url)
+        return APIBasedLLM("m", api_base_url="HIDDEN_URL").endpoints[0].server()
+
+    one, other = server("https://host/team-a/v1"), server("https://host/team-b/v1")
+    assert one != other
+    assert "team" not in one + other
+    assert server("https://api.openai.com/v1/") == "https://api.openai.com/v1"
+    assert APIBasedLLM("m", api_base_url="https://host/team-a/v1").endpoints[0].server() == "https://host/team-a/v1"

@@ -1,0 +1,283 @@
+"""What a stream of chat completion chunks is read as, byte by byte."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.backends.api.engine import steps_of_acceptance
+from ianvs_specdec.backends.api.failures import AttemptError, RetryOutlook
+from ianvs_specdec.backends.api.stream import StreamedAnswer
+from ianvs_specdec.backends.untrusted import ImplausibleNumber
+from ianvs_specdec.common.types import Completion, Step
+
+
+def event(end: str = "\n", **fields: Any) -> bytes:
+    return f"data: {json.dumps({'choices': [], **fields}, ensure_ascii=False)}{end}{end}".encode()
+
+
+def delta(content: str | None = None, reason: str | None = None, end: str = "\n", **fields: Any) -> bytes:
+    choice = {"index": 0, "delta": {"content": content, **fields}, "finish_reason": reason}
+    return event(end, choices=[choice])
+
+
+def usage(tokens: int, **fields: Any) -> dict[str, Any]:
+    return {"prompt_tokens": 5, "completion_tokens": tokens, "total_tokens": 5 + tokens, **fields}
+
+
+DONE = b"data: [DONE]\n\n"
+WHOLE = (delta("Grüße, "), delta("Wörld 🙂"), delta(reason="stop"), event(usage=usage(4)), DONE)
+
+
+def read(*parts: bytes, size: int | None = None) -> Completion:
+    """The answer, fed in the given parts, or in parts of ``size`` bytes; the clock counts the parts."""
+    if size:
+        stream = b"".join(parts)
+        parts = tuple(stream[index : index + size] for index in range(0, len(stream), size))
+    answer = StreamedAnswer()
+    for seconds, part in enumerate(parts):
+        answer.feed(part, float(seconds))
+    return answer.completion()
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1000])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_pieces_may_be_cut_anywhere(size: int, end: str) -> None:
+    stream = b"".join(WHOLE).replace(b"\n", end.encode())
+    answer = read(b": a comment\n\nevent: x\nid: 3\n\n", stream, size=size)
+    assert (answer.text, answer.completion_tokens, answer.finish_reason) == ("Grüße, Wörld 🙂", 4, "stop")
+    assert answer.trace.tokens == 4
+
+
+def test_an_event_may_have_several_lines() -> None:
+    lines = json.dumps({"choices": [], "usage": usage(4)}, indent=1).splitlines()
+    assert read(*WHOLE[:3], "".join(f"data: {line}\n" for line in lines).encode() + b"\n").completion_tokens == 4
+
+
+def test_times_are_those_of_the_pieces() -> None:
+    assert [seconds for seconds, _ in read(*WHOLE).trace.chunks] == [0.0, 1.0]
+
+
+def test_without_the_closing_mark_an_answer_is_whole_when_it_is_counted() -> None:
+    assert read(*WHOLE[:4]).text
+    with pytest.raises(AttemptError, match="before the token usage") as error:
+        read(*WHOLE[:3])
+    assert error.value.outlook is RetryOutlook.PASSING
+
+
+@pytest.mark.parametrize(
+    "count",
+    [None, {}, {"prompt_tokens": 5}, {"prompt_tokens": 5, "completion_tokens": None}, usage(0)],
+)
+def test_what_is_not_counted_is_no_answer_of_a_benchmark(count: dict[str, Any] | None) -> None:
+    with pytest.raises(AttemptError) as error:
+        read(*WHOLE[:3], event(usage=count), DONE)
+    assert error.value.kind == "no usage"
+    assert error.value.outlook is RetryOutlook.ENDPOINT
+
+
+@pytest.mark.parametrize("count", ["4", -1, 1e999, True])
+def test_what_is_no_count_is_refused(count: Any) -> None:
+    with pytest.raises(ImplausibleNumber):
+        read(*WHOLE[:3], event(usage={"prompt_tokens": 5, "completion_tokens": count}), DONE)
+
+
+@pytest.mark.parametrize("reason", [None, "error", "abort"])
+def test_a_stream_that_does_not_end_as_an_answer_is_broken(reason: str | None) -> None:
+    with pytest.raises(AttemptError, match="the stream ended after 3 characters") as error:
+        read(delta("abc"), delta(reason=reason), event(usage=usage(1)), DONE)
+    assert (error.value.kind, error.value.outlook) == ("broken stream", RetryOutlook.PASSING)
+
+
+@pytest.mark.parametrize(("told", "kept"), [("length", "length"), ("content_filter", "stop"), ("eos", "stop")])
+def test_finish_reasons(told: str, kept: str) -> None:
+    assert read(delta("abc"), delta(reason=told), event(usage=usage(1))).finish_reason == kept
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        *("{", "[1]", "3", "null", '"text"', '{"choices": [{"delta": {"content": 3}}]}', '{"choices": [7]}'),
+        *('{"choices": 7}', '{"choices": [{"delta": "x"}]}', '{"usage": 3, "choices": [{}]}', "[" * 100_000),
+    ],
+)
+def test_malformed_chunks_are_a_broken_stream(payload: str) -> None:
+    with pytest.raises(AttemptError, match="no chunk of a chat completion") as error:
+        read(delta("abc"), f"data: {payload}\n\n".encode())
+    assert error.value.kind == "broken stream"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "outlook"),
+    [
+        ({"message": "out of memory"}, "server error", RetryOutlook.PASSING),
+        ("out of memory", "server error", RetryOutlook.PASSING),
+        ({"message": "out of memory", "code": 503}, "status 503", RetryOutlook.PASSING),
+        ({"message": "slow down", "code": 429}, "rate limit", RetryOutlook.BUSY),
+        ({"message": "bad", "code": 400}, "status 400", RetryOutlook.REQUEST),
+        ({"message": "none left", "code": "insufficient_quota", "status": 429}, "quota", RetryOutlook.ENDPOINT),
+    ],
+)
+def test_an_error_in_the_stream(error: Any, kind: str, outlook: RetryOutlook) -> None:
+    with pytest.raises(AttemptError) as caught:
+        read(delta("abc"), event(error=error))
+    assert (caught.value.kind, caught.value.outlook) == (kind, outlook)
+
+
+def test_reasoning_is_output_and_not_the_answer() -> None:
+    answer = read(delta(reasoning_content="abcdef"), delta("xyz"), delta(reason="stop"), event(usage=usage(9)))
+    assert (answer.text, answer.completion_tokens) == ("xyz", 9)
+    assert answer.trace.chunks == [(0.0, 6), (1.0, 3)]
+
+
+def parts(*found: tuple[str, Any]) -> list[dict[str, Any]]:
+    return [{"type": kind, kind: said} for kind, said in found]
+
+
+def test_a_list_of_parts_is_text_and_reasoning() -> None:
+    nested = parts(("thinking", parts(("text", "abc"))))
+    flat = [*parts(("reasoning", None), ("thinking", "def"), ("reference", None)), {"type": "reasoning", "text": ""}]
+    both = parts(("thinking", "gh"), ("text", "x"), ("text", "y"))
+    answer = read(
+        *(event(choices=[{"index": 0, "delta": {"content": content}}]) for content in (nested, flat, both, "z", [])),
+        *(delta(reason="stop"), event(usage=usage(11))),
+    )
+    assert (answer.text, answer.completion_tokens) == ("xyz", 11)
+    assert answer.trace.chunks == [(0.0, 3), (1.0, 3), (2.0, 4), (3.0, 1)]
+    for wrong in ([3], ["text"], [{"type": "text", "text": 3}], {"type": "text", "text": "x"}):
+        with pytest.raises(AttemptError, match="no chunk of a chat completion"):
+            read(event(choices=[{"index": 0, "delta": {"content": wrong}}]))
+
+
+def test_reasoning_that_is_not_shown_comes_with_the_first_chunk() -> None:
+    counted = usage(20, completion_tokens_details={"reasoning_tokens": 12})
+    answer = read(delta("abcd"), delta("efgh"), delta(reason="stop"), event(usage=counted))
+    assert answer.trace.chunks == [(0.0, 16), (1.0, 4)]
+
+
+def test_an_endless_event_and_an_endless_stream_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ianvs_specdec.backends.api.stream.LONGEST_EVENT", 1000)
+    with pytest.raises(AttemptError, match="more than an answer can hold"):
+        read(b"data: " + b"x" * 2000)
+    monkeypatch.setattr("ianvs_specdec.backends.api.stream.LONGEST_STREAM", 5000)
+    with pytest.raises(AttemptError, match="more than an answer can hold"):
+        read(*[delta("x")] * 200)
+
+
+def test_our_own_server_tells_ids_steps_and_near_ties() -> None:
+    told = {
+        "steps": [[3, 2, 3, 4], [3, 0, 0, 4]],
+        "token_ids": [7, 8, 9, 1],
+        "near_ties": [[2, 0.0004]],
+        "truncated": 3,
+    }
+    answer = read(*WHOLE[:3], event(usage=usage(4), specdec=told), DONE)
+    assert answer.token_ids == [7, 8, 9, 1]
+    assert answer.trace.steps == [Step(3, 2, 3, 4), Step(3, 0, 0, 4)]
+    assert answer.trace.near_ties == [(2, 0.0004)]
+    assert answer.truncated == 3
+    assert answer.trace.tokens == 4
+    told["steps"] = [[3, 2, 3, 4]]
+    answer = read(*WHOLE[:3], event(usage=usage(4), specdec=told), DONE)
+    assert answer.trace.chunks == [(0.0, 1), (1.0, 3)], "a chunk for the prefill and one for the step"
+
+
+@pytest.mark.parametrize("told", [{"token_ids": [1, 2]}, {"steps": [[1, 2]]}, {"near_ties": 7}, "text"])
+def test_what_our_server_would_not_tell_is_a_broken_stream(told: Any) -> None:
+    with pytest.raises(AttemptError) as error:
+        read(*WHOLE[:3], event(usage=usage(4), specdec=told), DONE)
+    assert error.value.kind == "broken stream"
+
+
+def acceptance(drafted: list[int], accepted: list[int], longest: int, *, detailed: bool) -> dict[str, Any]:
+    """As vLLM reports it."""
+    steps = {"per_step_accepted": accepted, "per_step_drafted": drafted} if detailed else {}
+    histogram = [accepted.count(number) for number in range(longest + 1)]
+    return {
+        "acceptance_histogram": histogram,
+        "num_draft_tokens": sum(drafted),
+        "num_spec_tokens": longest,
+        **steps,
+    }
+
+
+def test_the_acceptance_that_vllm_reports_is_steps() -> None:
+    metrics = acceptance([3, 2, 3], [1, 2, 0], 3, detailed=True)
+    answer = read(*WHOLE[:3], event(usage=usage(7), metrics={"speculative_decoding": metrics}), DONE)
+    assert answer.trace.steps == [Step(3, 1, 2, 4), Step(2, 2, 3, 3), Step(3, 0, 1, 4)]
+    # Two steps went without a draft.
+    assert steps_of_acceptance(metrics, 9)[3:] == [Step(0, 0, 1, 1)] * 2
+    # The output ended in the middle of a step.
+    assert [step.emitted for step in steps_of_acceptance(metrics, 6)] == [2, 2, 1]
+
+
+def test_a_histogram_of_equal_drafts_is_steps_and_of_unequal_ones_is_nothing() -> None:
+    metrics = acceptance([3, 3, 3], [3, 0, 0], 3, detailed=False)
+    assert steps_of_acceptance(metrics, 7) == [Step(3, 0, 1, 4), Step(3, 0, 1, 4), Step(3, 3, 4, 4)]
+    assert steps_of_acceptance(acceptance([3, 2, 3], [1, 2, 0], 3, detailed=False), 7) == []
+
+
+def test_the_drafts_that_llama_server_counts_are_told() -> None:
+    def told(**timings: Any) -> tuple[int, int] | None:
+        return read(*WHOLE[:3], event(usage=usage(4), timings={"predicted_n": 4, **timings}), DONE).trace.drafts
+
+    assert told(draft_n=8, draft_n_accepted=2) == (8, 2)
+    assert told() is told(draft_n=8) is None
+    for wrong in ({"draft_n": 8, "draft_n_accepted": 9}, {"draft_n": 10**9, "draft_n_accepted": 2}):
+        with pytest.raises(ImplausibleNumber):
+            told(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "text"),
+    [
+        (("A \ud83d", "\ude42 b"), "A 🙂 b"),
+        (("\ud83d", "\ude42"), "🙂"),
+        (("A \ud83d b",), "A \ufffd b"),
+        (("A \ude42", "b\ud83d"), "A \ufffdb\ufffd"),
+    ],
+)
+def test_halves_of_a_character_are_put_together_or_marked(pieces: tuple[str, ...], text: str) -> None:
+    def escaped(piece: str) -> bytes:
+        chunk = {"choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": None}]}
+        return f"data: {json.dumps(chunk)}\n\n".encode()
+
+    answer = read(*map(escaped, pieces), *WHOLE[2:])
+    assert answer.text == text
+    assert answer.trace.tokens == 4
+
+
+@pytest.mark.parametrize("size", [1, 2, 1000])
+def test_a_byte_order_mark_hides_nothing(size: int) -> None:
+    assert read(b"\xef\xbb\xbf", *WHOLE, size=size).text == "Grüße, Wörld 🙂"
+
+
+def test_the_text_of_a_second_answer_is_not_part_of_the_first() -> None:
+    second = event(choices=[{"index": 1, "delta": {"content": "other"}, "finish_reason": "stop"}])
+    assert read(WHOLE[0], second, *WHOLE[1:]).text == "Grüße, Wörld 🙂"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"metrics": {"seconds": 1.5}},
+        {"metrics": [1]},
+        {"metrics": {"speculative_decoding": 0.5}},
+        {"metrics": {"speculative_decoding": {"acceptance_rate": 0.5}}},
+        {"metrics": {"speculative_decoding": {"per_step_accepted": 0.5}}},
+        {"timings": [1], "metrics": "x"},
+        {"usage": {"prompt_tokens": 5}},
+        {"usage": {"prompt_tokens": 5, "completion_tokens": None, "total_tokens": 5}},
+        {"usage": {"prompt_tokens": 5.0, "completion_tokens": 0.0, "total_tokens": 5.0}},
+    ],
+)
+def test_what_other_servers_add_to_a_chunk_breaks_nothing(fields: dict[str, Any]) -> None:
+    first = event(choices=[{"index": 0, "delta": {"content": "Grüße, "}, "finish_reason": None}], **fields)
+    last = event(**{"usage": usage(4), **fields} if "usage" not in fields else {"usage": usage(4)})
+    answer = read(first, *WHOLE[1:3], last, DONE)
+    assert (answer.text, answer.trace.steps) == ("Grüße, Wörld 🙂", [])
+    counted = read(*WHOLE[:3], event(usage={"prompt_tokens": 5.0, "completion_tokens": 4.0}), DONE)
+    assert (counted.prompt_tokens, counted.completion_tokens) == (5, 4)
+    assert type(counted.completion_tokens) is int

@@ -1,0 +1,222 @@
+"""The published packages themselves behind the back ends: what they write is what the model writes, step by step.
+
+``make test-official`` makes their environments and names the folder of them in SPECDEC_OFFICIAL.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file, save_file
+
+from ianvs_specdec.backends import backend
+from ianvs_specdec.backends.base import LLM
+from ianvs_specdec.commands import cli
+from ianvs_specdec.commands.example import EXAMPLE as COPIED
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Completion, Sampling
+from tests.support.models import build_model
+from tests.support.packages import package_python
+from tests.support.paths import EXAMPLE
+
+CLOUD, CLOUD_HEAD = EXAMPLE / "models" / "cloud", EXAMPLE / "models" / "cloud-eagle"
+TOKENS = 48
+ROWS = 3
+PUBLISHED: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
+    # The package, its options, our method of the same name, and the same in its options.
+    ("eagle-llm", {}, "EagleSpecDec", {"tree": "static"}),
+    (
+        "eagle-llm",
+        {"tree": "chain", "depth": 7},
+        "EagleSpecDec",
+        {"tree": "chain", "total_tokens": 8, "depth": 6, "eagle_topk": 1},
+    ),
+    (
+        "lade",
+        {"level": 5, "window": 7, "guess": 7},
+        "LadeSpecDec",
+        {"start": "official", "level": 5, "window": 7, "guess": 7},
+    ),
+]
+NAMES = ["eagle-llm static", "eagle-llm chain", "lade"]
+
+pytestmark = pytest.mark.slow
+
+
+def published(package: str, model: Path, head: Path, **options: Any) -> LLM:
+    own = {"eagle_python": str(package_python(package)), "head": str(head)}
+    named = own if package == "eagle-llm" else {"lade_python": str(package_python(package))}
+    return backend(package)(str(model), dtype="float32", threads=1, **named, **options)
+
+
+def answers(llm: LLM, tokens: int = TOKENS, characters: int | None = None) -> list[Completion]:
+    """To questions of the example, or to so much of each."""
+    rows = (EXAMPLE / "dataset" / "open-ended" / "test.jsonl").read_text(encoding="utf-8").splitlines()
+    questions = [json.loads(row)["question"]["turns"][0] for row in rows[:: len(rows) // ROWS][:ROWS]]
+    asked = [[{"role": "user", "content": text[:characters]}] for text in questions]
+    with llm:
+        return [llm.generate(messages, Sampling(max_tokens=tokens)) for messages in asked]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A random Llama and a random head as EAGLE's authors publish them."""
+    home = tmp_path_factory.mktemp("tiny")
+    model = build_model(home / "model", window=256)
+    told = json.loads((model / "config.json").read_text())
+    width, inner, vocabulary = told["hidden_size"], told["intermediate_size"], told["vocab_size"]
+    groups = width * told["num_key_value_heads"] // told["num_attention_heads"]
+    attention = {
+        "q_proj": (width, width),
+        "k_proj": (groups, width),
+        "v_proj": (groups, width),
+        "o_proj": (width, width),
+    }
+    shapes = {
+        "fc.weight": (width, 2 * width),
+        "fc.bias": (width,),
+        **{f"layers.0.self_attn.{name}.weight": shape for name, shape in attention.items()},
+        "layers.0.mlp.gate_proj.weight": (inner, width),
+        "layers.0.mlp.up_proj.weight": (inner, width),
+        "layers.0.mlp.down_proj.weight": (width, inner),
+    }
+    torch.manual_seed(1)
+    tensors = {name: torch.randn(shape) * 0.05 for name, shape in shapes.items()}
+    tensors["layers.0.post_attention_layernorm.weight"] = torch.ones(width)
+    tensors["embed_tokens.weight"] = load_file(model / "model.safetensors")["model.embed_tokens.weight"]
+    assert tensors["embed_tokens.weight"].shape == (vocabulary, width)
+    head = home / "head"
+    head.mkdir()
+    torch.save(tensors, head / "pytorch_model.bin")
+    kept = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "vocab_size")
+    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 1}
+    config |= {"hidden_act": "silu", "rms_norm_eps": 1e-6, "pad_token_id": 0, "torch_dtype": "float32"}
+    config |= {name: told[name] for name in (*kept, "max_position_embeddings")}
+    (head / "config.json").write_text(json.dumps(config))
+    return model, head
+
+
+@pytest.mark.parametrize(("package", "options", "ours", "same"), PUBLISHED, ids=NAMES)
+def test_the_package_writes_what_the_model_writes_and_takes_our_steps(
+    package: str, options: dict[str, Any], ours: str, same: dict[str, Any]
+) -> None:
+    theirs = answers(published(package, CLOUD, CLOUD_HEAD, **options))
+    common = {"dtype": "float32", "threads": 1}
+    plain = answers(backend("autoregressive")(str(CLOUD), **common))
+    drafting = {**same, "head": str(CLOUD_HEAD)} if ours == "EagleSpecDec" else same
+    own = answers(backend(ours)(str(CLOUD), **common, **drafting))
+    for answer, expected, other in zip(theirs, plain, own, strict=True):
+        assert answer.token_ids == expected.token_ids
+        assert (answer.text, answer.finish_reason) == (expected.text, expected.finish_reason)
+        assert answer.prompt_tokens == expected.prompt_tokens
+        prefills = 1 if package == "eagle-llm" else 0
+        assert sum(step.emitted for step in answer.trace.steps) == len(answer.token_ids) - prefills
+        assert answer.trace.tokens == len(answer.token_ids)
+        assert [step.emitted for step in answer.trace.steps] == [step.emitted for step in other.trace.steps]
+    steps = [step for answer in theirs for step in answer.trace.steps]
+    assert all(step.emitted <= step.accepted + 1 <= step.drafted + 1 <= step.verified for step in steps)
+    assert len(steps) < sum(len(answer.token_ids) - 1 for answer in theirs), "no draft was ever accepted"
+
+
+@pytest.mark.parametrize("package", ["eagle-llm", "lade"])
+def test_a_head_and_a_model_made_here_in_the_published_layout(package: str, tiny: tuple[Path, Path]) -> None:
+    # So short that the answers fit into eagle-llm's window as well, which is smaller by a tree.
+    theirs = answers(published(package, *tiny), characters=60)
+    plain = answers(backend("autoregressive")(str(tiny[0]), dtype="float32", threads=1), characters=60)
+    assert [answer.token_ids for answer in theirs] == [answer.token_ids for answer in plain]
+    assert all(answer.trace.steps for answer in theirs)
+
+
+@pytest.mark.parametrize("package", ["eagle-llm", "lade"])
+def test_stop_strings_limits_and_a_full_window(package: str, tiny: tuple[Path, Path]) -> None:
+    model, head = tiny
+    ask: Any = {"role": "user", "content": "hello"}
+    with published(package, model, head) as llm, backend("autoregressive")(str(model), dtype="float32") as ours:
+        whole = ours.generate([ask], Sampling(max_tokens=TOKENS))
+        for tokens in (1, 2, 7):
+            short = llm.generate([ask], Sampling(max_tokens=tokens))
+            assert (short.token_ids, short.finish_reason) == (whole.token_ids[:tokens], "length")
+        stop = Sampling(max_tokens=TOKENS, stop=(whole.text[5:8],))
+        assert llm.generate([ask], stop).token_ids == ours.generate([ask], stop).token_ids
+        # To the last token that fits.
+        most = Sampling(max_tokens=1000)
+        full = llm.generate([ask], most)
+        rest = ours.generate([ask], most)
+        assert full.token_ids == rest.token_ids[: len(full.token_ids)]
+        assert len(rest.token_ids) - len(full.token_ids) == (26 if package == "eagle-llm" else 0)
+        assert full.finish_reason == "length"
+
+
+@pytest.mark.parametrize("package", ["eagle-llm", "lade"])
+@pytest.mark.parametrize("damage", ["a weight is missing", "layers are missing", "a weight is no number"])
+def test_damaged_weights_are_refused_not_filled(
+    package: str, damage: str, tiny: tuple[Path, Path], tmp_path: Path
+) -> None:
+    model = shutil.copytree(tiny[0], tmp_path / "model")
+    if damage == "layers are missing":
+        told = json.loads((model / "config.json").read_text())
+        (model / "config.json").write_text(json.dumps({**told, "num_hidden_layers": 4}))
+    else:
+        tensors = load_file(model / "model.safetensors")
+        if damage == "a weight is missing":
+            del tensors["model.layers.1.self_attn.v_proj.weight"]
+        else:
+            tensors["model.norm.weight"][3] = float("nan")
+        save_file(tensors, model / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UserError, match=r"weights are (missing|not finite): model") as error:
+        published(package, model, tiny[1]).load()
+    assert "\n" not in str(error.value)
+
+
+def test_a_leaderboard_has_theirs_beside_ours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = {"eagle_python": str(package_python("eagle-llm")), "lade_python": str(package_python("lade"))}
+    assert cli.main(["example", str(tmp_path)]) == 0
+    example = tmp_path / COPIED
+    files = example / "testalgorithms" / "query-routing"
+
+    def change(path: Path, edit: Any) -> None:
+        told = yaml.safe_load(path.read_text(encoding="utf-8"))
+        edit(told)
+        path.write_text(yaml.safe_dump(told, sort_keys=False), encoding="utf-8")
+
+    def only_the_cloud(job: Any) -> None:
+        algorithms = job["benchmarkingjob"]["test_object"]["algorithms"]
+        algorithms[:] = [entry for entry in algorithms if entry["name"] == "cloud-only"]
+
+    def backends(algorithm: Any) -> None:
+        (cloud,) = (module for module in algorithm["algorithm"]["modules"] if module["type"] == "cloudmodel")
+        (values,) = (entry["backend"] for entry in cloud["hyperparameters"] if "backend" in entry)
+        values["values"] = ["autoregressive", "EagleSpecDec", "eagle-llm", "lade"]
+
+    def pythons(settings: Any) -> None:
+        settings["head"]["eagle-llm"] = settings["head"]["EagleSpecDec"]
+        settings.update(options)
+
+    change(example / "benchmarkingjob.yaml", only_the_cloud)
+    change(files / "cloud_only.yaml", backends)
+    change(files / "cloud_settings.yaml", pythons)
+    data = example / "dataset" / "knowledge" / "test.jsonl"
+    data.write_text("".join(data.read_text(encoding="utf-8").splitlines(keepends=True)[:ROWS]), encoding="utf-8")
+    for step in (["check"], []):
+        command = [Path(sys.executable).with_name("ianvs"), *step, "-f", COPIED / "benchmarkingjob.yaml"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    (leaderboard,) = (tmp_path / "workspace").rglob("all_rank.csv")
+    with open(leaderboard, encoding="utf-8", newline="") as lines:
+        rows = {row["cloudmodel-backend"]: row for row in csv.DictReader(lines)}
+    assert set(rows) == {"autoregressive", "EagleSpecDec", "eagle-llm", "lade"}
+    for row in rows.values():
+        assert float(row["Lossless"]) == 100
+        assert float(row["Speedup"]) > 0
+        assert row["Accuracy"] == rows["autoregressive"]["Accuracy"]
+    assert float(rows["eagle-llm"]["Mean Accepted Tokens"]) > 2
+    assert float(rows["lade"]["Mean Accepted Tokens"]) > 1

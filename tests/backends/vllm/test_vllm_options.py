@@ -1,0 +1,150 @@
+"""The options of the vLLM back end, from YAML to the constructor, without vLLM."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.backends.vllm.backend import VllmLLM
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.plugin.settings import Settings
+from tests.support.paths import EXAMPLE
+
+MODELS = EXAMPLE / "models"
+HEAD = str(MODELS / "cloud-eagle")
+
+
+def vllm(**options: Any) -> VllmLLM:
+    return VllmLLM(str(MODELS / "cloud"), **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "key", "message"),
+    [
+        ({"dtype": "float8"}, "dtype", "unknown dtype"),
+        ({"threads": 0}, "threads", "whole number from 1"),
+        ({"threads": 10**5}, "threads", "to 1024"),
+        ({"tensor_parallel_size": "2"}, "tensor_parallel_size", "whole number from 1"),
+        ({"max_model_len": True}, "max_model_len", "whole number from 1"),
+        ({"gpu_memory_utilization": 90}, "gpu_memory_utilization", "above 0 and at most 1"),
+        ({"enforce_eager": "yes"}, "enforce_eager", "true or false"),
+        ({"quantization": ["awq"]}, "quantization", "must be a text"),
+        ({"vllm_python": ""}, "vllm_python", "must be a text"),
+        ({"max_seqs": 3}, "max_seqs", "max_num_seqs"),
+        ({"speculative": "eagle"}, "speculative", "must be a mapping"),
+        ({"speculative": {}}, "speculative", "needs a method"),
+        ({"speculative": {"num_speculative_tokens": 3}}, "speculative", "needs a method"),
+        ({"speculative": {"method": "ngram", "num_speculative_tokens": 0}}, "speculative", "whole number from 1"),
+        ({"speculative": {"method": 3, "model": HEAD}}, "speculative", "needs a method"),
+        ({"speculative": {"method": "eagle", "model": "no/such/head"}}, "speculative", "no model folder"),
+        ({"speculative": {"method": "eagle", "model": str(MODELS)}}, "speculative", "no config.json"),
+        ({"speculative": {"method": "ngram", "num_speculative_token": 3}}, "speculative", "num_speculative_tokens'"),
+        ({"speculative": {"method": "eagel3", "model": HEAD}}, "speculative", "Did you mean 'eagle3'"),
+        ({"engine_args": ["block_size"]}, "engine_args", "must be a mapping"),
+        ({"engine_args": {"dtype": "float32"}}, "engine_args", "that is the option dtype"),
+        ({"engine_args": {"speculative_config": {}}}, "engine_args", "that is the option speculative"),
+    ],
+)
+def test_options_that_cannot_be_are_told_with_their_key(options: dict[str, Any], key: str, message: str) -> None:
+    with pytest.raises(UserError, match=message) as error:
+        vllm(**options)
+    assert error.value.key == key
+
+
+def test_any_way_to_speculate_is_passed_on() -> None:
+    for given in (
+        {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3},
+        {"method": "suffix", "model": "not a folder"},
+        {"method": "eagle", "model": HEAD, "num_speculative_tokens_per_batch_size": [[1, 5]]},
+        {"model": HEAD, "num_speculative_tokens": 2},
+    ):
+        assert vllm(speculative=given).speculative == given
+
+
+def test_what_another_version_of_vllm_may_know_is_only_told(caplog: pytest.LogCaptureFixture) -> None:
+    for method in ("clairvoyance", "eagle7"):
+        given = {"method": method, "model": HEAD, "draft_attention_backend": 3}
+        assert vllm(speculative=given).speculative == given
+        assert f"{method!r}" in caplog.text
+    assert "'draft_attention_backend'" in caplog.text
+    caplog.clear()
+    vllm(speculative={"method": "eagle", "model": HEAD, "num_speculative_tokens": 2})
+    assert not caplog.text
+
+
+def test_the_python_is_a_path_a_program_or_a_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert vllm().python() == sys.executable
+    (tmp_path / "python").symlink_to(sys.executable)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert vllm(vllm_python="~/python").python() == str(tmp_path / "python")
+    monkeypatch.setenv("VLLM_HOME_PYTHON", "~/python")
+    assert vllm(vllm_python="VLLM_HOME_PYTHON").python() == str(tmp_path / "python")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert vllm(vllm_python="python").python() == str(tmp_path / "python")
+    monkeypatch.delenv("VLLM_HOME_PYTHON")
+    for missing, message in (("VLLM_HOME_PYTHON", "is not set"), (str(tmp_path / "no"), "there is no Python")):
+        with pytest.raises(UserError, match=message) as error:
+            vllm(vllm_python=missing)
+        assert error.value.key == "vllm_python"
+
+
+def test_a_python_without_vllm_is_told_by_the_real_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "")
+    has = subprocess.run([sys.executable, "-c", "import vllm"], capture_output=True, check=False)
+    if has.returncode == 0:
+        pytest.skip("this Python has vLLM")
+    with pytest.raises(UserError, match="there is no vLLM in the environment of"):
+        vllm().load()
+
+
+def settings(backend: str, **options: Any) -> Settings:
+    return Settings.parse({"model": str(MODELS / "cloud"), "backend": backend, **options})
+
+
+def test_an_option_that_is_a_mapping_may_stand_alone_or_under_its_back_end() -> None:
+    ngram = {"method": "ngram", "num_speculative_tokens": 4}
+    alone = settings("vllm", speculative=ngram, engine_args={"block_size": 32}).llm("vllm")
+    under = settings("vllm", speculative={"vllm": ngram}).llm("vllm")
+    assert isinstance(alone, VllmLLM)
+    assert isinstance(under, VllmLLM)
+    assert alone.speculative == under.speculative == ngram
+    assert alone.engine_args == {"block_size": 32}
+    other = settings("vllm", speculative={"api": ngram}).llm("vllm")
+    assert isinstance(other, VllmLLM)
+    assert other.speculative == {}
+
+
+def test_options_of_vllm_are_without_effect_on_other_back_ends() -> None:
+    given = {"speculative": {"method": "ngram"}, "engine_args": {"block_size": 32}, "max_num_seqs": 4}
+    assert settings("autoregressive", **given).llm("autoregressive").backend == "autoregressive"
+
+
+def test_options_that_are_no_mappings_still_go_by_back_end() -> None:
+    chosen = settings("vllm", max_model_len={"vllm": 100}, dtype={"vllm": "float32", "specdec": "bfloat16"})
+    llm = chosen.llm("vllm")
+    assert isinstance(llm, VllmLLM)
+    assert (llm.dtype, llm.options) == ("float32", {"max_model_len": 100})
+    with pytest.raises(UserError, match="unknown back end in max_model_len"):
+        settings("autoregressive", max_model_len={"vlm": 100})
+
+
+def test_loading_the_module_and_checking_options_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from ianvs_specdec.plugin.settings import Settings\n"
+        f"Settings.parse({{'model': {str(MODELS / 'cloud')!r}, 'backend': 'vllm', "
+        f"'speculative': {{'method': 'eagle', 'model': {HEAD!r}}}}})\n"
+        "assert not {'torch', 'transformers', 'vllm'} & set(sys.modules), 'heavy'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_only_synthetic_acceptance_is_lossy() -> None:
+    from ianvs_specdec.common.types import Sampling
+
+    speculative = {"method": "ngram", "num_speculative_tokens": 2}
+    assert not vllm(speculative=speculative).lossy(Sampling())
+    assert vllm(speculative={**speculative, "rejection_sample_method": "synthetic"}).lossy(Sampling())

@@ -1,0 +1,145 @@
+"""Files of lines: whole or not at all on a full disk, one torn line at most after a kill, on the disk after seconds."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from ianvs_specdec.common.storage import lines
+from ianvs_specdec.common.storage.lines import LineFile
+
+LINE = b'{"number": 1}\n'
+
+
+@pytest.mark.skipif(os.name != "posix", reason="limits the size of files")
+@pytest.mark.parametrize("room", [0, 1, len(LINE) - 1])
+def test_a_full_disk_leaves_no_half_line(tmp_path: Path, room: int) -> None:
+    from tests.support.full_disk import files_end_at
+
+    file = LineFile(tmp_path / "lines")
+    file.append(LINE)
+    with files_end_at(len(LINE) + room), pytest.raises(OSError, match=r"File too large|disk is full"):
+        file.append(LINE)
+    assert file.path.read_bytes() == LINE
+    file.append(LINE)
+    assert file.path.read_bytes() == 2 * LINE
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a device without room")
+def test_a_device_without_room_is_told_as_such(tmp_path: Path) -> None:
+    (tmp_path / "lines").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        LineFile(tmp_path / "lines").append(LINE)
+
+
+def test_a_torn_line_is_ended_by_the_next_append(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "lines"
+    path.parent.mkdir()
+    path.write_bytes(LINE + LINE[:5])
+    LineFile(path).append(LINE)
+    assert path.read_bytes() == LINE + LINE[:5] + b"\n" + LINE
+
+
+def test_another_holder_of_the_lock_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "LOCK_SECONDS", 0.01)
+    first, second = LineFile(tmp_path / "lines"), LineFile(tmp_path / "lines")
+    with first._lock, pytest.raises(OSError, match="another process has held"):
+        second.append(LINE)
+
+
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of what is forced onto the disk from now on."""
+    found: list[str] = []
+    force = lines._force
+
+    def watched(path: Path, flags: int) -> None:
+        force(path, flags)
+        found.append(path.name)
+
+    monkeypatch.setattr(lines, "_force", watched)
+    return found
+
+
+def test_lines_are_on_the_disk_after_a_while_and_when_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = synced(monkeypatch)
+    file = LineFile(tmp_path / "lines")
+    file.append(b"")
+    file.sync()
+    assert found == [], "nothing was appended"
+    file.append(LINE)
+    file.sync()
+    assert found[0] == "lines"
+    del found[:]
+    file.sync()
+    assert found == [], "nothing has been appended since"
+    monkeypatch.setattr(lines, "SYNC_SECONDS", 0.01)
+    file.append(LINE)
+    deadline = time.monotonic() + 60
+    while not found and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert found[0] == "lines"
+
+
+def test_a_disk_that_refuses_is_told_and_a_file_that_is_gone_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = LineFile(tmp_path / "lines")
+    file.append(LINE)
+    file.path.unlink()
+    file.sync()
+    assert caplog.messages == []
+    assert not file.path.exists()
+    file.append(LINE)
+
+    def broken(handle: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", broken)
+    file.sync()
+    (message,) = caplog.messages
+    assert message.endswith("may not be on the disk: Input/output error")
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from ianvs_specdec.common.storage.lines import LineFile
+file = LineFile(Path(sys.argv[1]))
+number = 0
+while True:
+    file.append(b'%d %s\\n' % (number, b'x' * 5000))
+    number += 1
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
+def test_a_process_that_is_killed_loses_nothing_that_it_has_told(tmp_path: Path) -> None:
+    path, told = tmp_path / "lines", 0
+    for attempt in range(3):
+        process = subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        said = [process.stdout.readline() for _ in range(5 + 7 * attempt)]
+        process.kill()
+        said += process.communicate()[0].splitlines()
+        told += len(said)
+        whole = [line for line in path.read_bytes().split(b"\n") if line.endswith(5000 * b"x")]
+        assert told <= len(whole) <= told + attempt + 1
+
+
+def test_threads_share_a_file(tmp_path: Path) -> None:
+    file = LineFile(tmp_path / "lines")
+    threads = [threading.Thread(target=lambda: [file.append(LINE) for _ in range(50)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert file.path.read_bytes() == 200 * LINE

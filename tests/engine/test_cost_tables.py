@@ -1,0 +1,133 @@
+"""Cost tables: what lies between the knots, what a step and a draft add up to, and what is no table."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.engine.costs import LARGEST_FILE, CostTable, Grid, from_json, read
+from tests.support import roofline
+from tests.support.cost_tables import LEVEL, PROMPT, PROMPT_ROW, ROW, STEP, TOKEN, simple
+from tests.support.paths import EXAMPLE
+
+
+def test_a_grid_is_linear_between_its_knots_and_beyond_the_last():
+    grid = Grid((2, 4), (10, 30), ((1.0, 3.0), (2.0, 6.0)))
+    assert grid.at(2, 10) == 1.0
+    assert grid.at(3, 20) == pytest.approx((1 + 3 + 2 + 6) / 4)
+    assert grid.at(0, 0) == 1.0, "what lies before an axis counts as its first knot"
+    assert grid.at(6, 10) == pytest.approx(3.0)
+    assert grid.at(4, 50) == pytest.approx(10.0)
+    assert Grid((7,), (7,), ((0.5,),)).at(100, 100) == 0.5
+
+
+def test_a_falling_edge_never_leads_below_nothing():
+    assert Grid((1, 2), (0,), ((1.0,), (0.1,))).at(100, 0) == 0.0
+
+
+def test_a_step_adds_up_its_parts():
+    table = simple(request=0.003, attention=1e-5, shared=0.004)
+    verifying = STEP + 4 * ROW + 100 * TOKEN + 2 * 0.003 + 1e-5 * 5 * 100 / 2
+    assert table.step_seconds(5, 100, 2) == pytest.approx(verifying)
+    reading = PROMPT + 30 * PROMPT_ROW
+    assert table.step_seconds(0, 0, 0, 30, 30) == pytest.approx(reading)
+    assert table.step_seconds(5, 100, 2, 30, 30) == pytest.approx(verifying + reading - 0.004)
+    assert replace(table, shared=9.0).step_seconds(5, 100, 2, 30, 30) == pytest.approx(max(verifying, reading))
+
+
+def test_a_draft_costs_by_its_levels_and_by_who_reaches_them():
+    # A level costs 1 for each request in it, and as much again for the first.
+    table = replace(simple(), draft=Grid((1, 3), (0, 4), ((1.0, 1.0 + 4 * 2), (1.0, 1.0 + 4 * 4))), catch_up=0.5)
+    assert table.draft_seconds([]) == 0.0
+    assert table.draft_seconds([0, 0]) == pytest.approx(1.0)
+    assert table.draft_seconds([3]) == pytest.approx(1.0 + 3 * 2)
+    assert table.draft_seconds([3, 3]) == pytest.approx(1.0 + 3 * 3)
+    assert table.draft_seconds([1, 3, 2]) == pytest.approx(1.0 + 4 + 3 + 2)
+    assert table.draft_seconds([4], behind=6) == pytest.approx(1.0 + 8 + 3.0)
+    assert table.draft_seconds([4000]) == table.draft_seconds([4]), "no draft is larger than the table's"
+    assert simple(draft=False).draft_seconds([3]) == 0.0
+    assert simple().draft_seconds([5, 5]) == pytest.approx(5 * LEVEL)
+
+
+def test_a_draft_is_no_longer_than_the_largest_that_is_told():
+    table = simple()
+    assert table.largest_draft == 10
+    assert table.draft_seconds([25, 25]) == table.draft_seconds([10, 10])
+    assert table.draft_seconds([25, 4]) == table.draft_seconds([10, 4])
+
+
+def test_a_table_is_written_and_read(tmp_path):
+    for table in (simple(note="é", request=0.1, catch_up=0.2), simple(draft=False, prompt_rows=None)):
+        assert from_json(json.loads(json.dumps(table.to_json()))) == table
+
+
+def changed(**changes):
+    return {**simple().to_json(), **changes}
+
+
+GRID = simple().to_json()["step"]
+
+
+@pytest.mark.parametrize(
+    ("data", "part"),
+    [
+        ([], '"format" must be "specdec-costs"'),
+        (changed(format="other"), '"format" must be'),
+        (changed(version=2), "a cost table of version 2, and this program reads 1"),
+        (changed(rows=3), "unknown key 'rows'"),
+        (changed(machine=3), "machine must be a text"),
+        (changed(emulated="yes"), "emulated must be true"),
+        (changed(step=None), "step is missing"),
+        (changed(step={**GRID, "rows": [2, 1]}), "step.rows must grow"),
+        (changed(step={**GRID, "rows": [1, 1.5]}), "step.rows must be a list of 1 to 256 whole numbers"),
+        (changed(step={**GRID, "rows": []}), "step.rows must be a list"),
+        (changed(step={**GRID, "context": [-1, 1]}), "step.context must be a list"),
+        (changed(step={**GRID, "seconds": [[1, 2]]}), "step.seconds must hold one list for each of step.rows, 2 lists"),
+        (changed(step={**GRID, "seconds": [[1, 2], [1]]}), "step.seconds[1] must hold 2 numbers"),
+        (changed(step={**GRID, "seconds": [[1, 2], [1, -2]]}), "step.seconds[1] must be seconds from 0 to 10000"),
+        (changed(step={**GRID, "seconds": [[1, 2], [1, float("nan")]]}), "step.seconds[1] must be seconds"),
+        (changed(step={**GRID, "seconds": [[1, 2], [1, True]]}), "step.seconds[1] must be seconds"),
+        (changed(step={**GRID, "seconds": [[1, 2], [0, 2]]}), "step.seconds must be more than 0"),
+        (changed(draft=[]), "draft is missing: an object"),
+        (changed(catch_up="fast"), "catch_up must be seconds"),
+        (changed(prompt_rows=0), "prompt_rows must be a whole number from 1, or null"),
+    ],
+)
+def test_what_is_no_table_is_told_in_one_message(data, part, tmp_path):
+    path = tmp_path / "table.json"
+    path.write_text(json.dumps(data))
+    with pytest.raises(UserError) as told:
+        read(path, key="emulate")
+    assert str(told.value).startswith(f"{path}: ")
+    assert part in str(told.value)
+    assert told.value.key == "emulate"
+
+
+def test_files_that_cannot_be_read_are_told(tmp_path):
+    path = tmp_path / "table.json"
+    with pytest.raises(UserError, match="cannot be read: No such file"):
+        read(path)
+    path.write_text("{")
+    with pytest.raises(UserError, match="not JSON"):
+        read(path)
+    path.write_text("[" * 100_000)
+    with pytest.raises(UserError, match="not JSON"):
+        read(path)
+    path.write_bytes(b" " * (LARGEST_FILE + 1))
+    with pytest.raises(UserError, match="larger than 4 MiB"):
+        read(path)
+
+
+def test_the_largest_draft_is_the_last_knot():
+    assert (simple().largest_draft, simple(draft=False).largest_draft) == (10, 0)
+    assert isinstance(simple(), CostTable)
+
+
+def test_the_stated_table_of_the_example_is_the_arithmetic_of_the_docs():
+    table = read(EXAMPLE / "costs" / "h100-8b.json")
+    assert table == roofline.table()
+    assert table.emulated
+    assert "stated" in table.machine

@@ -1,0 +1,303 @@
+"""Many requests over one target: each writes what it writes alone, whoever joins and whatever they read."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+import torch
+
+from ianvs_specdec import drafters
+from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.engine import Load, TokenTree
+from ianvs_specdec.engine.contracts import Prompt
+from ianvs_specdec.engine.loop import Engine
+from ianvs_specdec.lengths.fixed import Fixed
+from ianvs_specdec.targets.huggingface import HuggingFaceTarget
+from ianvs_specdec.targets.registry import target_of
+from tests.support.few import few
+from tests.support.requests import (
+    COUPLED,
+    GREEDY,
+    KINDS,
+    PROMPTS,
+    RNG,
+    alone,
+    engine_of,
+    request_of,
+    run,
+    target_of_kind,
+)
+from tests.support.tiny import VOCABULARY, Guesser, tiny_model
+from tests.support.watched import Watched
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_model()
+
+
+@pytest.fixture(params=KINDS)
+def target(request, model):
+    return Watched(target_of_kind(request.param, model))
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, COUPLED], ids=["greedy", "coupled"])
+def test_many_at_once_write_what_each_writes_alone(target, sampling):
+    expected = [alone(target, prompt, sampling) for prompt in PROMPTS]
+    requests = [
+        request_of(target, prompt, sampling, drafter)
+        for prompt, ids in zip(PROMPTS, expected, strict=True)
+        for drafter in (drafters.create("autoregressive"), None, Guesser(ids))
+    ]
+    over = run(engine_of(target), *requests)
+    assert [request.result().token_ids for request in requests] == [ids for ids in expected for _ in range(3)]
+    assert {id(request) for request in over} == {id(request) for request in requests}
+    assert (target.most, target.open_now) == (len(requests), [])
+
+
+OTHERS = ("phi3-longrope", "mamba", "falcon-alibi", "gpt-without-cache", "mistral-sliding", "jamba-hybrid")
+
+
+@pytest.mark.parametrize("name", few(OTHERS, lambda name: name in OTHERS[:4]))
+def test_states_of_other_kinds_are_kept_apart_as_well(name):
+    target = Watched(target_of(tiny_model(name)))
+    expected = [alone(target, prompt) for prompt in PROMPTS[:3]]
+    requests = [
+        request_of(target, prompt, drafter=Guesser(ids)) for prompt, ids in zip(PROMPTS, expected, strict=False)
+    ]
+    run(engine_of(target), *requests)
+    assert [request.result().token_ids for request in requests] == expected
+    assert target.open_now == []
+
+
+def test_a_request_may_join_while_others_decode(target):
+    expected = [alone(target, prompt) for prompt in PROMPTS]
+    engine, requests = engine_of(target), []
+    for prompt in PROMPTS:
+        requests.append(request_of(target, prompt))
+        engine.add(requests[-1])
+        for _ in range(3):
+            engine.step()
+    run(engine)
+    assert [request.result().token_ids for request in requests] == expected
+
+
+def sizes(step):
+    """How many tokens of prompts, piece by piece, and how many trees one step computed."""
+    prompts = [len(piece.tokens) for piece in step if isinstance(piece, Prompt)]
+    return prompts, len(step) - len(prompts)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_long_prompt_is_read_in_pieces_while_others_go_on(model, kind):
+    target = Watched(target_of_kind(kind, model), prompt_rows=8)
+    long = [RNG.randrange(3, VOCABULARY) for _ in range(37)]
+    expected = [alone(target, PROMPTS[1]), alone(target, long)]
+    first, second = (request_of(target, prompt) for prompt in (PROMPTS[1], long))
+    engine = engine_of(target, "fixed:0")
+    engine.add(first)
+    engine.step()
+    target.steps.clear()
+    run(engine, second)
+    assert [sizes(step) for step in target.steps[:6]] == [*[([8], 1)] * 4, ([5], 1), ([], 2)]
+    assert [request.result().token_ids for request in (first, second)] == expected
+
+
+def test_a_length_is_told_how_many_read_their_prompts_and_how_many_a_step_leaves_unread(model):
+    loads: list[Load] = []
+
+    class Told(Fixed):
+        def budgets(self, load):
+            loads.append(load)
+            return super().budgets(load)
+
+    target = Watched(target_of(model), prompt_rows=8)
+    engine = Engine(target, Told(0))
+    requests = [request_of(target, prompt) for prompt in ([5], [6] * 20, [7] * 9)]
+    engine.add(requests[0])
+    engine.step()
+    run(engine, *requests[1:])
+    # The two take turns: a piece of 8 of each, another of the first, then the rest of both, 1 and 4.
+    told = [(load.prompt_rows, load.unread, load.reading) for load in loads[:5]]
+    assert told == [(8, 2, 2), (8, 2, 2), (8, 2, 2), (5, 0, 2), (0, 0, 0)]
+
+
+def test_prompts_take_turns_and_short_ones_share_a_step(model):
+    target = Watched(target_of(model), prompt_rows=8)
+    longer, shorter = PROMPTS[2][:20], PROMPTS[4][:17]
+    expected = [alone(target, prompt) for prompt in (longer, shorter, [7], [8, 9], [5, 6, 7])]
+    engine = engine_of(target, "fixed:0")
+    requests = [request_of(target, prompt) for prompt in (longer, shorter, [7], [8, 9], [5, 6, 7])]
+    target.steps.clear()
+    run(engine, *requests)
+    read = [list(piece.tokens) for step in target.steps for piece in step if isinstance(piece, Prompt)]
+    # Each of the long ones waits for no more than a piece of the others; the short ones are one piece together.
+    assert read[:5] == [longer[:8], shorter[:8], [7], [8, 9], [5, 6, 7]]
+    assert sizes(target.steps[2])[0] == [1, 2, 3]
+    assert all(sum(sizes(step)[0]) <= 8 for step in target.steps)
+    assert [request.result().token_ids for request in requests] == expected
+
+
+def test_short_prompts_share_a_step_as_far_as_they_are_one_piece_together(model):
+    target = Watched(target_of(model), prompt_rows=8)
+    prompts = [[5, 6, 7], [8, 9, 10], [11, 12, 13]]
+    run(engine_of(target, "fixed:0"), *(request_of(target, prompt) for prompt in prompts))
+    assert [sizes(step)[0] for step in target.steps[:2]] == [[3, 3], [3]]
+
+
+def test_where_the_pieces_of_a_prompt_end_depends_on_it_alone(model):
+    target = Watched(target_of(model), prompt_rows=8)
+    run(engine_of(target), *(request_of(target, prompt) for prompt in PROMPTS))
+    read = [piece.tokens for step in target.steps for piece in step if isinstance(piece, Prompt)]
+    for prompt in PROMPTS:
+        pieces = [prompt[start : start + 8] for start in range(0, len(prompt), 8)]
+        assert [piece for piece in read if piece in pieces] == pieces
+
+
+def test_times_are_those_of_the_whole_step(model, monkeypatch):
+    """On a clock that only the target moves, by a second for each tree: a request is told what all in its step took,
+    and it waits from the moment it was made."""
+
+    now = 0.0
+
+    def step(parts, compute=HuggingFaceTarget.step):
+        nonlocal now
+        now += len(parts)
+        return compute(target, parts)
+
+    target = HuggingFaceTarget(model)
+    monkeypatch.setattr(target, "step", step)
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    requests = [request_of(target, PROMPTS[0], Sampling(max_tokens=n)) for n in (4, 4, 3)]
+    engine, finished = engine_of(target, "fixed:0", at_once=2), []
+    monkeypatch.setattr(engine._length, "learn", finished.append)
+    run(engine, *requests)
+    first, second, third = (request.result().trace.chunks for request in requests)
+    assert [seconds for seconds, _ in first] == [1.0, 3.0, 5.0, 7.0]
+    assert [seconds for seconds, _ in second] == [3.0, 5.0, 7.0, 9.0]
+    assert [(step.verify_seconds, len(step.shares), step.prompt_rows) for step in finished[2:4]] == [(2.0, 2, 0)] * 2
+    assert [seconds for seconds, _ in third] == [9.0, 10.0, 11.0]
+
+
+def test_what_is_done_once_in_a_process_is_in_no_requests_time(model, monkeypatch):
+
+    now = 0.0
+
+    def warm(tokens):
+        nonlocal now
+        now += 1000.0
+
+    target = HuggingFaceTarget(model)
+    monkeypatch.setattr(target, "warm", warm)
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    request = request_of(target, PROMPTS[0])
+    run(engine_of(target), request)
+    assert now == 1000.0
+    assert {seconds for seconds, _ in request.result().trace.chunks} == {0.0}
+
+
+def test_what_is_done_between_two_steps_is_in_the_time_of_the_second_but_for_what_the_length_takes(model, monkeypatch):
+    """Of steps that follow at once: the first one, and the first after a pause, begin when they begin."""
+
+    now, told = 0.0, []
+
+    def passing(seconds, result=None):
+        nonlocal now
+        now += seconds
+        return result
+
+    target = HuggingFaceTarget(model)
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    engine = engine_of(target, "fixed:0")
+    join = engine._join
+    monkeypatch.setattr(engine, "_join", lambda: passing(2.0, join()))
+    monkeypatch.setattr(engine._length, "budgets", lambda load: passing(1.0, [0] * len(load.running)))
+    monkeypatch.setattr(engine._length, "learn", lambda finished: passing(10.0, told.append(finished)))
+    for _ in range(2):
+        run(engine, request_of(target, PROMPTS[0], Sampling(max_tokens=4)))
+        now += 1000.0
+    others = [step.other_seconds for step in told if not step.prompt_rows]
+    assert others == [2.0] * len(others)
+    assert [step.other_seconds for step in told if step.prompt_rows] == [0.0] * 2
+    assert all(step.draft_seconds == step.verify_seconds == 0.0 for step in told)
+    assert told[-1].seconds == 2.0
+    assert all(step.choosing_seconds == bool(step.shares) for step in told), "where nobody decodes, nothing is chosen"
+
+
+def test_what_a_step_took_that_failed_is_in_no_other_steps_time(model, monkeypatch):
+
+    now, told = 0.0, []
+
+    def step(parts, compute=HuggingFaceTarget.step):
+        nonlocal now
+        now += 5.0
+        if now == 10.0:
+            raise RuntimeError("the device is gone")
+        return compute(target, parts)
+
+    target = HuggingFaceTarget(model)
+    monkeypatch.setattr(target, "step", step)
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    engine = engine_of(target, "fixed:0", at_once=1)
+    monkeypatch.setattr(engine._length, "learn", told.append)
+    failing, following = (request_of(target, PROMPTS[0], Sampling(max_tokens=3)) for _ in range(2))
+    run(engine, failing, following)
+    assert isinstance(failing.error, RuntimeError)
+    assert len(following.result().token_ids) == 3
+    assert [step.seconds for step in told] == [5.0] * len(told)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("features", [(), (-1,)])
+def test_rows_whose_logits_nobody_wants_stand_anywhere_in_a_step(kind, features, model):
+    """However many rows, wanted and in all, a step is made to have."""
+    target = target_of_kind(kind, model)
+    for first in (1, 2, 9):
+        for nodes in (1, 7, 8):
+            pieces = [Prompt(PROMPTS[2][:first]), TokenTree.chain(5, [6] * (nodes - 1)), Prompt([7, 8], last=False)]
+            outputs = []
+            for parts in ([pieces], [[piece] for piece in pieces]):
+                sequences = {id(piece): target.open(features) for piece in pieces}
+                target.step([(sequences[id(piece)], Prompt([3, 4])) for piece in pieces])
+                outputs.append([o for part in parts for o in target.step([(sequences[id(p)], p) for p in part])])
+            for joint, alone_ in zip(*outputs, strict=True):
+                torch.testing.assert_close(joint.logits, alone_.logits, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_and_hidden_states_of_a_mixed_step_are_those_of_each_alone(kind, model):
+    from ianvs_specdec.engine.contracts import pieces
+    from tests.support.tiny import random_tree
+
+    rng = random.Random(2)
+    target = target_of_kind(kind, model)
+    results = []
+    for joint in (False, True):
+        rng.seed(2)
+        sequences = [target.open(features) for features in ((), (0, -1), (1,), (2, 1))]
+        jobs = [(sequence, [*pieces(PROMPTS[i], 16)]) for i, sequence in enumerate(sequences)]
+        for _, todo in jobs:
+            todo += [random_tree(rng, nodes) for nodes in (5, 1)]
+        outputs = {i: [] for i in range(len(jobs))}
+        for round_ in range(max(len(todo) for _, todo in jobs)):
+            numbers = [i for i, (_, todo) in enumerate(jobs) if round_ < len(todo)]
+            parts = [(jobs[i][0], jobs[i][1][round_]) for i in numbers]
+            got = target.step(parts) if joint else [target.step([part])[0] for part in parts]
+            for i, output, (sequence, piece) in zip(numbers, got, parts, strict=True):
+                outputs[i].append(output)
+                if isinstance(piece, TokenTree):
+                    sequence.commit(piece.path_to(len(piece) - 1))
+        results.append(outputs)
+        for sequence in sequences:
+            sequence.close()
+            sequence.close()
+    for i, single in results[0].items():
+        for expected, got in zip(single, results[1][i], strict=True):
+            assert got.logits.shape == expected.logits.shape
+            torch.testing.assert_close(got.logits, expected.logits, rtol=1e-3, atol=1e-3)
+            assert len(got.hidden) == len(expected.hidden)
+            for a, b in zip(got.hidden, expected.hidden, strict=True):
+                torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
+    assert len(results[0][2][0].logits) == 0  # not the last piece of its prompt

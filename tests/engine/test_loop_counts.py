@@ -1,0 +1,120 @@
+"""What lengths and traces are told of each step: its times, on a clock that only target and drafter move; its nodes."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import pytest
+
+from ianvs_specdec import drafters, lengths
+from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.engine import Drafter, TokenTree, decode
+from ianvs_specdec.engine.contracts import Prompt
+from ianvs_specdec.targets.huggingface import HuggingFaceTarget
+from ianvs_specdec.targets.huggingface_sequence import HuggingFaceSequence
+from tests.support.budgets import Budgets
+from tests.support.tiny import Guesser, tiny_model
+
+
+def test_verification_counts_with_its_commit_and_drafting_with_what_is_learned_from_the_step(monkeypatch):
+    now = 0.0
+
+    def slowed(method, seconds):
+        def call(*args, **kwargs):
+            nonlocal now
+            now += seconds
+            return method(*args, **kwargs)
+
+        return call
+
+    def step(parts, compute=HuggingFaceTarget.step):
+        nonlocal now
+        now += sum(1000.0 if isinstance(piece, Prompt) else 30.0 for _, piece in parts)
+        return compute(target, parts)
+
+    target, drafter, watching = HuggingFaceTarget(tiny_model()), Guesser([]), Budgets(lambda *_: 4)
+    monkeypatch.setattr(target, "step", step)
+    for thing, name, seconds in (
+        (HuggingFaceSequence, "commit", 4.0),
+        (drafter, "begin", 500.0),
+        (watching, "budgets", 8.0),
+        (drafter, "propose", 100.0),
+        (drafter, "observe", 2.0),
+    ):
+        monkeypatch.setattr(thing, name, slowed(getattr(thing, name), seconds))
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    trace = decode(target, drafter, watching, [5, 9, 14], Sampling(max_tokens=6), eos_ids=[]).trace
+    learned = len(trace.steps) - 1
+    assert learned > 1
+    seconds = [(step.verify_seconds, step.draft_seconds) for step in watching.finished]
+    assert seconds[1:] == [*[(34.0, 102.0)] * learned, (30.0, 100.0)]
+    ends = itertools.accumulate([144.0] * learned, initial=1000.0 + 500.0 + 138.0)
+    assert [seconds for seconds, _ in trace.chunks] == pytest.approx([1000.0, *ends])
+
+
+def test_to_find_out_what_drafters_have_to_read_is_drafting(monkeypatch):
+    now = 0.0
+
+    class Looks(Drafter):
+        @property
+        def unread_tokens(self):
+            nonlocal now
+            now += 7.0
+            return 0
+
+        def propose(self, context, budget):
+            return TokenTree.chain(context.tokens[-1])
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    watching = Budgets(lambda *_: 4)
+    decode(HuggingFaceTarget(tiny_model()), Looks(), watching, [5, 9, 14], Sampling(max_tokens=4), eos_ids=[])
+    assert {step.draft_seconds for step in watching.finished if step.shares} == {7.0}
+
+
+def test_scouts_are_verified_but_not_drafted():
+    drafter = drafters.create("lookahead", {"start": "official", "level": 4, "window": 3})
+    trees = []
+    sampling, length = Sampling(max_tokens=12), lengths.create("full")
+    target = HuggingFaceTarget(tiny_model())
+    trace = decode(target, drafter, length, [5, 9, 14, 9], sampling, eos_ids=[], trace_trees=trees).trace
+    assert any(tree.scouts for tree in trees)
+    assert [step.verified for step in trace.steps] == [len(tree) for tree in trees]
+    assert [step.drafted for step in trace.steps] == [len(tree) - 1 - len(tree.scouts) for tree in trees]
+
+
+@pytest.mark.parametrize("tokens", [5, 7, 8])
+def test_right_drafts_behind_the_last_token_are_not_accepted(tokens):
+    step, emitted = the_only_step(max_tokens=tokens)
+    assert (step.drafted, step.accepted, step.emitted) == (12, tokens - 1, tokens - 1)
+    assert len(emitted) == tokens
+
+
+def test_right_drafts_behind_a_stop_are_not_accepted():
+    _, free = the_only_step(max_tokens=12)
+    end = next(place for place, token in enumerate(free) if place > 2 and token not in free[:place])
+    step, emitted = the_only_step(max_tokens=30, eos_ids=[free[end]])
+    assert emitted == free[: end + 1]
+    assert (step.drafted, step.accepted, step.emitted) == (12, end, end)
+
+
+def the_only_step(max_tokens, eos_ids=()):
+    """The step in which a draft of 12 right tokens is verified, and the output."""
+    prompt, target = [5, 9, 14, 3, 22, 9, 14, 31], HuggingFaceTarget(tiny_model())
+    alone = drafters.create("autoregressive")
+    free = decode(target, alone, lengths.create("fixed:0"), prompt, Sampling(max_tokens=30), eos_ids=[]).token_ids
+    limited = Sampling(max_tokens=max_tokens)
+    result = decode(target, Right(free), lengths.create("fixed:12"), prompt, limited, eos_ids=eos_ids)
+    (step,) = result.trace.steps
+    return step, result.token_ids
+
+
+class Right(Drafter):
+    """Drafts what the target is known to say."""
+
+    def __init__(self, continuation):
+        self._continuation = continuation
+
+    def propose(self, context, budget):
+        done = len(context.tokens) - context.prompt_tokens
+        return TokenTree.chain(context.tokens[-1], self._continuation[done : done + budget])

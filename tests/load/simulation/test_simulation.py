@@ -1,0 +1,149 @@
+"""The simulated server: times by hand, the same luck for all lengths, and nothing lost."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from ianvs_specdec import lengths
+from ianvs_specdec.engine.costs import Grid
+from ianvs_specdec.lengths.oracle import Oracle
+from ianvs_specdec.load.simulation.users import PATTERNS, UserPlan, simulate
+from ianvs_specdec.load.simulation.workload import RecordedAnswer, Workload, stated
+from tests.support.cost_tables import LEVEL, PROMPT, PROMPT_ROW, ROW, STEP, TOKEN, simple
+
+HALF = {"": 0.5}
+
+
+def plan(policy="fixed:0", **changes):
+    return UserPlan(**{"policy": policy, "edges": 5, "hours": 0.02, "rate": 1.0, **changes})
+
+
+def result(policy="fixed:0", costs=None, workload=None, **changes):
+    costs = costs or simple()
+    length = Oracle(costs) if policy == "oracle" else lengths.create(policy)
+    return simulate(plan(policy, **changes), costs, length, workload or Workload(stated(HALF, 100, 20)))
+
+
+def test_the_times_of_one_request_at_a_time_are_those_of_the_table():
+    found = result(arrivals="constant", rate=0.5)
+    # A prompt of 100 is read in two pieces, of 64 and of 36 rows.
+    ttft = 2 * PROMPT + 100 * PROMPT_ROW
+    steps = sum(STEP + TOKEN * (101 + step) for step in range(19))
+    assert found["ttft"]["p50"] == pytest.approx(ttft, rel=1e-6)
+    assert found["latency"]["p99"] == pytest.approx(ttft + steps, rel=1e-6)
+    assert found["tpot"]["mean"] == pytest.approx(steps / 19, rel=1e-6)
+    assert found["requests"] == {"sent": 35, "completed": 35, "refused": 0, "in_flight": 0}
+    assert found["tokens_per_step"] == found["work_amplification"] == 1.0
+
+
+def test_right_drafts_save_steps_and_cost_their_rows_and_levels():
+    found = result("fixed:4", workload=Workload(stated({"": 1.0}, 10, 21)), arrivals="constant", rate=0.5)
+    # Twenty tokens after the first, five in each step.
+    steps = sum(STEP + 4 * ROW + TOKEN * (11 + 5 * step) + 4 * LEVEL for step in range(4))
+    assert found["latency"]["p50"] == pytest.approx(PROMPT + 10 * PROMPT_ROW + steps, rel=1e-6)
+    assert (found["acceptance_rate"], found["tokens_per_step"]) == (1.0, 5.0)
+
+
+def test_right_drafts_end_where_the_answer_does():
+    """Of seven tokens where 50 could be put out: the first, then five, then the last, behind which drafts go on."""
+    found = result("fixed:4", workload=Workload(stated({"": 1.0}, 10, 7), max_tokens=50), rate=0.5)
+    assert found["tokens_per_step"] == 6 / 2
+
+
+def test_wrong_drafts_only_cost():
+    found = result("fixed:4", workload=Workload(stated({"": 0.0}, 10, 21)), arrivals="constant", rate=0.5)
+    assert (found["acceptance_rate"], found["tokens_per_step"]) == (0.0, 1.0)
+    assert found["latency"]["p50"] > result(workload=Workload(stated({"": 0.0}, 10, 21)))["latency"]["p50"]
+
+
+@pytest.mark.parametrize("arrivals", PATTERNS)
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(arrivals):
+    first, again, other = (
+        json.dumps(result("goodput", arrivals=arrivals, seed=seed, network=0.01, rate=2.0, hours=0.003))
+        for seed in (1, 1, 2)
+    )
+    assert first == again
+    assert arrivals == "constant" or first != other
+
+
+@pytest.mark.parametrize("arrivals", PATTERNS)
+def test_without_speculation_it_is_that_of_a_server_without_a_drafter(arrivals):
+    with_drafter = result(costs=simple(catch_up=0.1), arrivals=arrivals)
+    assert json.dumps(with_drafter) == json.dumps(result(costs=simple(draft=False), arrivals=arrivals))
+    assert with_drafter["acceptance_rate"] is None
+
+
+def test_all_lengths_meet_the_same_requests_and_the_same_luck():
+    sent = {policy: result(policy)["requests"]["sent"] for policy in ("fixed:0", "fixed:2", "goodput", "oracle")}
+    assert len(set(sent.values())) == 1
+    # A draft twice as long is right as far as the shorter one was: the steps can only become fewer.
+    steps = [result(f"fixed:{tokens}", rate=0.2)["tokens_per_step"] for tokens in (1, 2, 4, 8)]
+    assert steps == sorted(steps)
+
+
+def test_the_oracle_is_ahead_of_every_fixed_length():
+    costs = replace(simple(), step=Grid((1, 32, 64), (0,), ((STEP,), (1.5 * STEP,), (6 * STEP,))))
+    mix = Workload(stated({"easy": 0.9, "hard": 0.1}, 10, 30))
+    rates = {
+        policy: result(policy, costs, mix, rate=50.0, edges=50, hours=0.01)["tokens_per_second"]
+        for policy in ("oracle", "fixed:0", "fixed:1", "fixed:3", "fixed:6")
+    }
+    assert max(rates, key=rates.__getitem__) == "oracle"
+
+
+def test_nothing_is_lost_and_the_queue_is_bounded():
+    found = result(rate=40.0, queue=3, at_once=2, slo={"ttft": 0.1})
+    counts = found["requests"]
+    assert counts["sent"] == counts["completed"] + counts["refused"] + counts["in_flight"]
+    assert counts["refused"] > 0
+    assert counts["in_flight"] <= 5
+    assert max(span["waiting"] for span in found["over_time"]) <= 3
+    assert found["busy"] == pytest.approx(1.0, abs=0.01)
+    assert 0 < found["slo_attainment"] < 1
+    assert found["slo_goodput"] < found["requests_per_second"]
+
+
+def test_the_network_is_waited_for_twice():
+    near, far = (result(network=delay, arrivals="constant", rate=0.2, edges=1) for delay in (0.0, 0.1))
+    added = far["ttft"]["p50"] - near["ttft"]["p50"]
+    assert added > 0.05
+    assert far["latency"]["p50"] - near["latency"]["p50"] == pytest.approx(added, rel=1e-4)
+    assert far["tpot"] == near["tpot"]
+
+
+def test_an_edge_that_waits_for_its_answer_has_one_request_at_a_time():
+    found = result(arrivals="closed", rate=1000.0, edges=3)
+    assert found["requests"]["in_flight"] <= 3
+    assert max(span["running"] for span in found["over_time"]) <= 3
+
+
+def test_a_drafter_reads_what_it_has_missed():
+    wrong = Workload(stated({"": 0.0}, 100, 20))
+    free, dear = (
+        result("fixed:2", simple(catch_up=seconds), wrong, arrivals="constant", rate=0.2) for seconds in (0.0, 0.001)
+    )
+    # The prompt and its first token, and then the one token that each of the 18 steps before the last put out.
+    assert dear["latency"]["p50"] - free["latency"]["p50"] == pytest.approx(0.001 * (101 + 18), rel=1e-4)
+
+
+def test_tasks_are_told_apart():
+    found = result("fixed:3", workload=Workload(stated({"easy": 0.9, "hard": 0.1}, 10, 30)))
+    assert set(found["tasks"]) == {"easy", "hard"}
+    assert found["tasks"]["easy"]["tokens_per_step"] > 2 * found["tasks"]["hard"]["tokens_per_step"]
+
+
+def test_a_drafter_that_finds_nothing_drafts_nothing():
+    rarely = Workload([RecordedAnswer("", 10, 50, (1.0,) * 8, found=0.25)])
+    found = result("fixed:4", workload=rarely, rate=0.5)
+    assert found["acceptance_rate"] == pytest.approx(1.0)
+    assert 1.5 < found["tokens_per_step"] < 2.5
+
+
+def test_nobody_comes():
+    found = result(rate=1e-6)
+    assert found["requests"]["completed"] == 0
+    assert found["latency"]["p50"] is None
+    json.dumps(found, allow_nan=False)

@@ -1,0 +1,137 @@
+"""What is drawn from recorded answers: their lengths, tasks and acceptance; and what is no recording."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+
+import pytest
+
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Completion, Step, Trace
+from ianvs_specdec.load.simulation.workload import Workload, read, stated
+from ianvs_specdec.records.configuration import Configuration
+from ianvs_specdec.records.database import FILE_NAME
+from ianvs_specdec.records.journal import Journal
+
+
+def steps_of(chance, rate, drafted, output):
+    """A recorded answer whose drafted tokens are right with that probability."""
+    steps, done = [], 1
+    while done < output:
+        right = next((level for level in range(drafted) if chance.random() >= rate), drafted)
+        emitted = min(right + 1, output - done)
+        accepted = min(right, emitted)
+        steps.append({"drafted": drafted, "accepted": accepted, "emitted": emitted, "verified": drafted + 1})
+        done += emitted
+    return steps
+
+
+def row(chance, task, rate, prompt=7, output=60):
+    told = {"prompt": [1] * prompt, "output": [1] * (prompt + output), "steps": steps_of(chance, rate, 4, output)}
+    return told | ({"task": task} if task else {})
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    chance = Random(0)
+    path = tmp_path / "decoded.jsonl"
+    rows = [row(chance, task, rate) for task, rate in (("easy", 0.9), ("hard", 0.2)) for _ in range(30)]
+    path.write_text("".join(json.dumps(one) + "\n" for one in rows))
+    return path
+
+
+def test_acceptance_is_recorded_by_task_and_level(recorded):
+    found = read(recorded)
+    assert len(found) == 60
+    for task, rate in (("easy", 0.9), ("hard", 0.2)):
+        own = [one for one in found if one.task == task]
+        assert len(own) == 30
+        assert {(one.prompt, one.output, one.found) for one in own} == {(7, 60, 1.0)}
+        assert sum(one.survival[0] for one in own) / 30 == pytest.approx(rate, abs=0.05)
+    # No draft was deeper than four: the levels after them are as good as the fourth.
+    assert found[0].survival[5] == found[0].survival[200]
+
+
+def test_a_drawn_request_is_right_as_often_as_the_recorded_ones():
+    chance = Random(1)
+    asked = [Workload(stated({"": 0.6}, 5, 400)).draw(chance) for _ in range(20)]
+    right = sum(draw < one.survival[0] for one in asked for draw in one.draws)
+    assert right / (20 * 400) == pytest.approx(0.6, abs=0.02)
+
+
+def test_lengths_are_the_recorded_ones_or_those_that_are_given(recorded):
+    chance = Random(2)
+    found = read(recorded)
+    assert {(one.prompt, one.output, one.most) for one in (Workload(found).draw(chance),)} == {(7, 60, 60)}
+    own = Workload(found, prompt_tokens=100, max_tokens=20).draw(chance)
+    assert (own.prompt, own.output, own.most) == (100, 20, 20)
+
+
+def test_a_step_without_a_draft_counts_for_how_often_there_is_one(tmp_path):
+    steps = [{"drafted": 2 * (number % 2), "accepted": 0, "emitted": 1, "verified": 1} for number in range(21)]
+    path = tmp_path / "decoded.jsonl"
+    path.write_text(json.dumps({"prompt": [1], "output": [1] * 23, "steps": steps}))
+    assert read(path)[0].found == 0.5
+
+
+def test_a_journal_is_read_and_answers_without_drafts_are_passed_over(tmp_path):
+    journal = Journal(tmp_path / FILE_NAME, "run")
+    for number, step in enumerate([Step(0, 0, 1, 1)] * 2 + [Step(3, 1, 2, 4)]):
+        answer = Completion("x" * 9, list(range(9)), 12, 9, "stop", Trace([(0.1, 9)], [step] * (8 // step.emitted)))
+        asked = [{"role": "user", "content": str(number)}]
+        journal.put(Configuration("m", {}), asked, answer, side="cloud", hardware={})
+    (found,) = read(tmp_path / FILE_NAME)
+    assert (found.prompt, found.output) == (12, 9)
+    assert found.survival[0] > found.survival[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("", "no answer in it has steps with drafts"),
+        ("{}\n", ":1: expected a journal.sqlite, or lines"),
+        ("[" * 100_000, ":1: expected a journal.sqlite, or lines"),
+        ('{"prompt": [1], "output": [1, 2], "steps": [{"drafted": -1}]}', ":1: expected a journal.sqlite, or lines"),
+        ('{"prompt": [1], "output": [1], "steps": []}', ":1: expected a journal.sqlite, or lines"),
+    ],
+)
+def test_what_is_no_recording_is_told_in_one_message(tmp_path, text, part):
+    path = tmp_path / "traces.jsonl"
+    path.write_text(text)
+    with pytest.raises(UserError) as told:
+        read(path)
+    assert str(told.value).startswith(f"--traces {path}")
+    assert part in str(told.value)
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path):
+    with pytest.raises(UserError, match="cannot be read: No such file"):
+        read(tmp_path / "none.jsonl")
+
+
+def test_a_draft_as_it_was_recorded_comes_out_as_it_did_and_others_are_drawn(tmp_path):
+    path = tmp_path / "decoded.jsonl"
+    lines = [row(Random(seed), "", 0.6, output=40) for seed in range(20)]
+    path.write_text("".join(json.dumps(one) + "\n" for one in lines))
+    outcomes = set()
+    for recorded_answer, line in zip(read(path), lines, strict=True):
+        # Steps are those of drafts of four, from the second token of the output on.
+        place = 1
+        asked = [Workload([recorded_answer], max_tokens=60).draw(Random(luck)) for luck in range(5)]
+        for step in line["steps"]:
+            for one in asked:
+                drawn = zip(one.draws[place : place + 4], one.survival, strict=False)
+                right = [luck < rate for luck, rate in drawn]
+                assert [*right, False].index(False) == step["accepted"]
+            place += step["emitted"]
+        outcomes |= {tuple(one.draws) for one in asked}
+    assert len(outcomes) == 100
+
+
+def test_what_was_seen_does_not_change_how_often_drafts_are_right(recorded):
+    answers = read(recorded)
+    chance = Random(3)
+    asked = [Workload([one]).draw(chance) for one in answers if one.task == "easy" for _ in range(20)]
+    right = [draw < one.survival[0] for one in asked for draw in one.draws[1:]]
+    assert sum(right) / len(right) == pytest.approx(0.9, abs=0.03)

@@ -1,0 +1,177 @@
+"""Chat templates are programs from anybody: their text is that of transformers, and none runs for ever."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.backends import backend
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Message
+from ianvs_specdec.models import templates
+from ianvs_specdec.models.plain import is_plain
+from tests.support.models import CHAT_TEMPLATE, build_model
+from tests.support.paths import EXAMPLE
+
+CHATML = (
+    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n'}}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+ALTERNATING = (
+    "{% if messages[0]['role'] == 'system' %}{% set rest = messages[1:] %}{% set system = messages[0]['content'] %}"
+    "{% else %}{% set rest = messages %}{% set system = false %}{% endif %}{% for message in rest %}"
+    "{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Roles must alternate') }}"
+    "{% endif %}{% if loop.index0 == 0 and system %}{% set content = '<<' + system + '>>' + message['content'] %}"
+    "{% else %}{% set content = message['content'] %}{% endif %}{{ bos_token + content.strip() | trim }}{% endfor %}"
+)
+WITH_MACRO = (
+    "{% macro turn(message) %}<{{ message.role }}>{{ message.content }}{% endmacro %}"
+    "{% for message in messages %}{{ turn(message) }}{% endfor %}{{ eos_token }}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+CHAT: list[Message] = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": " Caf\u00e9 \U0001f389\n'x' "},
+    {"role": "assistant", "content": "y"},
+    {"role": "user", "content": "z"},
+]
+LOOPS = "{% for i in range(99999) %}{% for j in range(99999) %}{% for k in range(99999) %}{% endfor %}{% endfor %}"
+HOSTILE = {
+    "loops": LOOPS + "{% endfor %}",
+    "a large number": "{{ 9 ** (9 ** 9) }}",
+    "a large number of a variable": "{% set n = messages | length + 8 %}{{ n ** (n ** n) }}",
+    "a large text": "{{ 'a' * 10 ** 11 }}",
+    "a wide format": "{{ '%99999999999d' % 1 }}",
+    "a wide field": "{{ 'a' | center(99999999999) }}",
+    "recursion": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+    "doubling": "{% set x = 'ab' %}" + "{% set x = x + x %}" * 40 + "{{ x }}",
+    "doubling quotes": "{% set x = '\\\\' %}" + "{% set x = '' ~ [x] %}" * 40 + "{{ x }}",
+    "growth in a loop": "{% set n = namespace(x='a') %}{% for i in range(99) %}{% set n.x = n.x + n.x %}{% endfor %}",
+    "depth": "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
+    "only for long chats": "{% if messages | length > 1 %}" + LOOPS + "{% endfor %}{% endif %}hello",
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_model: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(tiny_model)
+
+
+@pytest.fixture(autouse=True)
+def ended() -> Any:
+    """No process outlives the test that it was for."""
+    yield
+    for process in templates._processes.values():
+        process.end()
+    templates._processes.clear()
+
+
+@pytest.mark.parametrize(
+    "template", [CHATML, ALTERNATING, CHAT_TEMPLATE, pytest.param(WITH_MACRO, marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("asking", [True, False])
+def test_the_text_is_that_of_transformers(tokenizer: Any, template: str, asking: bool) -> None:
+    tokenizer.chat_template = template
+    expected = tokenizer.apply_chat_template(CHAT, add_generation_prompt=asking, tokenize=False)
+    assert templates.render(tokenizer, CHAT, add_generation_prompt=asking) == expected
+
+
+def test_templates_of_most_models_are_rendered_without_a_process() -> None:
+    shipped = [path.read_text(encoding="utf-8") for path in EXAMPLE.rglob("*.jinja")]
+    assert len(shipped) == 2
+    assert all(map(is_plain, [*shipped, CHATML, ALTERNATING, CHAT_TEMPLATE]))
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_no_hostile_template_is_plain(kind: str) -> None:
+    assert not is_plain(HOSTILE[kind])
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for c in messages[0].content %}{{ messages[0].content }}{% endfor %}",
+        "{% set m = messages[0].content %}{% for c in m %}{{ m }}{% endfor %}",
+        "{% set m = messages %}{% set m = messages[0].content %}{% for c in m %}{{ m }}{% endfor %}",
+        "{% for a in messages %}{% for b in messages %}{% endfor %}{% endfor %}",
+        "{% for a in messages recursive %}{{ loop(messages) }}{% endfor %}",
+        "{{ messages | tojson(indent=99999999) }}",
+        "{{ '%99999d'.__mod__(1) }}",
+        "{{ 'a'.ljust(10 ** 9) }}",
+        "{% set x %}{{ messages }}{{ messages }}{% endset %}",
+        "{% filter upper %}{% endfilter %}",
+        "{% set f = '%9999999999d' %}{{ f % 1 }}",
+        "{% for message in messages %",
+        "a" * 200_000,
+    ],
+)
+def test_what_may_grow_or_repeat_is_not_plain(template: str) -> None:
+    assert not is_plain(template)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_template_is_ended(tokenizer: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(templates, "SECONDS", 1.0)
+    tokenizer.chat_template = HOSTILE[kind]
+    started = time.monotonic()
+    with pytest.raises(UserError, match="chat template cannot be used for this chat"):
+        templates.render(tokenizer, CHAT)
+    assert time.monotonic() - started < 120
+
+
+def test_a_template_that_does_not_end_is_ended_and_the_next_chat_is_answered(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(templates, "SECONDS", 0.3)
+    tokenizer.chat_template = HOSTILE["only for long chats"]
+    assert templates.render(tokenizer, CHAT[:1]) == "hello"
+    (process,) = templates._processes.values()
+    with pytest.raises(UserError, match=r"did not end within 0\.3 s") as caught:
+        templates.render(tokenizer, CHAT)
+    assert caught.value.key == "model"
+    assert process._process is None
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        ALTERNATING,
+        pytest.param(
+            "{% macro f() %}{% endmacro %}{{ raise_exception('Roles must alternate') }}", marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_what_a_template_says_is_told(tokenizer: Any, template: str) -> None:
+    tokenizer.chat_template = template
+    with pytest.raises(UserError, match="Roles must alternate"):
+        templates.render(tokenizer, [CHAT[1], CHAT[1]])
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ messages[7].content.strip() }}",
+        pytest.param("{% for message in messages %}", marks=pytest.mark.slow),
+        pytest.param("{{ 1 / 0 }}", marks=pytest.mark.slow),
+    ],
+)
+def test_a_template_that_is_wrong_is_one_message(tmp_path: Path, template: str) -> None:
+    folder = build_model(tmp_path / "m", chat_template=template)
+    with (
+        pytest.raises(UserError, match="chat template cannot be used") as caught,
+        backend("autoregressive")(str(folder)) as llm,
+    ):
+        llm.load()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_template_that_writes_nothing_is_one_message(tmp_path: Path) -> None:
+    folder = build_model(tmp_path / "m", chat_template="{% if false %}x{% endif %}")
+    with pytest.raises(UserError, match="make no token"), backend("autoregressive")(str(folder)) as llm:
+        llm.load()

@@ -1,0 +1,292 @@
+"""The link between real sockets: bytes, ends of connections, bandwidth, outages, the record."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import socket
+import threading
+import time
+from random import Random
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.net.link import Link, Path
+from tests.net.link.conftest import PATIENCE, Opened, asked, connect, echo, received, swallow
+
+ROUGH = Path(delay=0.002, jitter=0.002, up=80e6, down=160e6, loss=0.01, seed=1)
+LONG = b"x" * 1_000_000
+
+
+def summary_of(record: pathlib.Path) -> dict[str, Any]:
+    return json.loads(record.read_text().splitlines()[-1])["summary"]
+
+
+@pytest.mark.parametrize("path", [Path(), ROUGH], ids=["none", "rough"])
+def test_bytes_arrive_unchanged_and_in_order(path: Path, served: Opened) -> None:
+    data = Random(1).randbytes(700_000)
+    with Link(served(echo), path) as link, connect(link.address) as client:
+        threading.Thread(target=client.sendall, args=(data,), daemon=True).start()
+        assert received(client, len(data)) == data
+
+
+def test_nothing_arrives_before_the_delay_of_both_ways(served: Opened) -> None:
+    with Link(served(echo), Path(delay=0.02)) as link, connect(link.address) as client:
+        client.sendall(b"first")
+        received(client, 5)
+        for _ in range(3):
+            began = time.monotonic()
+            client.sendall(b"more")
+            received(client, 4)
+            assert time.monotonic() - began >= 0.04
+
+
+def test_a_connection_costs_a_round_trip(served: Opened) -> None:
+    with Link(served(echo), Path(delay=0.02)) as link:
+        began = time.monotonic()
+        assert asked(link.address, b"first") == [b"first"]
+        assert time.monotonic() - began >= 0.08
+
+
+def test_a_server_that_speaks_first_is_heard_after_two_round_trips(served: Opened) -> None:
+    """A half for the client's last word of the handshake and one way for what is said, after the round trip."""
+
+    def greet(connection: socket.socket) -> None:
+        connection.sendall(b"hello")
+        connection.recv(1)
+
+    with Link(served(greet), Path(delay=0.02)) as link:
+        began = time.monotonic()
+        with connect(link.address) as client:
+            assert received(client, 5) == b"hello"
+        assert time.monotonic() - began >= 0.08
+
+
+def test_half_a_connection_can_be_closed(served: Opened) -> None:
+    with Link(served(swallow), ROUGH) as link, connect(link.address) as client:
+        client.sendall(b"x" * 50_000)
+        client.shutdown(socket.SHUT_WR)
+        assert received(client, 100) == b"50000"
+        assert client.recv(1) == b""
+
+
+def test_a_reset_is_passed_on_to_the_client(served: Opened) -> None:
+    def refuse(connection: socket.socket) -> None:
+        connection.recv(1)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+
+    with Link(served(refuse), Path(delay=0.005)) as link, connect(link.address) as client:
+        client.sendall(b"x")
+        with pytest.raises(ConnectionResetError):
+            client.recv(1)
+
+
+def test_a_reset_is_passed_on_to_the_server(served: Opened) -> None:
+    seen: list[BaseException | None] = []
+    told = threading.Event()
+
+    def wait(connection: socket.socket) -> None:
+        connection.sendall(connection.recv(10))
+        try:
+            connection.recv(1)
+            seen.append(None)
+        except OSError as error:
+            seen.append(error)
+        told.set()
+
+    with Link(served(wait), Path(delay=0.005)) as link:
+        client = connect(link.address)
+        client.sendall(b"x")
+        received(client, 1)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        client.close()
+        assert told.wait(PATIENCE)
+    assert isinstance(seen[0], ConnectionResetError)
+
+
+def test_a_client_that_never_reads_fills_no_memory(served: Opened) -> None:
+    """What the link took from the server is what two sockets and a first window hold, not what the server has."""
+
+    def pour(connection: socket.socket) -> None:
+        while True:
+            connection.sendall(LONG)
+
+    with Link(served(pour), Path(delay=0.001)) as link, connect(link.address) as client:
+        client.sendall(b"x")
+        before = -1
+        while (taken := link.summary()["down"]["bytes"]) > before:
+            before = taken
+            time.sleep(0.2)
+        assert 0 < taken < 16_000_000
+        # When it does read, nothing is missing.
+        assert received(client, len(LONG))[: len(LONG)] == LONG
+
+
+def test_connections_share_the_bandwidth_evenly(served: Opened) -> None:
+    """Two send as much as they can: when one is through, the other nearly is."""
+    size, ends = 150_000, []
+
+    def send(address: str) -> None:
+        with connect(address) as client:
+            client.sendall(b"x" * size)
+            client.shutdown(socket.SHUT_WR)
+            assert received(client, 100) == b"%d" % size
+            ends.append(time.monotonic())
+
+    with Link(served(swallow), Path(up=8e6)) as link:
+        began = time.monotonic()
+        threads = [threading.Thread(target=send, args=(link.address,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE)
+        delays = link.summary()["up"]["delay_ms"]
+    took = [end - began for end in ends]
+    assert max(took) >= 2 * size * 8 / 8e6
+    assert min(took) > 0.7 * size * 2 * 8 / 8e6, "one had the line for itself"
+    assert delays["p50"] <= 110, "the queue is longer than its bound"
+
+
+def test_an_outage_holds_what_is_sent_until_it_is_over(served: Opened) -> None:
+    with Link(served(echo), Path(delay=0.001)) as link, connect(link.address) as client:
+        client.sendall(b"a")
+        received(client, 1)
+        began = time.monotonic()
+        link.outage(0.3)
+        client.sendall(b"b")
+        assert received(client, 1) == b"b"
+        assert time.monotonic() - began >= 0.3
+
+
+def test_an_outage_cuts_connections_where_the_path_says_so(served: Opened) -> None:
+    with Link(served(echo), Path(on_outage="cut")) as link, connect(link.address) as client:
+        client.sendall(b"a")
+        received(client, 1)
+        began = time.monotonic()
+        link.outage(0.2)
+        with pytest.raises(ConnectionResetError):
+            client.recv(1)
+        # The next one waits for the end of the outage: the first word of a handshake is said again after a second.
+        assert asked(link.address, b"again") == [b"again"]
+        assert time.monotonic() - began >= 0.2
+
+
+def test_a_scheduled_outage_cuts_connections(served: Opened) -> None:
+    path = Path.parse({"outage": "100ms@200ms", "on_outage": "cut"})
+    with Link(served(echo), path) as link, connect(link.address) as client:
+        client.sendall(b"a")
+        received(client, 1)
+        with pytest.raises(ConnectionResetError):
+            client.recv(1)
+
+
+def test_a_target_that_is_not_there_is_told_and_the_link_goes_on(served: Opened) -> None:
+    told: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        nobody = gone.getsockname()[1]
+    with Link(f"127.0.0.1:{nobody}", tell=told.append) as link:
+        for _ in range(2):
+            # The reset may be faster than connect().
+            with pytest.raises(ConnectionResetError), connect(link.address) as client:
+                client.recv(1)
+        assert told == [f"127.0.0.1:{nobody} cannot be reached: Connection refused; the link goes on"]
+        with socket.create_server(("127.0.0.1", nobody)) as come, connect(link.address) as client:
+            server, _ = come.accept()
+            with server:
+                client.sendall(b"x")
+                assert server.recv(1) == b"x"
+
+
+def test_the_record_tells_what_each_connection_met(served: Opened, tmp_path: pathlib.Path) -> None:
+    record = tmp_path / "link.jsonl"
+    path = Path(delay=0.002, outage=Path.parse({"outage": "1ms@1ms"}).outage)
+    with Link(served(echo), path, record=record) as link:
+        asked(link.address, b"x" * 1000, b"y" * 2000)
+        connect(link.address).close()
+        last = connect(link.address)
+        last.sendall(b"z")
+        received(last, 1)
+    last.close()
+    head, *rows, summary = [json.loads(line) for line in record.read_text().splitlines()]
+    assert head["link"]["delay"] == 0.002
+    assert head["link"]["outage"] == "0.001s@0.001s"
+    first = next(row for row in rows if row["connection"] == 0)
+    assert (first["up"]["bytes"], first["down"]["bytes"], first["end"]) == (3000, 3000, "closed")
+    # One segment, two, and one that ends each direction.
+    assert (first["up"]["segments"], first["down"]["segments"] >= 4) == (4, True)
+    assert first["up"]["delay_ms"]["p50"] >= 1.9
+    assert rows[-1]["end"] == "stopped"
+    assert summary["summary"]["connections"] == 3
+    assert summary["summary"]["up"]["bytes"] == 3001
+    assert summary["summary"]["outages"] == [[0.001, 0.002]]
+
+
+def test_a_record_that_cannot_be_written_is_told_at_the_end(served: Opened) -> None:
+    """The connections do not suffer from a full disk."""
+    answers = []
+
+    def use() -> None:
+        with Link(served(echo), record=pathlib.Path("/dev/full")) as link:
+            answers.extend([*asked(link.address, b"one"), *asked(link.address, b"two")])
+
+    with pytest.raises(OSError, match="No space left"):
+        use()
+    assert answers == [b"one", b"two"]
+
+
+def test_the_same_seed_loses_the_same_messages(served: Opened, tmp_path: pathlib.Path) -> None:
+    address = served(echo)
+
+    def lost(seed: int) -> list[int]:
+        record = tmp_path / "link.jsonl"
+        with Link(address, Path(loss=0.08, seed=seed), record=record) as link:
+            asked(link.address, *[b"%02d" % number for number in range(20)])
+        row = json.loads(record.read_text().splitlines()[1])
+        return [*row["up"].get("lost_at", []), -1, *row["down"].get("lost_at", [])]
+
+    assert lost(1) == lost(1) != [-1]
+
+
+def test_many_connections_at_once(served: Opened) -> None:
+    """Each is answered on its own."""
+    with Link(served(echo), Path(delay=0.001)) as link:
+        clients = [connect(link.address) for _ in range(100)]
+        for number, client in enumerate(clients):
+            client.sendall(b"%03d" % number)
+        assert [received(client, 3) for client in clients] == [b"%03d" % number for number in range(100)]
+        for client in clients:
+            client.close()
+
+
+def test_a_port_in_use_is_one_message() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        where = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(UserError, match=f"cannot listen on {where}: Address already in use; name another port"):
+            Link("127.0.0.1:1", listen=where)
+
+
+@pytest.mark.parametrize(
+    "text", ["8000", "localhost", "127.0.0.1:0", "127.0.0.1:99999", "127.0.0.1:http", "." * 9 + ":80"]
+)
+def test_a_target_without_a_port_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match=r"--to must be written as 127\.0\.0\.1:8000"):
+        Link(text)
+
+
+def test_a_path_that_moves_further_away_delays_more_and_keeps_the_order(served: Opened) -> None:
+    with Link(to=served(echo), path=Path(delay=0.05)) as link, connect(link.address) as client:
+        client.sendall(b"first")
+        assert received(client, 5) == b"first"
+        client.sendall(b"late")
+        link.move(0.0)
+        client.sendall(b"next")
+        assert received(client, 8) == b"latenext"
+        link.move(0.05)
+        began = time.monotonic()
+        client.sendall(b"far")
+        received(client, 3)
+        assert time.monotonic() - began >= 0.1
+        with pytest.raises(UserError, match="delay"):
+            link.move(-1.0)

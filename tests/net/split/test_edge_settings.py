@@ -1,0 +1,117 @@
+"""What an edge is told, and what an answer tells of both sides."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from ianvs_specdec import drafters
+from ianvs_specdec.backends.split.edge.connection import Access, Connection
+from ianvs_specdec.backends.split.edge.settings import EdgeSettings, target_of, token_in
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.drafters.draft_model.drafter import DraftModel
+from ianvs_specdec.net.link import Link
+from ianvs_specdec.net.link import Path as NetworkPath
+from tests.net.split.conftest import PROMPT
+from tests.support.models import build_model
+from tests.support.verifiers import PATIENCE, Breaking, Verifier, edge_of
+
+GREEDY = Sampling(max_tokens=40)
+
+
+def answered(verifier: Verifier, settings: EdgeSettings):
+    connection = Connection(Access(verifier.address))
+    try:
+        model = connection.describe(PATIENCE)
+        edge = settings.edge(connection, model, target_of(model, None, "float32"))
+        return edge.decode(PROMPT, GREEDY)
+    finally:
+        connection.close()
+
+
+def test_an_edge_without_a_method_shows_what_comes(verifier, alone):
+    answer = answered(verifier, EdgeSettings(None, mode="stream"))
+    assert answer.token_ids == alone(PROMPT, GREEDY)
+    assert answer.streamed == len(answer.token_ids) - 1
+    assert (answer.waits, answer.trace.steps) == (0, [])
+    with pytest.raises(UserError, match="method is missing"):
+        EdgeSettings(None)
+
+
+def test_a_fixed_length_is_kept(verifier, wrong, alone):
+    answer = answered(verifier, EdgeSettings("draft_model", {"draft": str(wrong), "length": "fixed:3"}, "split"))
+    assert answer.token_ids == alone(PROMPT, GREEDY)
+    assert {step.drafted for step in answer.trace.steps[:5]} == {3}
+
+
+def test_what_the_verifier_took_is_told_without_the_waits_for_drafts(verifier, folder, monkeypatch):
+    slow = 0.05
+    lines_behind = DraftModel.lines_behind
+
+    def slowly(self, context):
+        time.sleep(slow)
+        return lines_behind(self, context)
+
+    with edge_of(verifier.address, drafters.create("draft_model", {"draft": folder})) as edge:
+        edge.decode(PROMPT, GREEDY)
+        monkeypatch.setattr(DraftModel, "lines_behind", slowly)
+        answer = edge.decode(PROMPT, GREEDY)
+    assert answer.in_flight == 1
+    assert answer.waits == len(answer.trace.steps)
+    assert answer.drafting >= slow
+    assert 0 < answer.prefill < answer.trace.chunks[0][0] + slow
+    assert 0 < answer.work < answer.trace.latency - answer.drafting
+
+
+def test_drafts_sent_ahead_do_not_wait_for_the_way(verifier, folder, monkeypatch):
+    # A model of random weights is never sure.
+    for name in ("drafts.WORTH_SENDING", "outlook.LEAST_LIKELY"):
+        monkeypatch.setattr(f"ianvs_specdec.backends.split.edge.{name}", 0.0)
+    drafter = drafters.create("draft_model", {"draft": folder})
+    with (
+        Link(to=verifier.address, path=NetworkPath(delay=0.05)) as link,
+        edge_of(link.address, drafter, in_flight=4) as edge,
+    ):
+        answer = edge.decode(PROMPT, GREEDY)
+    assert answer.in_flight == 4
+    assert 1 <= answer.waits < len(answer.trace.steps)
+
+
+def test_of_a_session_that_was_opened_anew_the_work_is_not_known(verifier, folder):
+    way, seen = Breaking(verifier.port), []
+
+    def forget(tokens):
+        seen.extend(tokens)
+        if len(seen) > 10 and not way.cuts:
+            way.cuts = True
+            verifier.forget()
+            way.cut()
+
+    way.cuts = False
+    with edge_of(way.address, drafters.create("draft_model", {"draft": folder})) as edge:
+        answer = edge.decode(PROMPT, GREEDY, on_tokens=forget)
+    way.close()
+    assert answer.breaks
+    assert (answer.prefill, answer.work) == (None, None)
+
+
+def test_another_tokenizer_is_refused(verifier, tmp_path):
+    connection = Connection(Access(verifier.address))
+    model = connection.describe(PATIENCE)
+    connection.close()
+    model.tokenizer = "0" * 64
+    with pytest.raises(UserError, match="has another tokenizer than target"):
+        target_of(model, build_model(tmp_path / "other"), "float32")
+
+
+def test_a_token_is_the_first_word_of_its_file(tmp_path: Path):
+    (tmp_path / "token").write_text("  a-secret-of-16-chars \nmore\n")
+    assert token_in(tmp_path / "token") == "a-secret-of-16-chars"
+    assert token_in(None) == ""
+    (tmp_path / "empty").write_text("\n")
+    for file in (tmp_path / "empty", tmp_path / "none"):
+        with pytest.raises(UserError, match="no token can be read from it"):
+            token_in(file)

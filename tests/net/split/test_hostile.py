@@ -1,0 +1,135 @@
+"""What clients do wrong is refused with one message, and the other sessions go on."""
+
+from __future__ import annotations
+
+import threading
+
+import grpc
+import pytest
+
+from ianvs_specdec import drafters
+from ianvs_specdec.backends.split.edge.connection import Access, Connection
+from ianvs_specdec.backends.split.edge.session import Outage
+from ianvs_specdec.common.errors import AnswerError, UserError
+from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.net.split.split_pb2 import BUSY, FAILED, INVALID, UNAUTHENTICATED, Draft, Up
+from ianvs_specdec.serving.verifier.service import LONGEST_STOP, MOST_STOPS, Bounds
+from ianvs_specdec.serving.verifier.session import Session
+from tests.net.split.conftest import PROMPT
+from tests.support.split_client import TOKENS, clients, opening
+from tests.support.verifiers import PATIENCE, edge_of, verifying
+
+BOUNDS = Bounds(sessions=4, draft=8, in_flight=2)
+
+
+@pytest.fixture(scope="module")
+def running(llm):
+    with verifying(llm, bounds=BOUNDS, tokens=TOKENS) as verifier:
+        yield verifier
+
+
+@pytest.fixture
+def client(running):
+    with clients(running) as new:
+        yield new
+
+
+GARBAGE = b"\xff\xff\xff no message at all"
+FIRST = {
+    "garbage": (GARBAGE, INVALID),
+    "nothing": (Up(), INVALID),
+    "a draft before a session": (Up(draft=Draft(position=1, tokens=[3])), INVALID),
+    "no prompt": (opening(prompt=[]), INVALID),
+    "a prompt beyond the window": (opening(prompt=[5] * 600), INVALID),
+    "tokens that there are not": (opening(prompt=[5, 1 << 31]), INVALID),
+    "no tokens to write": (opening(max_tokens=0), INVALID),
+    "a temperature below zero": (opening(temperature=-1.0), INVALID),
+    "a seed that is no number": (opening(seed="1e6"), INVALID),
+    "a seed without an end": (opening(seed="1" * 5000), INVALID),
+    "many stop strings": (opening(stop=["x"] * 1000), INVALID),
+    "a stop string too many": (opening(stop=["x"] * (MOST_STOPS + 1)), INVALID),
+    "a mode of another version": (opening(mode=9), INVALID),
+}
+
+
+@pytest.mark.parametrize("what", FIRST)
+def test_a_first_message_that_makes_no_session_is_refused(client, what):
+    message, code = FIRST[what]
+    assert client().say(message).error() == code
+
+
+def test_as_many_stop_strings_as_there_may_be_are_taken(client):
+    assert client().say(opening(stop=["x" * LONGEST_STOP] * MOST_STOPS)).hear().HasField("opened")
+
+
+LATER = {
+    "garbage": [GARBAGE],
+    "a second opening": [opening()],
+    "parents that make no tree": [Up(draft=Draft(position=1, tokens=[3, 4], up=[1, 7]))],
+    "a million tokens with too few parents": [Up(draft=Draft(position=1, tokens=[3] * 1000, up=[1]))],
+    "tokens that there are not": [Up(draft=Draft(position=1, tokens=[1 << 30]))],
+}
+
+
+@pytest.mark.parametrize("what", LATER)
+def test_a_session_ends_alone_with_what_its_client_does(folder, running, client, alone, what):
+    bad = client().say(opening())
+    assert bad.hear().HasField("opened")
+    assert len(bad.hear().tokens.tokens) == 1
+    started, answers = threading.Event(), []
+
+    def other():
+        drafter = drafters.create("draft_model", {"draft": folder})
+        with edge_of(Access(running.address, TOKENS[1]), drafter, length=2) as edge:
+            tell = lambda tokens: started.set()  # noqa: E731
+            answers.append(edge.decode(PROMPT, Sampling(max_tokens=100), on_tokens=tell).token_ids)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    assert started.wait(PATIENCE)
+    assert bad.say(*LATER[what]).error() == INVALID
+    thread.join(PATIENCE)
+    assert answers == [alone(PROMPT, Sampling(max_tokens=100))]
+
+
+def test_a_frame_that_is_too_long_is_not_read(running, client):
+    with pytest.raises(grpc.RpcError) as refused:
+        client().say(opening(prompt=[5] * 1_000_000)).hear()
+    assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_more_sessions_than_there_is_room_for_are_told_to_come_back(client):
+    held = [client().say(opening()) for _ in range(BOUNDS.sessions)]
+    assert all(each.hear().HasField("opened") for each in held)
+    assert client().say(opening()).error() == BUSY
+
+
+@pytest.mark.parametrize("token", ["", "a token that nobody gave out"])
+def test_without_the_right_token_there_is_nothing(running, client, token):
+    assert client(token).say(opening()).error() == UNAUTHENTICATED
+    connection = Connection(Access(running.address, token))
+    with pytest.raises(UserError, match="does not know this token"):
+        connection.describe(PATIENCE)
+    connection.close()
+
+
+def test_what_the_verifier_refuses_is_told_once(folder, running):
+    drafter = drafters.create("draft_model", {"draft": folder})
+    with (
+        edge_of(Access(running.address, TOKENS[0]), drafter, outage=Outage("fail", 1.0)) as edge,
+        pytest.raises(AnswerError, match="the verifier refuses: the prompt has 600 tokens, the model's context window"),
+    ):
+        edge.decode([5] * 600, Sampling(max_tokens=9))
+
+
+def test_what_fails_on_the_verifiers_side_ends_its_session_alone(folder, running, client, alone, monkeypatch, caplog):
+    def broken(self, emitted):
+        raise RuntimeError("nobody thought of this")
+
+    monkeypatch.setattr(Session, "_emitted", broken)
+    assert client().say(opening()).error() == FAILED
+    assert "nobody thought of this" in caplog.text
+    monkeypatch.undo()
+    drafter = drafters.create("draft_model", {"draft": folder})
+    with edge_of(Access(running.address, TOKENS[1]), drafter, length=2) as edge:
+        assert edge.decode(PROMPT, Sampling(max_tokens=9)).token_ids == alone(PROMPT, Sampling(max_tokens=9))

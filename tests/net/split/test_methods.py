@@ -1,0 +1,118 @@
+"""Every method that needs nothing of the target but its tokens drafts at an edge, and many edges share the steps."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from ianvs_specdec import drafters
+from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.drafters.datastore import Datastore
+from tests.net.split.conftest import PROMPT
+from tests.support.verifiers import edge_of, verifying
+
+GREEDY = Sampling(max_tokens=40)
+DRAWN = Sampling(max_tokens=40, temperature=0.8, seed=7)
+
+
+@pytest.fixture(scope="module")
+def running(llm):
+    with verifying(llm) as verifier:
+        yield verifier
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
+@pytest.mark.parametrize("method", [name for name, known in drafters.METHODS.items() if known.remote])
+def test_a_method_that_needs_tokens_only(folder, running, alone, method, sampling, tmp_path):
+    whole = alone(PROMPT, sampling)
+    settings = {"draft": folder} if method == "draft_model" else {}
+    if method == "rest":
+        settings["datastore"] = tmp_path / "datastore"
+        Datastore.build([PROMPT + whole], running.served.target.vocabulary).save(tmp_path / "datastore")
+    drafter = drafters.create(method, settings)
+    with edge_of(running.address, drafter, length=8, in_flight=4) as edge:
+        answer = edge.decode(PROMPT, sampling, prediction=whole if method == "predicted_output" else ())
+    assert answer.token_ids == whole
+    if method in ("draft_model", "rest", "predicted_output"):
+        assert sum(step.accepted for step in answer.trace.steps) > 20
+
+
+def test_many_edges_share_the_steps(folder, running, alone):
+    prompts = [[*PROMPT, last] for last in range(6)]
+    before = running.served.batcher.occupancy.done
+    drafter = drafters.create("draft_model", {"draft": folder})
+
+    def decode(prompt):
+        with edge_of(running.address, drafter.fork()) as edge:
+            return edge.decode(prompt, DRAWN).token_ids
+
+    with ThreadPoolExecutor(len(prompts)) as pool:
+        answers = list(pool.map(decode, prompts))
+    assert answers == [alone(prompt, DRAWN) for prompt in prompts]
+    done = running.served.batcher.occupancy.done
+    assert done.steps - before.steps < done.verifications - before.verifications + len(prompts)
+
+
+def counted_steps(running):
+    """The engine's steps, once there are no more: a client hears of a step before it is counted."""
+    before, now = -1, running.served.batcher.occupancy.done.steps
+    while now != before:
+        time.sleep(0.05)
+        before, now = now, running.served.batcher.occupancy.done.steps
+    return now
+
+
+def test_a_waiting_session_takes_no_part_in_steps_and_no_time(folder, running, alone):
+    from tests.support.split_client import Client, opening
+
+    silent = Client(running.address).say(opening())
+    silent.hear()
+    silent.hear()
+    steps = counted_steps(running)
+    drafter = drafters.create("draft_model", {"draft": folder})
+    with edge_of(running.address, drafter) as edge:
+        answer = edge.decode(PROMPT, GREEDY)
+    # A step for the prompt, and one for each round.
+    assert counted_steps(running) - steps == 1 + len(answer.trace.steps)
+    silent.close()
+
+
+def test_the_model_is_known_by_its_content_and_nothing_is_written_for_that(folder, wrong, llm, running):
+    import os
+    import stat
+
+    from ianvs_specdec.records.identity import FileDigests
+
+    print_of = running.service.describe().fingerprint
+    assert bytes.fromhex(FileDigests(None).folder(folder)).startswith(print_of)
+    assert not bytes.fromhex(FileDigests(None).folder(wrong)).startswith(print_of)
+    assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
+
+
+def test_the_verifier_counts(folder, running):
+    rounds, opened = running.sample("rounds_total"), running.sample("sessions_opened_total")
+    drafter = drafters.create("draft_model", {"draft": folder})
+    with edge_of(running.address, drafter) as edge:
+        answer = edge.decode(PROMPT, GREEDY)
+    assert running.sample("rounds_total") - rounds == len(answer.trace.steps)
+    assert running.sample("sessions_opened_total") - opened == 1
+    assert running.sample("round_seconds_count") == running.sample("rounds_total")
+
+
+def test_the_verifiers_length_is_told_to_the_edge(folder, llm, alone):
+    drafter = drafters.create("draft_model", {"draft": folder})
+    with verifying(llm, length="fixed:2") as verifier, edge_of(verifier.address, drafter, length=6) as edge:
+        answer = edge.decode(PROMPT, GREEDY)
+    assert answer.token_ids == alone(PROMPT, GREEDY)
+    drafted = [step.drafted for step in answer.trace.steps]
+    assert drafted[0] == 6
+    assert set(drafted[1:-1]) == {2}
+
+
+@pytest.mark.parametrize("policy", ["goodput", "queue:1", "table:[[1,4,3]]", "ema", "bandit", "confidence:0.4", "0"])
+def test_under_any_policy_of_the_verifier_the_answer_is_the_same(wrong, llm, alone, policy):
+    drafter = drafters.create("draft_model", {"draft": wrong})
+    with verifying(llm, length=policy) as verifier, edge_of(verifier.address, drafter, in_flight=4) as edge:
+        assert edge.decode(PROMPT, GREEDY).token_ids == alone(PROMPT, GREEDY)

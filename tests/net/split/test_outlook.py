@@ -1,0 +1,205 @@
+"""Which outcomes of a verification an edge drafts for, and what it has of that when the verdict comes."""
+
+from __future__ import annotations
+
+import pytest
+
+from ianvs_specdec import drafters
+from ianvs_specdec.backends.split.edge.controller import Controller
+from ianvs_specdec.backends.split.edge.drafts import Drafts, FarTarget
+from ianvs_specdec.backends.split.edge.outlook import WIDEST, Chances, Outlook
+from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.engine import Drafter
+from tests.net.split.conftest import PROMPT
+from tests.support.verifiers import edge_of
+
+ODDS = (0.8, 0.12, 0.05)
+"""Of the tokens 10 times the depth, and of the two after each."""
+END = 99
+
+
+class Known(Drafter):
+    """Says the same behind every token of a position."""
+
+    lines = True
+
+    def __init__(self, odds=ODDS):
+        self.odds, self.steps = odds, []
+
+    def fork(self):
+        return self
+
+    def begin(self, target, context, prefill):
+        pass
+
+    def lines_behind(self, context):
+        return Tree(self, len(context.tokens))
+
+
+class Tree:
+    def __init__(self, drafter, held):
+        self.drafter, self.positions = drafter, [held]
+
+    def grow(self, nodes):
+        self.drafter.steps.append(len(nodes))
+        found = []
+        for node in nodes:
+            position = self.positions[node]
+            found.append([(10 * position + n, odds) for n, odds in enumerate(self.drafter.odds)])
+            self.positions += [position + 1] * len(self.drafter.odds)
+        return found
+
+
+class Free(Chances):
+    """Of steps that take no longer for many lines."""
+
+    width = WIDEST
+
+
+def drafting(drafter):
+    target = FarTarget(1000, None, None, None)
+    drafts = Drafts(drafter, target, Free(), [1, 2], Sampling(max_tokens=50), ())
+    drafts.confirm([3])
+    return drafts
+
+
+def sent(drafts, length=2):
+    return drafts.next(length, ())
+
+
+def ready(drafts, length=2):
+    while drafts.grow(length, ()):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("node", "token", "draft"),
+    [(2, 50, [60, 70]), (2, 51, [60, 70]), (1, 41, [50, 60]), (0, 31, [40, 50]), (0, 32, [40, 50])],
+)
+def test_the_draft_behind_each_likely_outcome_is_there_when_the_verdict_comes(node, token, draft):
+    drafter = Known()
+    drafts = drafting(drafter)
+    assert sent(drafts).tokens == [30, 40]
+    ready(drafts)
+    steps = len(drafter.steps)
+    drafts.verdict(node, token)
+    assert (drafts.ahead, drafts.hits) == (1, 1)
+    assert sent(drafts).tokens == draft
+    assert len(drafter.steps) == steps, "nothing was left to draft"
+
+
+def test_an_outcome_that_nobody_thought_of_begins_anew():
+    drafter = Known()
+    drafts = drafting(drafter)
+    sent(drafts)
+    ready(drafts)
+    drafts.verdict(1, 777)
+    assert (drafts.ahead, drafts.hits) == (1, 0)
+    assert sent(drafts).tokens == [50, 60]
+
+
+def test_where_the_verdict_comes_early_the_rest_of_a_line_is_drafted():
+    drafter = Known()
+    drafts = drafting(drafter)
+    sent(drafts)
+    assert drafts.grow(2, ())
+    drafts.verdict(0, 31)
+    before = len(drafter.steps)
+    assert sent(drafts).tokens == [40, 50]
+    assert drafter.steps[before:] == [1]
+    assert drafts.hits == 1
+
+
+def test_lines_grow_together_and_the_likeliest_one_always():
+    drafter = Known()
+    drafts = drafting(drafter)
+    sent(drafts)
+    ready(drafts)
+    assert drafter.steps[:2] == [1, 1], "what is waited for is drafted alone"
+    assert drafter.steps[2] == 5, "four other tokens, and the one behind the draft"
+
+
+def test_a_drafter_that_names_one_token_drafts_for_one_outcome():
+    drafter = Known(odds=(0.8,))
+    drafts = drafting(drafter)
+    sent(drafts)
+    ready(drafts)
+    assert drafter.steps == [1] * 5
+    drafts.verdict(1, 41)
+    assert drafts.hits == 0
+
+
+def test_what_is_hardly_ever_reached_is_not_drafted():
+    drafter = Known(odds=(0.8, 0.001))
+    drafts = drafting(drafter)
+    sent(drafts)
+    ready(drafts)
+    assert max(drafter.steps) == 1
+
+
+def test_nothing_is_drafted_behind_the_end_of_a_text():
+    outlook = Outlook(Tree(Known(), 3), Chances())
+    outlook.grow([0])
+    assert outlook.tips([0], 2, {30}, 9) == [2, 3]
+
+
+def test_a_drafter_that_is_too_sure_of_itself_is_believed_less():
+    chances = Chances()
+    for right in [True, False] * 2000:
+        chances.judged(0.95, right)
+    first, second, third = chances.of([0.95, 0.03, 0.01])
+    assert first == pytest.approx(0.5, abs=0.05)
+    assert second / third == pytest.approx(3)
+    assert chances.of([0.0, 0.0])[0] >= 0
+    assert chances.of([1.0])[0] == 1
+
+
+def test_lines_that_cost_much_are_few_and_those_that_cost_nothing_many():
+    dear, free = Chances(), Chances()
+    assert dear.width == 1, "before anything is known"
+    for _ in range(50):
+        dear.took(1, 0.001)
+        free.took(1, 0.001)
+        dear.took(max(2, dear.width), 0.001 * max(2, dear.width))
+        free.took(free.width, 0.001)
+    assert (dear.width, free.width) == (1, WIDEST)
+    for _ in range(1000):
+        dear.took(1, 0.001)
+    assert dear.width > 1, "it is tried again"
+
+
+def test_with_one_outcome_there_is_one_line():
+    drafter = Known()
+    drafts = drafting(drafter)
+    sent(drafts)
+    while drafts.grow(2, (), several=False):
+        pass
+    assert drafter.steps == [1] * 5
+    drafts.verdict(0, 31)
+    assert (drafts.ahead, drafts.hits) == (1, 0)
+
+
+@pytest.mark.parametrize("sampling", [Sampling(max_tokens=60), Sampling(max_tokens=60, temperature=1.0, seed=5)])
+@pytest.mark.parametrize("quality", ["folder", "wrong"])
+def test_answers_are_the_targets_own_whatever_was_kept_ready(request, verifier, alone, monkeypatch, sampling, quality):
+    monkeypatch.setattr("ianvs_specdec.backends.split.edge.outlook.LEAST_LIKELY", 0.0)
+    monkeypatch.setattr(Controller, "keeps_several", lambda self, length: True)
+    drafter = drafters.create("draft_model", {"draft": request.getfixturevalue(quality)})
+    with edge_of(verifier.address, drafter, in_flight=4) as edge:
+        answer = edge.decode(PROMPT, sampling)
+    assert answer.token_ids == alone(PROMPT, sampling)
+    assert answer.hits <= answer.ahead
+
+
+def test_what_was_sent_ahead_tells_what_it_took_to_draft():
+    drafts = drafting(Known())
+    sent(drafts)
+    ready(drafts)
+    ahead = sent(drafts)
+    assert (ahead.position, ahead.guess, list(ahead.tokens)) == (4, 51, [60, 70])
+    drafts.verdict(2, 50)
+    assert drafts.hidden == 0
+    drafts.verdict(0, 61)
+    steps, _ = drafts.taken()
+    assert drafts.hidden == pytest.approx(3 * drafts._busy / steps)
+    assert drafts.ahead == drafts.hits == 2

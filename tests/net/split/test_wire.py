@@ -1,0 +1,64 @@
+"""The format: few bytes, and what was generated from it is what it says."""
+
+from __future__ import annotations
+
+import pytest
+
+from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.engine import TokenTree
+from ianvs_specdec.net.split import split_pb2
+from ianvs_specdec.net.split.split_pb2 import Down, Draft, Open, Up, Verdict
+from ianvs_specdec.net.split.wire import draft_of, node_of, sampling_of, set_sampling, tree_of
+from tests.support.paths import ROOT
+
+SOURCE = ROOT / "src" / "ianvs_specdec" / "net" / "split"
+
+
+def test_the_generated_module_is_what_the_format_gives(tmp_path):
+    protoc = pytest.importorskip("grpc_tools.protoc", reason="needs grpcio-tools, which the extra dev has")
+    made = f"-I{ROOT / 'src'}", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}", str(SOURCE / "split.proto")
+    assert protoc.main(["protoc", *made]) == 0
+    for name in ("split_pb2.py", "split_pb2.pyi"):
+        assert (tmp_path / "ianvs_specdec" / "net" / "split" / name).read_text() == (SOURCE / name).read_text()
+
+
+def test_a_round_takes_few_bytes():
+    """Of ids below 2^14, as those of the embedded models, in the middle of an answer of some hundred tokens."""
+    chain = Up(draft=draft_of(TokenTree.chain(9000, [9001, 9002, 9003, 9004]), 300))
+    verdict = Down(verdict=Verdict(node=4, token=9005))
+    assert (chain.ByteSize(), verdict.ByteSize()) == (15, 7)
+    tree = Up(draft=draft_of(TokenTree([9000, 9001, 9002, 9003, 9004], [-1, 0, 0, 1, 1]), 300))
+    assert tree.ByteSize() == 15 + 2 + 4
+
+
+@pytest.mark.parametrize(
+    "tree", [TokenTree.chain(1), TokenTree.chain(1, [2, 3]), TokenTree([1, 2, 3, 4, 5], [-1, 0, 0, 1, 2])]
+)
+def test_a_tree_arrives_as_it_was_sent(tree):
+    data = draft_of(tree, 7, 8).SerializeToString()
+    arrived = Draft.FromString(data)
+    assert (arrived.position, arrived.guess) == (7, 9)
+    assert tree_of(arrived, 1, 64) == tree
+    assert tree_of(arrived, 1, 1).tokens == tree.tokens[:2]
+
+
+@pytest.mark.parametrize("up", [[1], [2, 1], [0, 1], [1, 5]])
+def test_parents_that_make_no_tree_are_refused(up):
+    with pytest.raises(ValueError, match="tree"):
+        tree_of(Draft(tokens=[3, 4], up=up), 0, 64)
+
+
+def test_a_path_is_told_by_its_last_node_also_where_siblings_are_alike():
+    tree = TokenTree([1, 2, 2, 7, 8], [-1, 0, 0, 1, 2])
+    assert [node_of(tree, path) for path in ([], [2, 7], [2, 8])] == [0, 3, 4]
+
+
+def test_sampling_arrives_to_the_bit():
+    sampling = Sampling(99, 0.7, 0.9, 40, 1.1, (1 << 64) - 1, ("end", "stop"))
+    message = Open()
+    set_sampling(message, sampling)
+    assert sampling_of(Open.FromString(message.SerializeToString())) == sampling
+
+
+def test_the_format_has_a_version():
+    assert split_pb2.DESCRIPTOR.package.endswith(".v1")

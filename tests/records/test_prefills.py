@@ -1,0 +1,35 @@
+"""Prompts that were read for a router's sake are kept in the journal as answers are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ianvs_specdec.records.database import FILE_NAME
+from ianvs_specdec.records.journal import Journal, Prefill
+from tests.support import journals
+
+KEY = "a" * 64
+PREFILL = Prefill(b"\x00\x3c\x00\xbc", 7, 0.0031415, 1700000000.25)
+
+
+def journal(folder: Path, run: str = "run-1", fresh: bool = False) -> Journal:
+    return Journal(folder / FILE_NAME, run, fresh)
+
+
+def test_a_prefill_comes_back_whole(tmp_path: Path) -> None:
+    journal(tmp_path).put_prefill(KEY, PREFILL, hardware={"processor": "test"})
+    for run, replayed in (("run-1", False), ("run-2", True)):
+        found = journal(tmp_path, run).prefill(KEY)
+        assert found is not None
+        assert (found.prefill, found.replayed) == (PREFILL, replayed)
+        assert journal(tmp_path).record(found.hardware)["value"] == {"processor": "test"}  # type: ignore[index]
+    assert journal(tmp_path).prefill("b" * 64) is None
+    assert journal(tmp_path, "run-2", fresh=True).prefill(KEY) is None
+    assert (len(journal(tmp_path)), journal(tmp_path).get(KEY)) == (0, None)
+
+
+def test_a_damaged_prefill_counts_as_none(tmp_path: Path) -> None:
+    journal(tmp_path).put_prefill(KEY, PREFILL, hardware={"processor": "test"})
+    journals.change(tmp_path, "UPDATE prefills SET prefill = replace(prefill, '7', '8')")
+    found = journal(tmp_path)
+    assert (found.prefill(KEY), found.corrupt) == (None, 1)

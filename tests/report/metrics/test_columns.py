@@ -1,0 +1,284 @@
+"""The leaderboard's columns, on traces small enough to check by hand."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from ianvs_specdec.benchmarks.scorers import prediction
+from ianvs_specdec.common.types import Step
+from ianvs_specdec.report.metrics import METRICS
+from ianvs_specdec.report.metrics.intervals import half_width
+from tests.report.metrics.traces import baseline, cloud_row, completion, edge_row, response, value
+
+ROWS = [
+    edge_row(completion([(1.0, 1), (3.0, 4)], [Step(5, 3, 4, 6)])),
+    cloud_row(completion([(2.0, 1), (2.5, 1), (3.0, 1)], [Step(5, 0, 1, 6), Step(0, 0, 1, 1)], text="C")),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("Time to First Token", 1.5),
+        ("Internal Token Latency", (2.0 + 1.0) / (4 + 2)),
+        ("Latency", 3.0),
+        ("Throughput", 8 / 6),
+        ("Mean Accepted Tokens", 6 / 3),
+        ("Acceptance Rate", 3 / 10),
+        ("Work Amplification", 13 / 6),
+        ("Edge Ratio", 50),
+        ("Accuracy", 50),
+        ("Edge Prompt Tokens", 10),
+        ("Edge Completion Tokens", 5),
+        ("Cloud Prompt Tokens", 10),
+        ("Cloud Completion Tokens", 3),
+        ("Time to First Token p50", 1.5),
+        ("Time to First Token p99", 1.99),
+        ("Latency p90", 3.0),
+        ("Chunk Gap p50", 0.5),
+        ("Queries", 2),
+        ("Replayed", 0),
+        ("Truncated Prompts", 0),
+    ],
+)
+def test_by_hand(name: str, expected: float) -> None:
+    assert value(name, ROWS) == pytest.approx(expected, rel=1e-5)
+
+
+def test_prompts_that_were_cut_are_counted_and_none_is_claimed_of_who_does_not_tell() -> None:
+    def rows(*truncated: int | None) -> list[list[Any]]:
+        asked = [msgspec.structs.replace(completion([(1.0, 1)]), truncated=tokens) for tokens in truncated]
+        return [edge_row(*asked), cloud_row(completion([(1.0, 1)]))]
+
+    assert value("Truncated Prompts", rows(0, 7, 300)) == 2
+    assert math.isnan(value("Truncated Prompts", rows(0, None)))
+    assert value("Truncated Prompts", rows(7, None)) == 1
+    assert value("Truncated Prompts", rows(0, 0)) == 0
+
+
+UNDEFINED = [
+    *(
+        "Speedup",
+        "Lossless",
+        "Near Ties",
+        "Bandwidth Up",
+        "Bandwidth Down",
+        "Cloud Cost",
+        "Routing Overhead",
+        "Goodput",
+    ),
+    *("Speedup CI95", "Lossless CI95", "Goodput CI95"),
+]
+
+
+@pytest.mark.parametrize("name", UNDEFINED)
+def test_what_is_not_known_is_undefined_not_zero(name: str) -> None:
+    assert math.isnan(value(name, ROWS))
+
+
+# Of the columns of single groups one of many is a fast test.
+EACH = [*(name for name in METRICS if ":" not in name), *[name for name in METRICS if ":" in name][::25]]
+
+
+@pytest.mark.parametrize(
+    "name", [*EACH, *(pytest.param(name, marks=pytest.mark.slow) for name in METRICS if name not in EACH)]
+)
+def test_every_column_survives_an_empty_answer_and_foreign_results(name: str) -> None:
+    for rows in (
+        [edge_row(completion([], text=""))],
+        [edge_row(completion([(1.0, 1)]))],
+        [[True, {"completion": "B", "usage": {"prompt_tokens": 1, "completion_tokens": 1}, "perf": {}}, None, None]],
+    ):
+        number = value(name, rows)
+        assert isinstance(number, float)
+        if name.startswith(("Internal", "Mean Accepted", "Acceptance", "Work", "Speedup", "Chunk")) and (
+            not name.endswith(" Known")
+        ):
+            assert math.isnan(number)
+
+
+def test_autoregressive_decoding_has_one_token_a_step() -> None:
+    steps = [Step(0, 0, 1, 1)] * 3
+    rows = [edge_row(completion([(1.0, 1), (2.0, 1), (3.0, 1), (4.0, 1)], steps))]
+    assert value("Mean Accepted Tokens", rows) == 1.0
+    assert value("Work Amplification", rows) == 1.0
+    assert math.isnan(value("Acceptance Rate", rows))
+
+
+def test_acceptance_is_known_of_sums_and_what_steps_tell_is_not() -> None:
+    told = completion([(1.0, 1), (3.0, 4)])
+    told.trace = msgspec.structs.replace(told.trace, drafts=(12, 3))
+    rows = [edge_row(told), edge_row(completion([(1.0, 1), (3.0, 4)], [Step(8, 3, 4, 9)]))]
+    assert value("Acceptance Rate", rows) == pytest.approx(6 / 20)
+    assert math.isnan(value("Mean Accepted Tokens", rows[:1]))
+    assert math.isnan(value("Work Amplification", rows[:1]))
+    told.trace.steps = [Step(8, 3, 2, 9)]
+    assert math.isnan(value("Acceptance Rate", [edge_row(told)])), "not all steps are known"
+
+
+def test_speedup_is_a_ratio_of_sums_over_the_same_queries() -> None:
+    rows = [
+        edge_row(completion([(1.0, 2), (2.0, 2)]), baseline=baseline(6.0, 4)),
+        cloud_row(completion([(1.0, 1), (4.0, 3)]), baseline=baseline(6.0, 4)),
+    ]
+    assert value("Speedup", rows) == 2.0
+    assert value("Lossless", rows) == 100.0
+    assert value("Near Ties", rows) == 0.0
+    rows.append(edge_row(completion([(1.0, 1)]), baseline=None))
+    assert math.isnan(value("Speedup", rows))
+
+
+def test_a_baseline_of_other_hardware_gives_losslessness_but_no_speedup() -> None:
+    rows = [edge_row(completion([(1.0, 2)]), baseline=baseline(None, 2))]
+    assert value("Lossless", rows) == 100.0
+    assert math.isnan(value("Speedup", rows))
+
+
+def test_one_differing_turn_makes_a_query_not_lossless_and_ends_the_comparison() -> None:
+    differing = baseline(3.0, 2, identical=False, difference=1, near_tie=True)
+    two = (completion([(1.0, 1), (2.0, 1)]), completion([(1.0, 1)]))
+    rows = [edge_row(*two, baseline=[differing, None]), edge_row(*two, baseline=[baseline(3.0, 2), baseline(1.0, 1)])]
+    assert value("Lossless", rows) == 50.0
+    assert value("Near Ties", rows) == 50.0
+    assert value("Speedup", rows) == pytest.approx((3 + 3 + 1) / (2 + 2 + 1))
+    rows[0] = edge_row(*two, baseline=[{**differing, "near_tie": False}, None])
+    assert value("Near Ties", rows) == 0.0
+    rows[0] = edge_row(*two, baseline=[{**differing, "near_tie": None}, None])
+    assert math.isnan(value("Near Ties", rows))
+
+
+def test_an_unknown_turn_leaves_lossless_unknown() -> None:
+    two = (completion([(1.0, 1)]), completion([(1.0, 1)]))
+    rows = [edge_row(*two, baseline=[baseline(1.0, 1), None]), edge_row(*two, baseline=[baseline(1.0, 1)] * 2)]
+    assert math.isnan(value("Lossless", rows))
+    assert value("Lossless Known", rows) == 1
+    assert math.isnan(value("Speedup", rows))
+
+
+def test_sampled_answers_have_no_losslessness() -> None:
+    assert math.isnan(value("Lossless", [edge_row(completion([(1.0, 1)]), baseline=baseline(1.0, 1), greedy=False)]))
+
+
+def test_lossy_acceptance_is_marked_with_and_without_baseline() -> None:
+    for known in (baseline(1.0, 1), None):
+        row = edge_row(completion([(1.0, 1)]), baseline=known, greedy=False, lossy=True)
+        assert value("Lossless", [row]) == 0.0
+        assert value("Near Ties", [row]) == 0.0
+
+
+TIMINGS = (
+    "Throughput",
+    "Latency",
+    "Time to First Token",
+    "Internal Token Latency",
+    "Latency p99",
+    "Chunk Gap p50",
+    "Goodput",
+)
+
+
+@pytest.mark.parametrize("name", TIMINGS)
+def test_replayed_timings_count_only_from_one_machine_per_side(name: str) -> None:
+    def rows(*machines: tuple[str, bool]) -> list[list[Any]]:
+        slo = {"latency": 9.0}
+        chunks = [(1.0, 1), (2.0, 2)]
+        return [edge_row(completion(chunks), hardware=h, replayed=r, slo=slo) for h, r in machines]
+
+    assert not math.isnan(value(name, rows(("h1", True), ("h1", True))))
+    assert not math.isnan(value(name, rows(("h1", True), ("h1", False))))
+    assert math.isnan(value(name, rows(("h1", True), ("h2", False))))
+    two_sides = [*rows(("h1", True)), cloud_row(completion([(1.0, 1), (2.0, 2)]), hardware="server", slo={"ttft": 9.0})]
+    assert not math.isnan(value(name, two_sides))
+    assert value("Replayed", two_sides) == 1
+
+
+def test_the_edge_s_work_in_a_cascade_counts() -> None:
+    edge, cloud = response(completion([(1.0, 1), (2.0, 1)])), response(completion([(0.5, 1), (1.0, 1)]), side="cloud")
+    rows = [[True, cloud, edge, cloud]]
+    assert value("Latency", rows) == 3.0
+    assert value("Time to First Token", rows) == 2.5
+    assert value("Internal Token Latency", rows) == 0.5
+    assert value("Edge Completion Tokens", rows) == 2
+
+
+def test_a_cascade_in_which_the_edge_failed_counts_the_wait_for_it() -> None:
+    cloud = response(completion([(0.5, 1), (1.0, 1)]), side="cloud", cost=0.003)
+    given_up = {"error": "no answer", "failures": [(2.0, "HTTP 500"), (5.0, "time-out")]}
+    edge = response(**given_up)
+    answered_once = response(completion([(1.0, 1)]), **given_up, cost=0.001)
+    assert value("Latency", [[True, cloud, edge, cloud]]) == 6.0
+    assert value("Time to First Token", [[True, cloud, edge, cloud]]) == 5.5
+    assert value("Latency", [[True, cloud, answered_once, cloud]]) == 7.0
+    sampled = response(completion([(1.0, 1)]), cost=0.001)
+    sampled["samples"] = [{"turns": [], **given_up}]
+    assert value("Latency", [[False, sampled, sampled, None]]) == 6.0
+    # It made no tokens, whatever they cost.
+    rows = [[True, cloud, edge, cloud], edge_row(completion([(1.0, 1)]), cost=0.001)]
+    assert value("Edge Cost", rows) == pytest.approx(0.5)
+    assert value("Cloud Cost", rows) == pytest.approx(1.5)
+
+
+def test_goodput_counts_queries_within_their_limits() -> None:
+    fast, slow = completion([(1.0, 1), (2.0, 2)]), completion([(1.0, 1), (6.0, 2)])
+    for slo, met in (({"latency": 3.0}, 1), ({"ttft": 0.5}, 0), ({"itl": 0.5}, 1), ({"ttft": 1.0, "itl": 2.5}, 2)):
+        assert value("Goodput", [edge_row(fast, slo=slo), edge_row(slow, slo=slo)]) == pytest.approx(met / 8)
+
+
+def test_cost_per_thousand_queries() -> None:
+    rows = [edge_row(completion([(1.0, 1)])), cloud_row(completion([(1.0, 1)]), cost=0.003)]
+    assert value("Cloud Cost", rows) == pytest.approx(1.5)
+    assert value("Cloud Cost", rows[:1]) == 0.0
+
+
+def test_open_ended_accuracy_is_chrf_and_unscored_queries_are_left_out() -> None:
+    rows = [
+        edge_row(completion([(1.0, 1)], text="the same text"), scorer="text"),
+        edge_row(completion([(1.0, 1)], text="zzz"), scorer="text"),
+        edge_row(completion([(1.0, 1)], text="zzz"), scorer="text"),
+    ]
+    gold = [{"references": ["the same text"]}, {"references": ["a a a"]}, {"references": []}]
+    assert value("Accuracy", rows, gold) == pytest.approx(50.0)
+    assert math.isnan(value("Accuracy", rows[2:], gold[2:]))
+
+
+def test_routing_overhead_is_the_routers_own_time() -> None:
+    seconds = [0.001, 0.003, None]
+    rows = [edge_row(completion([(1.0, 1)]), routing={"router": "r", "seconds": s}) for s in seconds]
+    assert value("Routing Overhead", rows) == pytest.approx(0.002)
+    assert value("Routing Overhead p95", rows) == pytest.approx(0.0029)
+
+
+def test_the_bootstrap_interval_agrees_with_theory() -> None:
+    generator = np.random.default_rng(1)
+    values = generator.normal(10, 2, size=400)
+    assert half_width(values, np.ones(400)) == pytest.approx(1.96 * 2 / 20, rel=0.15)
+    assert half_width(values, np.ones(400)) == half_width(values, np.ones(400))
+    # A ratio of sums whose parts move together is exact.
+    assert half_width(3 * values, values) == pytest.approx(0.0, abs=1e-12)
+    assert math.isnan(half_width(values[:1], np.ones(1)))
+    assert not math.isnan(half_width(values[:2], np.ones(2)))
+    assert math.isnan(half_width(values, np.zeros(400)))
+
+
+def test_results_of_another_test_case_are_not_mistaken_for_the_last() -> None:
+    assert value("Queries", ROWS) == 2
+    assert value("Queries", ROWS[:1]) == 1
+    changed = copy.deepcopy(ROWS)
+    assert value("Latency", changed) == 3.0
+    assert value("Edge Ratio", [edge_row(completion([(1.0, 1)]))]) == 100.0
+
+
+def test_a_changed_number_of_rows_is_an_error() -> None:
+    with pytest.raises(Exception, match="2 results for 1 answers"):
+        value("Accuracy", ROWS, ["B"])
+
+
+def test_prediction() -> None:
+    assert prediction("choice", ["x", "The answer is (C)."]) == "C"
+    assert prediction("text", ["x", "y"]) == "y"

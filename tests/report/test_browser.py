@@ -1,0 +1,148 @@
+"""The page in a real browser, without a window: what it draws, what sorting and choosing do, and what it refuses."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ianvs_specdec.report.collect import collect
+from ianvs_specdec.report.page import to_html
+from tests.support.workspace import Bench, choice, usual
+
+from .test_notes import doubtful
+from .test_page import NASTY
+
+pytestmark = pytest.mark.slow
+Browse = Callable[..., str]
+
+
+def text(fragment: str) -> str:
+    return html.unescape(re.sub(r"<[^>]*>", " ", fragment))
+
+
+def part(dom: str, identifier: str) -> str:
+    """The inside of a section."""
+    return dom.partition(f'<section id="{identifier}"')[2].partition("</section>")[0]
+
+
+def names(dom: str) -> list[str]:
+    return [text(name) for name in re.findall(r'<button class="name">(.*?)</button>', dom)]
+
+
+@pytest.fixture
+def page(bench: Bench) -> Path:
+    path = bench.root / "page.html"
+    path.write_text(to_html(collect(bench.folder)), encoding="utf-8")
+    return path
+
+
+def test_everything_is_drawn(page: Path, browse: Browse) -> None:
+    dom = browse(page)
+    assert names(dom) == [
+        "EdgeOnly · autoregressive",
+        "CloudOnly · autoregressive",
+        "CloudOnly · EagleSpecDec",
+        "OddRouter · autoregressive",
+    ]
+    for section, mark in {"speed": "path", "routing": "path", "latency": "path", "tasks": "rect"}.items():
+        assert part(dom, section).count(f"<{mark}") >= 2, section
+    # A test case is a mark, named for those who cannot see it. Two of one router stand on each other in the second
+    # chart, and what two models answered has no place in the first.
+    marks = {name: re.findall(r'class="mark"[^>]* aria-label="(\w+)', part(dom, name)) for name in ("speed", "routing")}
+    assert sorted(marks["speed"]) == ["CloudOnly", "CloudOnly", "EdgeOnly"]
+    assert sorted(marks["routing"]) == ["CloudOnly", "EdgeOnly", "OddRouter"]
+    assert part(dom, "speed").count('aria-label="CloudOnly · EagleSpecDec, Speedup: ') == 1
+    assert part(dom, "latency").count("<figcaption>") == 3
+    assert "Question 0?" in part(dom, "queries")
+    assert "a processor" in part(dom, "setup")
+    assert "NaN" not in dom
+    assert "undefined" not in re.sub(r"<script.*?</script>", "", dom, flags=re.DOTALL).replace("undefined here", "")
+    assert "[object" not in dom
+
+
+def test_the_tiles_tell_the_doubt_that_the_table_tells(bench: Bench, browse: Browse) -> None:
+    doubtful(bench)
+    path = bench.root / "doubtful.html"
+    path.write_text(to_html(collect(bench.folder)), encoding="utf-8")
+    tiles = text(browse(path).partition('<div id="tiles"')[2].partition('<div id="notes"')[0])
+    assert "Largest speedup over the same weights without drafts" in tiles
+    assert re.search(r"the intervals of \d of \d others overlap", tiles)
+    assert "times are doubtful: other programs took" in tiles
+
+
+def test_sorting_filtering_and_choosing_columns(page: Path, browse: Browse) -> None:
+    dom = browse(page, "#sort=Speedup&dir=desc&filter=cloudonly&columns=Speedup|Queries")
+    assert names(dom) == ["CloudOnly · EagleSpecDec", "CloudOnly · autoregressive"]
+    heads = [text(head).split() for head in re.findall(r"<th .*?</th>", dom)]
+    assert [head for head in heads if head and head[0] in ("Speedup", "Queries", "Accuracy")][:2] == [
+        ["Speedup", "↓", "\u00d7"],
+        ["Queries"],
+    ]
+    assert 'aria-sort="descending"' in dom
+    assert names(browse(page, "#sort=Speedup&dir=asc&filter=cloudonly")) == names(dom)[::-1]
+
+
+def test_a_query_in_detail(bench: Bench, page: Path, browse: Browse) -> None:
+    case = next(case for case in collect(bench.folder)["cases"] if case["name"] == "CloudOnly · EagleSpecDec")
+    dom = browse(page, f"#case={case['id']}&query=7&outcome=wrong")
+    detail = text(part(dom, "queries").partition('id="detail"')[2])
+    for word in ("odd · q7", "✗ wrong", "Question 7?", "The answer is C.", "cloud, EagleSpecDec", "Reference  B"):
+        assert word in detail, word
+    strip = re.search(r'<div class="strip".*?</div>', part(dom, "queries"))[0]
+    assert "".join(re.findall(r'<i class="(\w)">', strip)) == ("p" + "aat" * 5)[: len("The answer is C.")]
+    assert part(dom, "queries").count("<li><button") == 1
+
+
+def test_ticks_choose_what_the_charts_show(bench: Bench, page: Path, browse: Browse) -> None:
+    identifiers = [case["id"] for case in collect(bench.folder)["cases"]]
+    dom = browse(page, f"#off={','.join(identifiers[1:])}")
+    assert part(dom, "latency").count('class="hit"') == 3
+    assert dom.count('<tr class="off">') == 3
+
+
+def test_foreign_text_is_shown_and_does_nothing(
+    tmp_path: Path, browse: Browse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    bench = usual(Bench(tmp_path, [choice(number, text=NASTY) for number in range(4)]), drafting=NASTY[:40])
+    path = tmp_path / "page.html"
+    path.write_text(to_html(collect(bench.folder)), encoding="utf-8")
+    dom = browse(path)
+    body = re.sub(r"<script.*?</script>", "", dom, flags=re.DOTALL)
+    assert "<img" not in body
+    assert "<title>job: report</title>" in dom
+    question = re.search(r'<p class="said prompt">(.*?)</p>', body, re.DOTALL)[1]
+    assert html.unescape(question) == NASTY.replace("\ud800", "?")
+
+
+def test_a_script_in_the_page_is_refused(page: Path, browse: Browse) -> None:
+    text = page.read_text(encoding="utf-8")
+    page.write_text(text.replace("</body>", "<script>document.title = 'taken over'</script></body>"), encoding="utf-8")
+    assert "<title>job: report</title>" in browse(page)
+
+
+def test_a_screenshot_has_colour_in_it(page: Path, browse: Browse, tmp_path: Path) -> None:
+    for mode in ((), ("--blink-settings=preferredColorScheme=0",)):
+        shot = tmp_path / "shot.png"
+        browse(page, "", f"--screenshot={shot}", *mode)
+        assert shot.stat().st_size > 20_000
+        shot.unlink()
+
+
+def test_clicks_and_keys(page: Path, browse: Browse) -> None:
+    """What a user does by mouse and keyboard, by a script that this copy of the page permits."""
+    steps = (Path(__file__).parent / "clicks.js").read_text(encoding="utf-8")
+    source = re.sub(r"script-src '[^']*'", "script-src 'unsafe-inline'", page.read_text(encoding="utf-8"))
+    page.write_text(source.replace("</body>", f"<script>{steps}</script></body>"), encoding="utf-8")
+    log = json.loads(html.unescape(re.search(r"<title>(.*?)</title>", browse(page))[1]))
+    fastest = "CloudOnly · EagleSpecDec|EdgeOnly · autoregressive|OddRouter · autoregressive|CloudOnly · autoregressive"
+    assert log[:2] == [fastest, "|".join(fastest.split("|")[::-1])]
+    assert log[2:5] == ["CloudOnly · autoregressive|CloudOnly · EagleSpecDec", True, 9]
+    assert log[5] == "CloudOnly · EagleSpecDec"
+    assert log[6:10] == [1, False, True, "OddRouter · autoregressive"]
+    assert log[10:] == ["odd · q3cloud✓ right", "edge", True, 4]

@@ -1,0 +1,268 @@
+"""What the report says is what the leaderboard says; what is damaged or missing is told."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ianvs_specdec.benchmarks import mmlu
+from ianvs_specdec.benchmarks.scorers import SCORERS
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.plugin.scoring import TOGETHER
+from ianvs_specdec.report.collect import collect, to_csv
+from ianvs_specdec.report.metrics import METRICS
+from tests.support.workspace import COLUMNS, Bench, Side, choice, completion
+
+
+def leaderboard(bench: Bench) -> list[dict[str, str]]:
+    with (bench.folder / "rank" / "all_rank.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_figures_are_the_leaderboards_to_the_last_digit(bench: Bench) -> None:
+    rows = leaderboard(bench)
+    for case, row in zip(collect(bench.folder)["cases"], rows, strict=True):
+        assert (case["rank"], case["algorithm"]) == (int(row["rank"]), row["algorithm"])
+        for name in COLUMNS:
+            value = case["figures"][name]
+            assert ("" if value is None else str(value)) == row[name]
+
+
+def test_without_a_leaderboard_the_same_figures_are_computed_from_the_answers(bench: Bench) -> None:
+    before = {case["id"]: case["figures"] for case in collect(bench.folder)["cases"]}
+    shutil.rmtree(bench.folder / "rank")
+    after = {case["id"]: case["figures"] for case in collect(bench.folder)["cases"]}
+    assert before == after
+    assert all(case["rank"] is None for case in collect(bench.folder)["cases"])
+
+
+def test_csv_and_json_hold_the_same(bench: Bench) -> None:
+    document = collect(bench.folder)
+    rows = list(csv.DictReader(io.StringIO(to_csv(document))))
+    assert len(rows) == len(document["cases"]) == 4
+    for row, case in zip(rows, document["cases"], strict=True):
+        for column in document["columns"]:
+            value = case["figures"].get(column["name"])
+            assert row[column["name"]] == ("" if value is None else repr(value))
+        assert (row["job"], row["id"], row["router"]) == (case["job"], case["id"], case["router"])
+
+
+def test_a_workspace_of_several_jobs_is_one_report(bench: Bench) -> None:
+    other = Bench(bench.root, bench.rows, job="another")
+    other.case("EdgeOnly", [(Side("edge", "autoregressive", [completion("B")]), None) for _ in bench.rows])
+    document = collect(bench.root / "workspace")
+    assert document["jobs"] == ["another", "job"]
+    assert [case["job"] for case in document["cases"]].count("another") == 1
+    assert len(document["queries"]) == len(bench.rows)
+
+
+def test_names_tell_test_cases_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    bench = Bench(tmp_path, [choice(0)])
+    # The name that the back end had in earlier workspaces is told as the one it has.
+    for length, backend in (("fixed:2", "autoregressive"), ("fixed:4", "specdec")):
+        bench.case("CloudOnly", [(None, Side("cloud", backend, [completion("B")]))], length=length)
+    names = [case["name"] for case in collect(bench.folder)["cases"]]
+    assert names == [f"CloudOnly · autoregressive (length=fixed:{number})" for number in (2, 4)]
+
+
+def test_over_two_models_speedup_may_exceed_tau_so_it_is_no_models(bench: Bench) -> None:
+    """Seconds weigh in a speedup and steps in tau: a fast edge has many of these and few of those."""
+    text, every = "The answer is B.", range(len(bench.rows))
+    edge = Side("edge", "EagleSpecDec", [completion(text, slow=0.01)], pace=0.005)
+    cloud = Side("cloud", "EagleSpecDec", [completion(text, drafting=True)])
+    found = [("Alone", edge, None), ("Alone", None, cloud), ("Asks both", edge, cloud)]
+    for router, *sides in found:
+        bench.case(f"{router}{sides[0] is None}", [tuple(sides) for _ in every], backend="EagleSpecDec")
+    bench.case("Mixed", [(edge, None) if index % 2 else (None, cloud) for index in every], backend="EagleSpecDec")
+    cases = {case["router"]: case for case in collect(bench.folder)["cases"]}
+    above = {name: case["figures"]["Speedup"] > case["figures"]["Mean Accepted Tokens"] for name, case in cases.items()}
+    assert above["Mixed"]
+    assert not above["AloneFalse"]
+    assert not above["AloneTrue"]
+    assert {name: case["alone"] for name, case in cases.items()} == {
+        "EdgeOnly": "edge",
+        "CloudOnly": "cloud",
+        "OddRouter": None,
+        "AloneFalse": "edge",
+        "AloneTrue": "cloud",
+        "Asks bothFalse": None,
+        "Mixed": None,
+    }
+
+
+def kinds(tmp_path: Path, groups: list[str]) -> dict[str, Any]:
+    bench = Bench(tmp_path, [choice(number, group=group) for number, group in enumerate(groups)])
+    bench.case("CloudOnly", [(None, Side("cloud", "autoregressive", [completion("B")])) for _ in groups])
+    return collect(bench.folder)["cases"][0]
+
+
+def test_a_benchmarks_categories_take_its_subjects_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    subjects = sorted(subject for members in mmlu.CATEGORIES.values() for subject in members)
+    case = kinds(tmp_path, subjects)
+    assert len(case["groups"]) == 57
+    assert {name: part["Queries"] for name, part in case["categories"].items()} == {
+        name: len(members) for name, members in mmlu.CATEGORIES.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [
+        (["astronomy", "anatomy"], []),
+        (["one", "two", "three"], []),
+        (["writing", "roleplay", "reasoning", "math"], []),
+        (["writing", "roleplay", "reasoning", "translation", "rag"], ["multi-turn conversation", "rag", "translation"]),
+        (["astronomy", "college_physics", "own"], ["STEM", "own"]),
+    ],
+)
+def test_categories_where_they_make_fewer_kinds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: list[str], expected: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert sorted(kinds(tmp_path, groups)["categories"]) == expected
+
+
+def test_kinds_of_queries_add_up_to_the_whole(bench: Bench) -> None:
+    for case in collect(bench.folder)["cases"]:
+        kinds = case["groups"]
+        assert sorted(kinds) == ["even", "odd"]
+        assert sum(kind["Queries"] for kind in kinds.values()) == 8
+        assert sum(kind["Accuracy"] * kind["Queries"] for kind in kinds.values()) / 8 == case["figures"]["Accuracy"]
+    edge = next(case for case in collect(bench.folder)["cases"] if case["router"] == "EdgeOnly")
+    assert (edge["groups"]["even"]["Accuracy"], edge["groups"]["odd"]["Accuracy"]) == (100.0, 0.0)
+
+
+def test_figures_of_a_kind_are_those_of_its_queries_alone(bench: Bench) -> None:
+    drafted = next(case for case in collect(bench.folder)["cases"] if case["name"] == "CloudOnly · EagleSpecDec")
+    lines = (bench.folder / "cloudonly" / drafted["id"] / "answers.jsonl").read_text().splitlines()
+    odd = [json.loads(line) for line in lines[1::2]]
+    results = [[row["is_hard"], row["result"], row["edge"], row["cloud"]] for row in odd]
+    for name in ("Speedup", "Speedup CI95", "Mean Accepted Tokens", "Accuracy CI95", "Throughput"):
+        assert drafted["groups"]["odd"][name] == METRICS[name](["B"] * 4, results)
+
+
+def test_distributions_are_percentiles_of_the_answers_times(bench: Bench) -> None:
+    document = collect(bench.folder)
+    case = document["cases"][0]
+    lines = (bench.folder / case["algorithm"] / case["id"] / "answers.jsonl").read_text().splitlines()
+    seconds = [json.loads(line)["result"]["turns"][0]["trace"]["chunks"][-1][0] for line in lines]
+    for percent in (50, 90, 99):
+        value = case["distributions"]["Latency"]["values"][document["quantiles"].index(percent)]
+        assert value == pytest.approx(np.percentile(seconds, percent), rel=1e-3)
+    assert case["distributions"]["Latency"]["count"] == 8
+
+
+def damaged(folder: Path) -> None:
+    path = folder / "answers.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join([lines[0], lines[1][:40] + "\n", *lines[2:]]), encoding="utf-8")
+
+
+def notes_of(bench: Bench, folder: Path) -> list[str]:
+    return next(case for case in collect(bench.folder)["cases"] if case["id"] == folder.name)["notes"]
+
+
+def test_a_damaged_line_is_told_and_costs_one_answer(bench: Bench) -> None:
+    folder = next((bench.folder / "edgeonly").iterdir())
+    damaged(folder)
+    assert notes_of(bench, folder) == ["damaged lines of answers.jsonl are left out: 2"]
+    case = next(case for case in collect(bench.folder)["cases"] if case["id"] == folder.name)
+    assert case["answered"] == 7
+    assert case["figures"]["Accuracy"] == 50.0, "the leaderboard's figure stands"
+
+
+@pytest.mark.parametrize("name", ["answers.jsonl", "config.yaml", "environment.json"])
+def test_a_missing_file_is_told(bench: Bench, name: str) -> None:
+    folder = next((bench.folder / "edgeonly").iterdir())
+    (folder / name).unlink()
+    assert f"no {name}" in notes_of(bench, folder)
+
+
+def test_a_missing_folder_leaves_the_leaderboards_row(bench: Bench) -> None:
+    folder = next((bench.folder / "edgeonly").iterdir())
+    shutil.rmtree(folder)
+    case = next(case for case in collect(bench.folder)["cases"] if case["id"] == folder.name)
+    assert case["figures"]["Accuracy"] == 50.0
+    assert "its folder is not in the workspace" in case["notes"][0]
+
+
+def test_results_of_other_plugins_are_no_details_of_ours(bench: Bench) -> None:
+    folder = next((bench.folder / "edgeonly").iterdir())
+    line = {"index": 0, "is_hard": False, "result": "a text", "edge": {"completion": "a"}, "cloud": None}
+    (folder / "answers.jsonl").write_text(json.dumps(line) + "\n")
+    assert "1 results have another form than our models'" in notes_of(bench, folder)[0]
+
+
+def test_without_the_data_file_what_needs_it_is_left_out_and_told(bench: Bench) -> None:
+    bench.data.unlink()
+    document = collect(bench.folder)
+    assert any("questions.jsonl is not there" in note for note in document["notes"])
+    case = document["cases"][0]
+    assert case["figures"]["Accuracy"] == 50.0, "the leaderboard knows"
+    assert all("turns" not in query for query in document["queries"])
+    assert case["notes"] == []
+
+
+def test_the_data_file_is_found_from_elsewhere(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")
+    assert collect(bench.folder)["queries"][0]["turns"] == [bench.rows[0]["question"]["turns"][0]]
+
+
+def test_another_data_file_than_the_one_asked_is_told(bench: Bench) -> None:
+    bench.data.write_text("".join(json.dumps(choice(number + 1)) + "\n" for number in range(8)))
+    document = collect(bench.folder)
+    assert all("other rows than those asked" in case["notes"][0] for case in document["cases"])
+    assert all("turns" not in query for query in document["queries"])
+
+
+def test_changed_references_are_told(bench: Bench) -> None:
+    rows = [choice(number, gold="C") for number in range(8)]
+    bench.data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (note,) = collect(bench.folder)["cases"][3]["notes"]
+    assert "other figures come out: Accuracy 12.5 (leaderboard: 87.5)" in note
+
+
+def test_scorers_that_ask_or_run_are_not_called(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def called(*_: Any) -> float:
+        raise AssertionError("a report asked")
+
+    for name in ("judge", "code"):
+        monkeypatch.setitem(SCORERS, name, called)
+        monkeypatch.setitem(TOGETHER, name, called)
+    for path in bench.folder.glob("*/*/answers.jsonl"):
+        path.write_text(path.read_text().replace('"scorer": "choice"', '"scorer": "judge"'))
+    assert collect(bench.folder)["cases"][0]["figures"]["Accuracy"] == 50.0
+
+
+@pytest.mark.parametrize("content", [(), ("notes.txt",)])
+def test_a_folder_without_results_is_one_clear_message(tmp_path: Path, content: tuple[str, ...]) -> None:
+    for name in content:
+        (tmp_path / name).write_text("nothing of ours")
+    with pytest.raises(UserError, match="holds no results of Ianvs"):
+        collect(tmp_path)
+    with pytest.raises(UserError, match="is not a folder"):
+        collect(tmp_path / "absent")
+
+
+def test_a_foreign_leaderboard_is_no_test_case(tmp_path: Path) -> None:
+    (tmp_path / "rank").mkdir()
+    (tmp_path / "rank" / "all_rank.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(UserError, match="no finished test case"):
+        collect(tmp_path)
+
+
+def test_credentials_in_addresses_are_left_out(bench: Bench) -> None:
+    path = next((bench.folder / "edgeonly").iterdir()) / "config.yaml"
+    path.write_text(path.read_text().replace("model: edge", "model: edge\n    api_base_url: https://me:secret@host/v1"))
+    document = collect(bench.folder)
+    assert "secret" not in json.dumps(document)
+    assert "https://host/v1" in json.dumps(document)

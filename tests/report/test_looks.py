@@ -1,0 +1,291 @@
+"""How the page looks in a real browser: in a window of 1400 pixels, on a phone of 390, and on paper."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ianvs_specdec.benchmarks import mmlu
+from ianvs_specdec.report.collect import collect
+from ianvs_specdec.report.page import to_html
+from tests.support.browser import Browser
+from tests.support.workspace import Bench, Side, choice, completion
+
+pytestmark = pytest.mark.slow
+Show = Callable[..., Browser]
+Document = dict[str, Any]
+
+WIDE, SCROLL_BAR = {"width": 1400, "height": 900}, 15
+PHONE = {"width": 390, "height": 844, "phone": True}
+SIZES = {"wide": WIDE, "phone": PHONE}
+COLUMNS = (
+    *("Accuracy", "Edge Ratio", "Router APGR", "Routing Overhead", "Throughput", "Speedup", "Mean Accepted Tokens"),
+    *("Acceptance Rate", "Work Amplification", "Time to First Token", "Internal Token Latency", "Latency"),
+    *("Cloud Cost", "Lossless"),
+)
+"""The longest selection that the example's jobs make."""
+ROUTERS = ("CascadeRouter", "LearnedRouter", "RandomRouter", "BudgetRouter", "OracleRouter")
+
+KINDS = "#tasks figure text.strong"
+LEFT, RIGHT = "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}", "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}"
+INK = 200
+"""Pixels darker than this are not paper; the lines of tables and cards are lighter."""
+
+LOOKS = (Path(__file__).parent / "looks.js").read_text(encoding="utf-8")
+
+
+def crowd(bench: Bench) -> None:
+    """Each fixed side and each router with two back ends. Two routers have the same scores; a cascade's differ in their
+    last digits; all stand close together.
+    """
+    draw = np.random.default_rng(0)
+    every = range(len(bench.rows))
+    scores = {name: draw.random(len(every)) for name in ROUTERS}
+    scores["BudgetRouter"] = scores["LearnedRouter"]
+
+    def side(name: str, index: int, backend: str) -> Side:
+        right = name == "cloud" or index % 2
+        answer = completion(
+            f"The answer is {'B' if right else 'C'}.", drafting=backend == "EagleSpecDec", slow=1 + index % 5
+        )
+        return Side(name, backend, [answer])
+
+    for backend in ("EagleSpecDec", "autoregressive"):
+        bench.case("EdgeOnly", [(side("edge", index, backend), None) for index in every], backend=backend)
+        bench.case("CloudOnly", [(None, side("cloud", index, backend)) for index in every], backend=backend)
+        for place, name in enumerate(ROUTERS):
+            given = scores[name] + (1e-7 * draw.random(len(every)) if name == "CascadeRouter" else 0.0)
+            sent = [score > 0.5 + 0.01 * place for score in given]
+            results = [
+                (None, side("cloud", index, backend)) if sent[index] else (side("edge", index, backend), None)
+                for index in every
+            ]
+            bench.case(name, results, scores=[float(score) for score in given], backend=backend)
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> Document:
+    """All subjects of MMLU, by two models and five routers."""
+    root = tmp_path_factory.mktemp("crowd")
+    subjects = sorted(subject for members in mmlu.CATEGORIES.values() for subject in members)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        bench = Bench(root, [choice(number, group=subject) for number, subject in enumerate(subjects)])
+        crowd(bench)
+        return collect(bench.folder)
+
+
+@pytest.fixture
+def show(window: Browser, tmp_path: Path, document: Document) -> Show:
+    """``show(fragment, **size)`` opens the page, or that of another document."""
+
+    def run(fragment: str = "", of: Document | None = None, **size: Any) -> Browser:
+        path = tmp_path / "page.html"
+        path.write_text(to_html(document if of is None else of), encoding="utf-8")
+        window.open(path, fragment, **size)
+        window.evaluate(f"{LOOKS} return null")
+        return window
+
+    return run
+
+
+def with_routers(document: Document, count: int) -> Document:
+    """The same with ever more routers, all of which stand where the first one does."""
+    found = copy.deepcopy(document)
+    model = next(case for case in found["cases"] if case["router"] == "LearnedRouter")
+    for number in range(count - len({case["router"] for case in found["cases"]})):
+        found["routing"][0]["cases"].append(len(found["cases"]))
+        name = f"Router number {number}"
+        found["cases"].append(copy.deepcopy(model) | {"id": f"more{number}", "router": name, "name": name})
+    return found
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_page_never_scrolls_sideways(show: Show, size: str) -> None:
+    page = show(f"#columns={'|'.join(COLUMNS)}", **SIZES[size])
+    for opened in ("", "for (const node of document.querySelectorAll('details')) node.open = true;"):
+        wide = page.evaluate(f"{opened} return [document.documentElement.scrollWidth, innerWidth]")
+        assert wide[0] <= wide[1] == SIZES[size]["width"]
+
+
+def test_every_column_is_seen_in_a_wide_window(show: Show, document: Document) -> None:
+    found = copy.deepcopy(document)
+    known = {column["name"] for column in found["columns"]}
+    found["columns"] += [{"name": name, "unit": "", "better": 1, "about": ""} for name in COLUMNS if name not in known]
+    for case in found["cases"]:
+        # As wide as numbers get: four digits that count, after zeros.
+        case["figures"] |= dict.fromkeys(COLUMNS, 0.0070123) | {f"{name} CI95": 0.0011 for name in COLUMNS}
+        case["name"] = f"{case['router']} · DraftModelSpecDec"
+    size = {"width": WIDE["width"] - SCROLL_BAR, "height": WIDE["height"]}
+    page = show(f"#columns={'|'.join(COLUMNS)}", found, **size).evaluate("looks.board()")
+    assert [name for name, left in page["heads"] if left < 0] == []
+    assert len(page["heads"]) == len(COLUMNS) + 2
+    assert page["further"] == ""
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_columns_beyond_the_edge_are_announced_and_reached(show: Show, document: Document, size: str) -> None:
+    page = show(f"#columns={'|'.join(column['name'] for column in document['columns'])}", **SIZES[size])
+    assert page.evaluate("looks.arrows('.cued')")[1] == RIGHT
+    before = page.evaluate("looks.board()")
+    hidden = sum(left < 0 for _, left in before["heads"])
+    assert hidden > 5
+    assert before["further"] == f"{hidden} more columns \N{RIGHTWARDS ARROW}"
+    page.evaluate("looks.click('#further')")
+    assert page.evaluate("looks.board()")["at"] > before["at"]
+    page.evaluate("looks.end('.cued .scroll')")
+    assert page.evaluate("looks.arrows('.cued')")[1] == ""
+    assert page.evaluate("looks.board()")["further"] == ""
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("routers", [7, 16])
+def test_no_text_covers_another(show: Show, document: Document, size: str, routers: int) -> None:
+    for fragment in ("", "#x=share&metric=Latency&kinds=all&times=all"):
+        assert show(fragment, with_routers(document, routers), **SIZES[size]).evaluate("looks.covered()") == []
+
+
+def test_the_routers_of_the_chart_are_named_in_it(show: Show) -> None:
+    named = show(**WIDE).evaluate("looks.texts('#routing text.strong')")
+    assert sorted(named) == sorted([*ROUTERS, "EdgeOnly", "CloudOnly"])
+
+
+@pytest.mark.parametrize("count", [7, 60])
+def test_each_router_has_a_shape_and_a_colour_of_its_own(show: Show, document: Document, count: int) -> None:
+    marks = show("", with_routers(document, count), **WIDE).evaluate("looks.marks()")
+    assert [len(set(kind)) for kind in zip(*marks, strict=True)] == [count] * 3
+
+
+def test_each_router_is_in_the_table_once(show: Show) -> None:
+    page = show(**WIDE)
+    assert sorted(page.evaluate("looks.texts('.quality tbody td:first-child')")) == sorted(ROUTERS)
+    assert "No curve: EdgeOnly, CloudOnly (one score for all queries)." in page.evaluate("looks.texts('#routing')")[0]
+    assert sorted(page.evaluate("looks.turns()")) == ["-9", "0"], "two routers on one curve take turns"
+
+
+def test_speed_against_tau_is_that_of_one_model(show: Show, document: Document) -> None:
+    page = show(**WIDE)
+    marks = page.evaluate("[...document.querySelectorAll('#speed .mark')].map((n) => n.ariaLabel.split(',')[0])")
+    alone = [case for case in document["cases"] if case["router"] in ("EdgeOnly", "CloudOnly")]
+    assert sorted(marks) == sorted(case["name"] for case in alone)
+    told = "Not drawn: 10 test cases in which two models worked"
+    assert told in page.evaluate("looks.texts('#speed')")[0]
+    page = show(f"#off={','.join(case['id'] for case in alone)}", **WIDE)
+    assert told in page.evaluate("looks.texts('#speed')")[0]
+    assert page.evaluate("looks.seen('#speed .mark')") == 0
+
+
+def test_a_few_curves_at_first_and_all_on_demand(show: Show) -> None:
+    page = show(**WIDE)
+    assert page.evaluate("looks.curves()") == [7, 7, 7]
+    page.evaluate("looks.click('#all-times')")
+    assert page.evaluate("looks.curves()") == [14, 14, 14]
+    page.evaluate("looks.click('#few-times')")
+    page.evaluate("looks.click('#times-menu input:checked')")
+    assert page.evaluate("looks.curves()") == [6, 6, 6]
+    assert "6 of 14 test cases are drawn" in page.evaluate("looks.texts('#latency')")[0]
+
+
+def test_categories_at_first_and_subjects_on_demand(show: Show) -> None:
+    page = show(**WIDE)
+    assert page.evaluate(f"looks.texts('{KINDS}')") == ["STEM", "humanities", "other", "social sciences"]
+    page.evaluate("looks.click('#kinds')")
+    assert len(page.evaluate(f"looks.texts('{KINDS}')")) == 57
+    page.evaluate("looks.click('#kinds')")
+    assert len(page.evaluate(f"looks.texts('{KINDS}')")) == 4
+
+
+def test_many_kinds_without_categories_are_a_dozen_at_first(show: Show, document: Document) -> None:
+    plain = copy.deepcopy(document)
+    for case in plain["cases"]:
+        case["categories"] = {}
+    page = show("", plain, **WIDE)
+    assert len(page.evaluate(f"looks.texts('{KINDS}')")) == 12
+    assert page.evaluate("looks.texts('#kinds')") == ["All 57 kinds"]
+
+
+def test_a_phones_navigation_says_that_it_goes_on(show: Show) -> None:
+    page = show(**PHONE)
+    assert page.evaluate("looks.arrows('#sections')") == ["", RIGHT]
+    page.evaluate("looks.end('#sections .wide')")
+    assert page.evaluate("looks.arrows('#sections')") == [LEFT, ""]
+    assert show(**WIDE).evaluate("looks.arrows('#sections')") == ["", ""]
+
+
+def test_a_tap_tells_what_a_column_means(show: Show) -> None:
+    page = show(**PHONE)
+    for selector, words in (("#head-Accuracy", "score of the answers"), (".quality .term", "advantage that is kept")):
+        page.tap(*page.evaluate(f"looks.to('{selector}')"))
+        assert words in page.evaluate("looks.tip()")
+    page.tap(*page.evaluate("looks.to('#glossary summary')"))
+    assert page.evaluate("looks.tip()") == ""
+    assert page.evaluate("looks.seen('#glossary dd')") == page.evaluate("looks.seen('.board th')") - 3
+
+
+def test_the_keyboard_tells_what_a_column_means(show: Show) -> None:
+    page = show(**WIDE)
+    page.evaluate("document.querySelector('#column-menu summary').focus()")
+    wanted = {"head-Accuracy": "score of the answers", "head-Speedup": "autoregressive"}
+    for _ in range(30):
+        page.press("Tab")
+        assert wanted.pop(page.evaluate("document.activeElement.id"), "") in page.evaluate("looks.tip()")
+    assert not wanted
+    page.evaluate("document.querySelector('#glossary summary').focus()")
+    page.press("Enter")
+    assert page.evaluate("looks.seen('#glossary dd')") > 5
+    page.evaluate("document.querySelector('.quality .term').focus()")
+    assert "random: 0.5" in page.evaluate("looks.tip()")
+    page.press("Escape")
+    assert page.evaluate("looks.tip()") == ""
+
+
+def test_sorting_by_the_keyboard_stays_at_the_heading(show: Show) -> None:
+    page = show(**WIDE)
+    page.evaluate("document.getElementById('head-Speedup').focus()")
+    for direction in ("descending", "ascending"):
+        page.press("Enter")
+        assert page.evaluate("document.activeElement.parentNode.getAttribute('aria-sort')") == direction
+
+
+def test_definitions_are_never_for_the_pointer_alone(show: Show) -> None:
+    assert show(**WIDE).evaluate("looks.texts('th[title], th [title], dt[title], figure[title], svg title')") == []
+
+
+def test_a_tap_on_a_mark_tells_and_a_second_one_goes_there(show: Show) -> None:
+    page = show(**PHONE)
+    place = page.evaluate("looks.to('#speed .mark')")
+    page.tap(*place)
+    assert "Speedup:" in page.evaluate("looks.tip()")
+    assert "case=" not in page.evaluate("location.hash")
+    page.tap(*place)
+    assert "case=" in page.evaluate("location.hash")
+
+
+def test_a_column_of_texts(show: Show, document: Document) -> None:
+    found = copy.deepcopy(document)
+    found["columns"].append({"name": "Target", "unit": "", "better": 0, "about": "class that ran the model"})
+    for number, case in enumerate(found["cases"]):
+        case["figures"]["Target"] = ("FusedTarget", "Plain", None)[number % 3]
+    page = show("#columns=Accuracy|Target&sort=Target&dir=asc", found, **WIDE)
+    assert page.evaluate("looks.texts('.board td:last-child')") == ["FusedTarget"] * 5 + ["Plain"] * 5 + [""] * 4
+    assert "class that ran the model" in page.evaluate("looks.texts('#glossary')")[0]
+
+
+@pytest.mark.parametrize("fragment", ["", "#kinds=all&times=all"])
+def test_no_page_but_the_last_is_left_half_empty_on_paper(show: Show, fragment: str) -> None:
+    pdfium = pytest.importorskip("pypdfium2", reason="needs pypdfium2, of requirements-test.txt, to look at a PDF")
+    printed = pdfium.PdfDocument(show(fragment, **WIDE).pdf())
+    fills = []
+    for sheet in printed:
+        rows = np.flatnonzero((sheet.render().to_numpy() < INK).any(axis=(1, 2)))
+        fills.append(rows.max() / sheet.get_height())
+    assert len(fills) > 2
+    assert min(fills[:-1]) > 0.65, fills
+    text = "".join(sheet.get_textpage().get_text_bounded() for sheet in printed)
+    assert "score of the answers against the references" in text, "definitions are on paper"
+    assert "EdgeOnly · EagleSpecDec" in text.partition("what came back")[2], "and whose answer it is"

@@ -1,0 +1,113 @@
+"""The page: one file that needs nothing, and in which foreign text stays text."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from ianvs_specdec.commands.cli import main
+from ianvs_specdec.report.collect import collect, to_csv
+from ianvs_specdec.report.page import SCRIPTS, to_html, to_json
+from tests.support.workspace import Bench, choice, usual
+
+NASTY = '</script><img src=x onerror="document.title=1"><!-- {{SCRIPT}} \u2028 \ud800 & "quoted" <b>'
+
+
+@pytest.fixture
+def nasty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    monkeypatch.chdir(tmp_path)
+    return usual(Bench(tmp_path, [choice(number, text=NASTY) for number in range(4)]), drafting=NASTY[:40])
+
+
+def embedded(page: str) -> dict:
+    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    return json.loads(found)
+
+
+def test_the_data_in_the_page_are_the_json(bench: Bench) -> None:
+    document = collect(bench.folder)
+    assert embedded(to_html(document)) == json.loads(to_json(document))
+
+
+def test_foreign_text_cannot_leave_its_place(nasty: Bench) -> None:
+    document = collect(nasty.folder)
+    page = to_html(document)
+    assert page.count("<script") == page.count("</script>") == 2
+    assert "<img" not in page
+    assert "<b>" not in page
+    assert page.count("'use strict';") == 1
+    assert embedded(page)["queries"][0]["turns"] == [NASTY.replace("\ud800", "?")]
+    assert page.encode("utf-8")
+
+
+def test_nothing_is_loaded_from_elsewhere(bench: Bench) -> None:
+    page = to_html(collect(bench.folder))
+    outside = page.replace("http://www.w3.org/2000/svg", "")
+    assert not re.search(r"https?:|//[a-z0-9.-]+\.[a-z]{2,}|url\(|@import|\bsrc=|<link", outside)
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1]
+    assert "default-src 'none'" in policy
+    script = page.rpartition("<script>")[2].partition("</script>")[0]
+    assert base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() in policy
+
+
+def test_scripts_make_nodes_from_text_only() -> None:
+    from importlib import resources
+
+    folder = resources.files("ianvs_specdec.report").joinpath("page")
+    text = "".join(folder.joinpath(name).read_text(encoding="utf-8") for name in SCRIPTS)
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", text)
+
+
+def test_the_command_writes_page_json_and_csv(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["report", "workspace/job", "--json", "all.json", "--csv", "all.csv", "--queries", "3"])
+    said = capsys.readouterr()
+    assert (code, said.out) == (0, "")
+    assert "report.html: 4 test cases of 1 job, 32 answers (12 to look at one by one)" in said.err
+    document = json.loads(Path("all.json").read_text(encoding="utf-8"))
+    assert embedded((bench.folder / "report.html").read_text(encoding="utf-8")) == document
+    assert Path("all.csv").read_text(encoding="utf-8") == to_csv(document)
+    assert sorted(path.name for path in Path().iterdir()) == ["all.csv", "all.json", "questions.jsonl", "workspace"]
+
+
+def test_a_report_may_be_made_again(bench: Bench) -> None:
+    assert main(["report", "workspace", "--out", "page.html"]) == 0
+    first = Path("page.html").read_text(encoding="utf-8")
+    assert main(["report", "workspace", "--out", "page.html"]) == 0
+    drop = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC")
+    assert drop.sub("", Path("page.html").read_text(encoding="utf-8")) == drop.sub("", first)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["absent"], "specdec report: absent is not a folder"),
+        (["."], "specdec report: . holds no results of Ianvs"),
+        (["workspace", "--out", "absent/page.html"], "cannot write absent/page.html: the folder absent does not exist"),
+        (["workspace", "--queries", "-1"], "--queries must be 0 or more, not -1"),
+    ],
+)
+def test_mistakes_are_one_clear_message(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_notes_are_told_on_the_screen_as_well(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    path = next(bench.folder.glob("edgeonly/*/answers.jsonl"))
+    path.write_text(path.read_text() + "{damaged\n")
+    assert main(["report", "workspace"]) == 0
+    assert "note: EdgeOnly · autoregressive: damaged lines of answers.jsonl are left out: 9" in capsys.readouterr().err

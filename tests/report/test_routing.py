@@ -1,0 +1,184 @@
+"""Cost-quality curves: the ends, the bound, each router at every threshold, and where outcomes come from."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+
+import numpy as np
+import pytest
+
+from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.records.configuration import Configuration
+from ianvs_specdec.records.journal import Journal
+from ianvs_specdec.report.collect import collect
+from ianvs_specdec.report.routing import Outcome, curves
+from tests.support.workspace import PRICE, Bench, Side, completion
+
+
+def outcomes(pairs):
+    return {index: (Outcome(edge, 0.0), Outcome(cloud, 1e-3)) for index, (edge, cloud) in enumerate(pairs)}
+
+
+def test_ends_and_bound():
+    found = curves(outcomes([(0, 100), (100, 100), (100, 0), (0, 0)]), [])
+    assert found["ends"] == [[0.0, 0.0, 50.0], [100.0, 1.0, 50.0]] or found["ends"] == [(0, 0, 50), (100, 1, 50)]
+    # First the query that the cloud alone answers, then those that make no difference, last the one it spoils.
+    assert [tuple(point) for point in found["bound"]] == [(0, 0, 50), (25, 0.25, 75), (75, 0.75, 75), (100, 1, 50)]
+
+
+def test_a_routers_curve_is_its_accuracy_at_every_threshold():
+    draw = random.Random(0)
+    both = outcomes([(100.0 * draw.randint(0, 1), 100.0 * draw.randint(0, 1)) for _ in range(50)])
+    scores = {index: draw.randint(0, 9) / 9 for index in both}
+    (curve,) = curves(both, [(0, "R", scores)])["curves"]
+    expected = set()
+    for threshold in (*set(scores.values()), 2.0):
+        sent = [score >= threshold for score in scores.values()]
+        right = [pair[1].score if hard else pair[0].score for pair, hard in zip(both.values(), sent, strict=True)]
+        expected.add((100.0 * np.mean(sent), float(np.mean(sent)), float(np.mean(right))))
+    assert {tuple(point) for point in curve["points"]} == {tuple(float(f"{v:.6g}") for v in p) for p in expected}
+
+
+def test_no_router_passes_the_bound():
+    draw = random.Random(1)
+    both = outcomes([(draw.choice([0, 30, 100]), draw.choice([0, 60, 100])) for _ in range(80)])
+    found = curves(both, [(0, "R", {index: draw.random() for index in both})])
+    share, _, bound = np.array(found["bound"], dtype=float).T
+    for point in found["curves"][0]["points"]:
+        assert point[2] <= np.interp(point[0], share, bound) + 1e-6
+
+
+def test_quality_of_scores():
+    both = outcomes([(0, 100)] * 5 + [(100, 100)] * 5)
+    knowing = {index: 1.0 if index < 5 else 0.0 for index in both}
+    names = ("knowing", "blind", "wrong", "constant")
+    scores = [knowing, {i: i % 2 for i in both}, {i: 1 - s for i, s in knowing.items()}, dict.fromkeys(both, 0.5)]
+    found = {curve["router"]: curve for curve in curves(both, zip(range(4), names, scores, strict=True))["curves"]}
+    assert "constant" not in found
+    assert (found["knowing"]["auroc"], found["knowing"]["apgr"]) == (1.0, 0.75)
+    assert (found["wrong"]["auroc"], found["wrong"]["apgr"]) == (0.0, 0.25)
+    assert found["blind"]["auroc"] == pytest.approx(0.4)
+    assert (found["knowing"]["cpt50"], found["knowing"]["cpt80"]) == (25.0, 40.0)
+    # From half of the queries on, more cost brings nothing.
+    assert found["knowing"]["pareto_dist"] == pytest.approx(np.arange(1, 51).sum() / 100 / 101, rel=1e-5)
+    assert found["knowing"]["pareto_dist"] < found["blind"]["pareto_dist"] < found["wrong"]["pareto_dist"]
+    for curve in found.values():
+        for name, (low, high) in curve["intervals"].items():
+            assert low <= curve[name] <= high
+    low, high = found["knowing"]["intervals"]["apgr"]
+    assert 0.5 < low < 0.7
+    assert 0.8 < high < 1.0
+
+
+def test_routers_of_one_name_keep_their_own_figures():
+    both = outcomes([(0, 100)] * 3 + [(100, 100)] * 3)
+    up, down = ({index: sign * index for index in both} for sign in (1.0, -1.0))
+    found = curves(both, [(0, "random", up), (1, "random", down)])["curves"]
+    assert [(curve["router"], curve["auroc"]) for curve in found] == [("random", 0.0), ("random", 1.0)]
+
+
+def test_a_cloud_that_is_no_better_has_curves_without_figures():
+    (curve,) = curves(outcomes([(100, 100), (0, 0), (100, 100)]), [(0, "R", {0: 1, 1: 2, 2: 3})])["curves"]
+    assert curve["points"]
+    assert [curve[name] for name in ("apgr", "cpt50", "cpt80", "auroc")] == [None] * 4
+    assert curve["intervals"] == {}
+
+
+def test_equal_scores_of_several_test_cases_are_one_curve():
+    both, scores = outcomes([(0, 100), (100, 0)]), {0: 0.2, 1: 0.8}
+    (curve,) = curves(both, [(3, "R", scores), (5, "R", dict(scores))])["curves"]
+    assert curve["cases"] == [3, 5]
+
+
+def test_too_few_queries_have_no_curve():
+    assert curves(outcomes([(0, 100)]), []) is None
+
+
+def test_unknown_prices_leave_the_share():
+    both = {index: (Outcome(0, 0.0), Outcome(100, None)) for index in range(3)}
+    assert [point[1] for point in curves(both, [])["ends"]] == [None, None]
+
+
+def names_of(found):
+    return [(curve["router"], curve["cases"]) for curve in found["curves"]]
+
+
+def test_every_router_has_one_curve():
+    draw = random.Random(2)
+    both = outcomes([(100.0 * draw.randint(0, 1), 100.0 * draw.randint(0, 1)) for _ in range(30)])
+    scores = {index: draw.random() for index in both}
+    noisy = {index: score + draw.uniform(-4e-6, 4e-6) for index, score in scores.items()}
+    routers = [(0, "Cascade", scores), (1, "Cascade", noisy), (2, "Learned", scores), (3, "Budget", scores)]
+    found = curves(both, routers)
+    assert names_of(found) == [("Cascade", [0, 1]), ("Learned", [2]), ("Budget", [3])]
+    assert found["curves"][1]["points"] == found["curves"][2]["points"]
+    assert found["curves"][1]["intervals"] == found["curves"][2]["intervals"] != {}
+
+
+def test_different_scores_of_one_router_are_different_curves():
+    both = outcomes([(0, 100), (100, 0), (0, 100), (100, 100)])
+    tiny = [dict(zip(both, scores, strict=True)) for scores in ((1e-9, 2e-9, 3e-9, 4e-9), (4e-9, 3e-9, 2e-9, 1e-9))]
+    assert names_of(curves(both, [(0, "R", tiny[0]), (1, "R", tiny[1])])) == [("R", [0]), ("R", [1])]
+
+
+def test_why_a_router_has_no_curve():
+    both = outcomes([(0, 100), (100, 0), (0, 100)])
+    routers = [(4, "EdgeOnly", dict.fromkeys(both, 0.0)), (5, "Silent", {0: 0.5, 1: 0.25})]
+    found = curves(both, routers)
+    assert found["curves"] == []
+    assert found["without"] == [
+        {"router": "EdgeOnly", "case": 4, "reason": "one score for all queries"},
+        {"router": "Silent", "case": 5, "reason": "no score for 1 of the 3 queries"},
+    ]
+
+
+def test_outcomes_come_from_all_test_cases_of_a_pair(bench: Bench):
+    (panel,) = collect(bench.folder)["routing"]
+    assert panel["queries"] == 8
+    assert [end[2] for end in panel["ends"]] == [50.0, 87.5]
+    assert panel["ends"][1][1] == pytest.approx(1000 * PRICE["cloud"])
+    (curve,) = panel["curves"]
+    assert curve["router"] == "OddRouter"
+    at_half = next(point for point in curve["points"] if point[0] == 50.0)
+    odd = next(case for case in collect(bench.folder)["cases"] if case["router"] == "OddRouter")
+    assert at_half[1] == pytest.approx(odd["figures"]["Cloud Cost"])
+    assert at_half[2] == odd["figures"]["Accuracy"] == 87.5
+
+
+def test_answers_that_no_test_case_holds_come_from_the_journal(bench: Bench):
+    whole = collect(bench.folder)["routing"][0]
+    journal = Journal(bench.folder / "journal.sqlite", "run")
+    sampling = Sampling()
+    config = Configuration("cloud", {"sampling": sampling.to_json()})
+    for index, row in enumerate(bench.rows):
+        text = "The answer is C." if index == 7 else "The answer is B."
+        messages = [{"role": "user", "content": row["question"]["turns"][0]}]
+        journal.put(config, messages, completion(text), side="cloud", hardware={"a": 1})
+    shutil.rmtree(bench.folder / "cloudonly")
+    left = collect(bench.folder)["routing"][0]
+    assert left["queries"] == 8
+    assert [end[2] for end in left["ends"]] == [end[2] for end in whole["ends"]]
+    assert left["ends"][1][1] is None, "half of the prices are not known: the test case's settings have none"
+
+
+def test_lossy_answers_are_not_the_models(bench: Bench):
+    lossy = Side("cloud", "Medusa", [completion("The answer is A.")], details={"lossy": True})
+    shutil.rmtree(bench.folder / "cloudonly")
+    bench.case("CloudOnly", [(None, lossy)] * 8, backend="Medusa")
+    (panel,) = [panel for panel in collect(bench.folder)["routing"] if "curves" in panel]
+    assert panel["queries"] == 4, "the odd router's cloud answers alone, and the edge's"
+
+
+def test_a_cascade_shows_both_answers(bench: Bench):
+    edge, cloud = (
+        Side(name, "autoregressive", [completion(f"The answer is {x}.")]) for name, x in (("edge", "A"), ("cloud", "B"))
+    )
+    bench.case("Cascade", [(edge, cloud)] * 8)
+    document = collect(bench.folder)
+    case = next(case for case in document["cases"] if case["router"] == "Cascade")
+    (first, *_) = case["entries"]
+    assert document["answers"][first["turns"][0]["answer"]]["text"] == "The answer is B."
+    assert document["answers"][first["before"][0]["answer"]]["text"] == "The answer is A."
+    assert json.dumps(document)

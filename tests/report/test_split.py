@@ -1,0 +1,138 @@
+"""The picture of split decoding: lines over the round trip, and where they cross."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.plugin.workspace.cases import Case
+from ianvs_specdec.report import collect as collecting
+from ianvs_specdec.report.collect import collect
+from ianvs_specdec.report.page import to_html
+from ianvs_specdec.report.split import grids
+from tests.support.workspace import Bench
+
+STREAM, DRAFTS = {"mode": "stream"}, {"method": "draft_model", "draft": "a/folder", "mode": "split"}
+EAGLE = {"backend": "EagleSpecDec", "head": "a/folder"}
+
+
+def case(link: Any, edge: Any, beside: Any = None, backend: str = "SplitSpecDec", job: str = "job") -> Case:
+    given = {"backend": backend, "edge": edge, "link": link, "beside": beside}
+    return Case(job, "a", "i", None, config={"modules": [{"type": "cloudmodel", "hyperparameters": given}]})
+
+
+def figures(milliseconds: float, rounds: float = 0.0, formula: float | None = None) -> dict[str, Any]:
+    time = milliseconds / 1000
+    told = {"Internal Token Latency": time, "Internal Token Latency CI95": time / 10, "Cloud Busy Time": 0.001}
+    return {**told, "Rounds per Answer": rounds, "Break-Even Round Trip": formula}
+
+
+def path(delay: str, up: str = "10mbit") -> dict[str, str]:
+    return {"delay": delay, "up": up}
+
+
+GRID = [
+    (case(path("40ms"), DRAFTS), figures(9, 5, 0.07)),
+    (case(path("10ms"), DRAFTS), figures(4, 5, 0.05)),
+    (case(path("10ms"), STREAM), figures(6)),
+    (case(path("40ms"), STREAM, {"backend": "autoregressive"}), figures(6.5)),
+    (case(path("10ms"), STREAM, EAGLE), figures(3)),
+]
+
+
+def test_a_name_in_a_table_names_the_same_line() -> None:
+    one = case(path("10ms"), DRAFTS)
+    other = case(path("10ms"), "draft model")
+    other.module("cloudmodel")["hyperparameters"]["named"] = {"draft model": DRAFTS}
+    found = [grids([each], [figures(4, 5)]) for each in (one, other)]
+    assert found[0] == found[1]
+
+
+def test_a_line_for_each_drafter_crosses_that_of_the_plain_stream() -> None:
+    (grid,) = grids(*zip(*GRID, strict=True))  # type: ignore[arg-type]
+    assert (grid["job"], grid["name"]) == ("job", "up 10 Mbit/s")
+    drafts, plain, beside = grid["lines"]
+    assert [line["name"] for line in grid["lines"]] == [
+        "draft_model",
+        "autoregressive stream",
+        f"{EAGLE['backend']} beside the model, streamed",
+    ]
+    assert [line["splits"] for line in grid["lines"]] == [True, False, False]
+    assert drafts["points"] == [[0.02, 0.004, pytest.approx(0.0004)], [0.08, 0.009, pytest.approx(0.0009)]]
+    # 2 ms sooner at 20 ms, 2.5 ms later at 80.
+    assert drafts["measured"] == pytest.approx(0.02 + 0.06 * 2 / 4.5)
+    assert drafts["formula"] == [0.05, 0.07]
+    assert plain["points"][1][:2] == [0.08, 0.0065]
+    assert len(beside["points"]) == 1
+
+
+def test_lines_that_do_not_cross_have_no_measured_break_even() -> None:
+    chosen = [GRID[1], GRID[2]]
+    (grid,) = grids(*zip(*chosen, strict=True))  # type: ignore[arg-type]
+    assert grid["lines"][0]["measured"] is None
+
+
+def test_another_bandwidth_and_another_job_are_other_pictures() -> None:
+    more = [
+        (case(path("10ms", "1mbit"), DRAFTS), figures(4, 5, 0.05)),
+        (case(path("10ms"), {**DRAFTS, "length": "fixed:2"}, job="other"), figures(4, 5, 0.05)),
+        (case("lte", {**DRAFTS, "mode": "auto"}), figures(4, 5, None)),
+    ]
+    found = grids(*zip(*GRID, *more, strict=True))  # type: ignore[arg-type]
+    names = [[line["name"] for line in grid["lines"]] for grid in found]
+    assert [grid["job"] for grid in found] == ["job", "job", "other", "job"]
+    assert names[1:] == [["draft_model"], ["draft_model length=fixed:2"], ["draft_model mode=auto"]]
+    assert found[3]["name"] == "up 9 Mbit/s, down 27 Mbit/s, loss 0.001"
+    assert found[3]["lines"][0]["formula"] == []
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        case(path("10ms"), DRAFTS, backend="autoregressive"),
+        case({"delay": "far"}, DRAFTS),
+        case([1], DRAFTS),
+        Case("job", "a", "i", None),
+    ],
+)
+def test_what_is_no_split_decoding_is_left_out(one: Case) -> None:
+    assert grids([one], [figures(4, 5, 0.05)]) == []
+
+
+def test_damaged_mappings_are_no_crash_and_answers_of_the_edge_alone_no_point() -> None:
+    (grid,) = grids([case(None, "x", [1])], [figures(4)])
+    assert grid["lines"][0]["name"] == "autoregressive stream"
+    assert grids([case(None, STREAM)], [{**figures(4), "Cloud Busy Time": None}]) == []
+
+
+def test_the_page_has_the_picture(bench: Bench) -> None:
+    document = collect(bench.folder)
+    assert document["split"] == []
+    document["split"] = grids(*zip(*GRID, strict=True))  # type: ignore[arg-type]
+    page = to_html(document)
+    assert 'id="split"' in page
+    assert "beside the model, streamed" in page
+
+
+def test_test_cases_are_named_by_what_tells_them_apart() -> None:
+    """Not by the first few values that differ: these may all differ alike."""
+    settings = [("1", "1", "1", drafter, delay) for drafter in ("draft_model", "rest") for delay in ("1ms", "40ms")]
+    documents = [
+        {
+            "job": "job",
+            "router": "CloudOnly",
+            "edge": None,
+            "cloud": None,
+            "configuration": dict(zip(("a", "b", "c", "edge.method", "link.delay"), values, strict=True)),
+        }
+        for values in [*settings, ("2", "2", "2", None, "1ms")]
+    ]
+    collecting._name([], documents)
+    names = [document["name"] for document in documents]
+    assert names[:2] == [
+        "CloudOnly (a=1, method=draft_model, delay=1ms)",
+        "CloudOnly (a=1, method=draft_model, delay=40ms)",
+    ]
+    assert names[4] == "CloudOnly (a=2, delay=1ms)"
+    assert len(set(names)) == len(names)

@@ -1,0 +1,222 @@
+"""Intervals, paired comparisons and tables of an evaluation."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+
+import numpy as np
+import pytest
+
+from ianvs_specdec.routing.evaluation import tables
+from ianvs_specdec.routing.evaluation.bootstrap import draws, estimate, intervals, p_values
+from ianvs_specdec.routing.evaluation.curve import Sides
+from ianvs_specdec.routing.evaluation.quality import Scored
+from ianvs_specdec.routing.evaluation.results import BASELINES, GRID, LEVELS, ORACLE_MONEY, RANDOM, evaluate, overhead
+
+
+def case(count: int, seed: int = 0, *, priced: bool = False) -> Sides:
+    draw = np.random.default_rng(seed)
+    costs = (0.1 * draw.random(count), 0.5 + draw.random(count)) if priced else (None, None)
+    return Sides((draw.random(count) < 0.6).astype(float), (draw.random(count) < 0.85).astype(float), *costs)
+
+
+def knowing(sides: Sides, noise: float, seed: int = 1) -> np.ndarray:
+    return 0.5 + 0.25 * sides.gain + noise * np.random.default_rng(seed).normal(size=len(sides))
+
+
+def metrics(evaluation, name):
+    return next(result.metrics for result in evaluation.results if result.name == name)
+
+
+def test_draws_count_queries_with_replacement() -> None:
+    counts = np.concatenate(list(draws(3000, 500, seed=3)))
+    assert counts.shape == (500, 3000)
+    assert (counts.sum(axis=1) == 3000).all()
+    assert counts.var() == pytest.approx(1.0, abs=0.02)
+    assert (np.abs(counts.mean(axis=0) - 1) < 0.25).all(), "each query is as likely as any other"
+    assert np.array_equal(counts, np.concatenate(list(draws(3000, 500, seed=3))))
+    assert not np.array_equal(counts, np.concatenate(list(draws(3000, 500, seed=4))))
+
+
+def test_the_interval_of_a_mean_is_the_textbooks() -> None:
+    values = np.random.default_rng(0).random(400)
+    drawn = np.concatenate([weights @ values / 400 for weights in draws(400, 2000)])
+    found = estimate(float(values.mean()), drawn)
+    half = 1.96 * values.std() / math.sqrt(400)
+    assert (found.high - found.low) / 2 == pytest.approx(half, rel=0.08)
+
+
+@pytest.mark.parametrize(
+    ("parts", "least", "most"), [(30, 24, 30), pytest.param(100, 88, 99, marks=pytest.mark.slow)], ids=["few", "many"]
+)
+def test_intervals_hold_what_they_promise(parts: int, least: int, most: int) -> None:
+    """Of a router of which the true APGR is known, nearly all of 95 % intervals of samples hold it."""
+    everything = case(600 * parts, seed=9)
+    scores = knowing(everything, 0.4)
+    truth = metrics(evaluate(everything, [Scored("R", scores)], resamples=2, seed=0), "R")
+    held = dict.fromkeys(("apgr", "auroc", "quality"), 0)
+    for part in range(parts):
+        rows = slice(300 * part, 300 * (part + 1))
+        sides = Sides(everything.edge[rows], everything.cloud[rows])
+        found = metrics(evaluate(sides, [Scored.at("R", scores[rows], 0.6)], resamples=200, seed=part), "R")
+        true_quality = 100 * np.where(scores >= 0.6, everything.cloud, everything.edge).mean()
+        for name in held:
+            value = true_quality if name == "quality" else truth[name].value
+            held[name] += found[name].low <= value <= found[name].high
+    assert all(least <= count <= most for count in held.values()), held
+
+
+def test_undefined_draws() -> None:
+    drawn = np.stack([np.full(100, np.nan), np.arange(100.0), np.where(np.arange(100) < 3, np.nan, 1.0)], axis=1)
+    low, high = intervals(drawn)
+    assert np.isnan(low[0])
+    assert np.isnan(high[0])
+    assert (low[1], high[1]) == pytest.approx((2.475, 96.525))
+    assert (low[2], high[2]) == (1.0, 1.0)
+    assert np.isnan(p_values(drawn)[0])
+    many = np.where(np.arange(100) < 10, np.nan, 1.0)[:, None]
+    assert all(np.isnan(found[0]) for found in (*intervals(many), p_values(many)))
+
+
+def test_p_values() -> None:
+    same, more, either = np.zeros(999), np.ones(999), np.tile([-1.0, 1.0, 1.0], 333)
+    assert p_values(np.stack([same, more, either], axis=1)) == pytest.approx([1.0, 2 / 1000, 2 * 334 / 1000])
+
+
+def test_baselines_have_their_known_values() -> None:
+    sides = case(500, priced=True)
+    evaluation = evaluate(sides, [], resamples=100, seed=0)
+    assert [result.name for result in evaluation.results] == list(BASELINES)
+    edge, cloud, random, oracle, by_cost = (result.metrics for result in evaluation.results)
+    assert (edge["share"].value, edge["pgr"].value, cloud["share"].value, cloud["pgr"].value) == (0, 0, 100, 1)
+    assert edge["quality"].value == pytest.approx(100 * sides.edge.mean())
+    assert cloud["cost"].value == pytest.approx(1000 * sides.cloud_cost.mean())
+    assert random["quality"].value == pytest.approx((edge["quality"].value + cloud["quality"].value) / 2)
+    for name, value in (("apgr", 0.5), ("cpt50", 50), ("cpt80", 80), ("auroc", 0.5), ("apgr_money", 0.5)):
+        found = random[name]
+        assert (found.value, found.low, found.high) == pytest.approx((value, value, value))
+    assert oracle["quality"].value == pytest.approx(100 * np.maximum(sides.edge, sides.cloud).mean())
+    assert by_cost["apgr_money"].value > oracle["apgr_money"].value
+    assert oracle["apgr"].value == pytest.approx(by_cost["apgr"].value)
+
+
+def test_no_router_passes_the_oracles() -> None:
+    for seed in range(10):
+        sides = case(120, seed, priced=True)
+        router = Scored("R", knowing(sides, 0.2, seed))
+        results = {result.name: result for result in evaluate(sides, [router], resamples=10, seed=0).results}
+        assert (results["R"].curve.quality <= results["oracle"].curve.quality + 1e-9).all()
+        assert results["R"].metrics["apgr_money"].value <= results[ORACLE_MONEY].metrics["apgr_money"].value
+
+
+def test_a_routers_threshold_lies_on_its_curve() -> None:
+    sides = case(200, priced=True)
+    scores = knowing(sides, 0.3)
+    result = evaluate(sides, [Scored.at("R", scores, float(np.median(scores)))], resamples=10, seed=0).results[-1]
+    assert result.metrics["share"].value == 50.0
+    place = int(np.flatnonzero(GRID == 0.5)[0])
+    assert result.curve.quality[place] == pytest.approx(result.metrics["quality"].value)
+    assert result.curve.cost[place] == pytest.approx(result.metrics["cost"].value)
+    assert result.curve.thresholds[place] == np.sort(scores)[100]
+    assert np.isnan(result.curve.thresholds[0])
+
+
+def test_pairs_are_compared_on_the_same_draws() -> None:
+    sides = case(400)
+    good, twin, bad = knowing(sides, 0.1), knowing(sides, 0.1) * 3 - 7, knowing(sides, 5.0)
+    routers = [Scored("good", good), Scored("twin", twin), Scored("bad", bad)]
+    evaluation = evaluate(sides, routers, resamples=400, seed=0)
+    by_pair = {(item.first, item.second): item for item in evaluation.differences if item.metric == "apgr"}
+    assert list(by_pair) == [
+        ("good", RANDOM),
+        ("twin", RANDOM),
+        ("bad", RANDOM),
+        ("good", "twin"),
+        ("good", "bad"),
+        ("twin", "bad"),
+    ]
+    same = by_pair["good", "twin"]
+    assert (same.value, same.low, same.high, same.p) == (0, 0, 0, 1)
+    ahead = by_pair["good", RANDOM]
+    assert ahead.value == pytest.approx(metrics(evaluation, "good")["apgr"].value - 0.5)
+    assert ahead.low > 0
+    assert ahead.p == pytest.approx(2 / 401)
+    assert by_pair["bad", RANDOM].low < 0 < by_pair["bad", RANDOM].high
+    assert evaluation.ahead_of_random("good") == len(LEVELS)
+    assert evaluation.ahead_of_random("bad") < 5
+    levels = [
+        item for item in evaluation.differences if (item.first, item.second, item.metric) == ("good", "bad", "quality")
+    ]
+    assert [item.level for item in levels] == pytest.approx(LEVELS)
+    curves = {result.name: result.curve for result in evaluation.results}
+    for item in levels:
+        place = round(100 * item.level)
+        assert item.value == pytest.approx(curves["good"].quality[place] - curves["bad"].quality[place])
+
+
+def test_paired_intervals_are_narrower_than_independent_ones() -> None:
+    sides = case(500)
+    routers = [Scored(name, knowing(sides, 0.3) + 1e-3 * knowing(sides, 1.0, seed)) for seed, name in enumerate("ab")]
+    evaluation = evaluate(sides, routers, resamples=300, seed=0)
+    pair = next(item for item in evaluation.differences if (item.second, item.metric) == ("b", "apgr"))
+    single = metrics(evaluation, "a")["apgr"]
+    assert pair.high - pair.low < 0.2 * (single.high - single.low)
+
+
+def test_overhead_is_told_in_milliseconds() -> None:
+    found = overhead(np.linspace(0.001, 0.002, 5001))
+    assert found["overhead_p50"].value == pytest.approx(1.5, abs=0.01)
+    assert found["overhead_p95"].low < found["overhead_p95"].value == pytest.approx(1.95, abs=0.01)
+    assert overhead(np.empty(0)) == overhead(None) == {}
+
+
+def test_tables_agree_and_leave_out_what_is_undefined() -> None:
+    sides = case(150)
+    evaluation = evaluate(
+        sides, [Scored.at("R, 1", knowing(sides, 0.3), 0.5), Scored("S", -sides.gain)], resamples=50, seed=0
+    )
+    document = json.loads(json.dumps(tables.to_document(evaluation, source="file"), allow_nan=False))
+    rows = {row["router"]: row for row in csv.DictReader(io.StringIO(tables.metrics_csv(evaluation)))}
+    assert list(rows) == ["always-edge", "always-cloud", "random", "oracle", "R, 1", "S"]
+    for router in document["routers"]:
+        row = rows[router["name"]]
+        for name in tables.METRICS:
+            told = router["metrics"].get(name)
+            assert row[name] == ("" if told is None else repr(told["value"]))
+            assert row[f"{name}_low"] == ("" if told is None or told["low"] is None else repr(told["low"]))
+    assert rows["S"]["threshold"] == rows["S"]["quality"] == rows["S"]["cost"] == ""
+    assert rows["R, 1"]["threshold"] == "0.5"
+    curves = list(csv.DictReader(io.StringIO(tables.curves_csv(evaluation))))
+    assert len(curves) == 4 * len(GRID)
+    assert {row["cost"] for row in curves} == {""}
+    pairs = list(csv.DictReader(io.StringIO(tables.comparisons_csv(evaluation))))
+    assert len(pairs) == len(document["comparisons"]) == 3 * (1 + len(LEVELS))
+    assert document["bootstrap"] == {
+        "resamples": 50, "seed": 0, "level": 0.95, "over": "queries", "stratified": False, "paired": True,
+    }  # fmt: skip
+    text = tables.to_text(evaluation)
+    assert "R, 1 (at 0.5)" in text
+    assert "money" not in text
+
+
+def test_few_of_many_pairs_are_on_the_screen() -> None:
+    sides = case(60)
+    routers = [Scored(f"R{number}", knowing(sides, 0.3, number)) for number in range(9)]
+    text = tables.to_text(evaluate(sides, routers, resamples=20, seed=0))
+    assert text.count(" to random") == 9
+    assert "and 15 more in comparisons.csv" in text
+    compared = text[text.index("paired differences") :]
+    assert compared.count(" to ") - compared.partition("\n")[0].count(" to ") == tables.SHOWN
+
+
+def test_a_cloud_that_is_no_better_leaves_gaps_but_no_error() -> None:
+    edge = np.array([1.0, 1.0, 0.0, 1.0])
+    evaluation = evaluate(Sides(edge, edge), [Scored.at("R", np.arange(4.0), 2.0)], resamples=20, seed=0)
+    found = metrics(evaluation, "R")
+    assert not {"apgr", "cpt50", "cpt80", "auroc", "recall", "pgr"} & set(found)
+    assert found["quality"].value == 75.0
+    assert json.dumps(tables.to_document(evaluation), allow_nan=False)
+    assert tables.to_text(evaluation)

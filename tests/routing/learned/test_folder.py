@@ -1,0 +1,178 @@
+"""A trained router's folder is written whole, read back as it was, and never takes another folder's place."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Query
+from ianvs_specdec.routing.learned import trees
+from ianvs_specdec.routing.learned.folder import FILE, SEEN, TrainedRouter
+from ianvs_specdec.routing.learned.training import RouterRecipe, train
+from ianvs_specdec.routing.outcomes.recorded import Outcomes
+from ianvs_specdec.routing.routers import build_router
+from ianvs_specdec.routing.routers.learned import LearnedRouter
+
+
+def outcomes(count=240, seed=0):
+    """Queries about rivers are the ones that the edge gets wrong, mostly."""
+    generator = np.random.default_rng(seed)
+    hard = generator.random(count) < 0.5
+    words = ["the length of the river", "the colour of the stone"]
+    queries = tuple(
+        Query((f"Tell me {words[0 if h else 1]} number {i}.",), group=f"g{i % 6}") for i, h in enumerate(hard)
+    )
+    return Outcomes(queries, (generator.random(count) < np.where(hard, 0.1, 0.9)).astype(float), np.ones(count))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_trees():
+    """Training takes its time for the trees; what is tested here does not depend on how many there are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trees, "TREES", 16)
+        yield
+
+
+@pytest.fixture(scope="module")
+def router():
+    return train(outcomes(), RouterRecipe(folds=3, label="hybrid"))
+
+
+def test_a_router_learns_and_is_read_back_as_it_was(router, tmp_path):
+    fresh = outcomes(seed=1)
+    scores = router.score(fresh.queries)
+    assert scores[fresh.gain > 0].mean() > scores[fresh.gain <= 0].mean() + 0.4
+    router.save(tmp_path / "router")
+    read = TrainedRouter.load(tmp_path / "router")
+    np.testing.assert_allclose(read.score(fresh.queries), scores, atol=1e-6)
+    assert read.threshold == router.threshold
+    assert (read.label, read.epsilon, read.kind) == ("hybrid", 0.0, "logistic")
+    assert set(read.seen.tolist()) == set(outcomes().digests().tolist())
+
+
+def test_the_calibrated_scores_are_probabilities(router):
+    fresh = outcomes(2000, seed=2)
+    scores = router.score(fresh.queries)
+    for chosen in (scores > 0.5, scores <= 0.5):
+        assert scores[chosen].mean() == pytest.approx((fresh.gain[chosen] > 0).mean(), abs=0.1)
+
+
+def test_the_threshold_keeps_the_clouds_quality():
+    fresh = outcomes(2000, seed=3)
+    router = train(outcomes(600), RouterRecipe(folds=3, keep=0.9))
+    sent = router.score(fresh.queries) >= router.threshold
+    quality = np.where(sent, fresh.cloud, fresh.edge).mean()
+    assert quality >= 0.9
+    assert sent.mean() < 0.7
+
+
+def test_equal_seeds_give_equal_routers(router):
+    again = train(outcomes(), RouterRecipe(folds=3, label="hybrid"))
+    assert again.threshold == router.threshold
+    assert again.calibration == router.calibration
+
+
+def test_a_router_is_replaced_and_nothing_else_is(router, tmp_path):
+    folder = tmp_path / "router"
+    router.save(folder)
+    router.save(folder)
+    assert [path.name for path in tmp_path.iterdir()] == ["router"]
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "love.txt").write_text("dear")
+    with pytest.raises(UserError, match="something else than a router"):
+        router.save(tmp_path / "letters")
+    assert (tmp_path / "letters" / "love.txt").read_text() == "dear"
+
+
+def test_a_failing_save_leaves_the_old_router(router, tmp_path, monkeypatch):
+    folder = tmp_path / "router"
+    router.save(folder)
+    before = (folder / FILE).read_bytes()
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(type(router.classifier), "save", fail)
+    with pytest.raises(OSError, match="disk full"):
+        router.save(folder)
+    assert (folder / FILE).read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["router"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda folder: (folder / FILE).unlink(), "there is no router.json"),
+        (lambda folder: (folder / FILE).write_text("{"), "not JSON"),
+        (lambda folder: (folder / FILE).write_text('{"format": 7}'), "not of a format"),
+        (lambda folder: (folder / FILE).write_text('{"format": 1}'), "are not all there"),
+        (lambda folder: (folder / SEEN).write_bytes(b"x"), "cannot be read"),
+        (lambda folder: (folder / SEEN).write_bytes(b""), "cannot be read"),
+        (lambda folder: [file.write_bytes(b"") for file in folder.glob("*.npz")], "cannot be read"),
+        (lambda folder: [file.write_bytes(file.read_bytes()[:999]) for file in folder.glob("*.npz")], "cannot be read"),
+        (lambda folder: (folder / SEEN).unlink(), "cannot be read"),
+    ],
+)
+def test_a_damaged_folder_is_told(router, tmp_path, damage, told):
+    folder = tmp_path / "router"
+    router.save(folder)
+    damage(folder)
+    with pytest.raises(UserError, match=told):
+        TrainedRouter.load(folder)
+
+
+def test_training_queries_are_never_unpickled(router, tmp_path):
+    folder = tmp_path / "router"
+    router.save(folder)
+    np.save(folder / SEEN, np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(UserError, match="cannot be read"):
+        TrainedRouter.load(folder)
+
+
+def test_the_learned_router_decides_as_it_was_trained(router, tmp_path):
+    router.save(tmp_path / "router")
+    learned = LearnedRouter(str(tmp_path / "router"))
+    for query in outcomes(seed=4).queries[:20]:
+        row = {"query": {"turns": list(query.turns)}}
+        assert learned(row) == (row["routing"]["score"] >= router.threshold)
+        assert row["routing"]["router"] == "LearnedRouter"
+    assert not LearnedRouter(str(tmp_path / "router"), threshold=1.0)({"query": "the length of the river"})
+    assert isinstance(build_router({"name": "LearnedRouter", "path": str(tmp_path / "router")}), LearnedRouter)
+
+
+def test_hyperparameters_are_checked_before_anything_is_loaded(tmp_path):
+    for given, told in (
+        ({}, "path must name"),
+        ({"path": str(tmp_path)}, "there is no router.json"),
+    ):
+        with pytest.raises(UserError, match=told):
+            LearnedRouter.check_hyperparameters(given)
+
+
+def test_too_few_and_alike(tmp_path):
+    with pytest.raises(UserError, match="too few"):
+        train(outcomes(10), RouterRecipe())
+    given = outcomes()
+    alike = Outcomes(given.queries, np.ones(len(given)), np.ones(len(given)))
+    with pytest.raises(UserError, match="nothing to learn"):
+        train(alike, RouterRecipe())
+    with pytest.raises(UserError, match="Did you mean 'logistic'"):
+        train(given, RouterRecipe(kind="logisitc"))
+    with pytest.raises(UserError, match="unknown option of logistic"):
+        train(given, RouterRecipe(options={"depht": 3}))
+
+
+def test_folds_by_group_score_each_group_by_others(router):
+    with pytest.raises(UserError, match="fewer --folds"):
+        train(outcomes(), RouterRecipe(by="group", folds=10))
+    assert train(outcomes(), RouterRecipe(by="group", folds=3)).threshold > 0
+
+
+def test_router_json_is_plain(router, tmp_path):
+    router.save(tmp_path / "router")
+    settings = json.loads((tmp_path / "router" / FILE).read_text())
+    assert settings["kind"] == "logistic"
+    assert str(tmp_path) not in json.dumps(settings)

@@ -1,0 +1,133 @@
+"""A router's folder from anybody: what is wrong in it is one message that names the file."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.routing.learned.doubt import Doubt
+from ianvs_specdec.routing.learned.folder import TrainedRouter, read_seen
+from tests.support.damage import Raw, with_config, with_weights
+from tests.support.paths import EXAMPLE
+
+DEEP = "[" * 100_000 + "]" * 100_000
+SKILLS, ENCODER = EXAMPLE / "models" / "router-skills", EXAMPLE / "models" / "router"
+
+
+def lying_npy(shape: tuple[int, ...]) -> bytes:
+    """An array that has two numbers and claims to have more."""
+    file = io.BytesIO()
+    header = {"descr": "<f8", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
+    return file.getvalue() + bytes(16)
+
+
+def archive(**members: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as made:
+        for name, content in members.items():
+            made.writestr(f"{name}.npy", content)
+    return file.getvalue()
+
+
+def nan_arrays(folder: Path) -> None:
+    arrays = dict(np.load(folder / "text.npz"))
+    arrays["linear_terms"] = np.full_like(arrays["linear_terms"], np.nan)
+    np.savez(folder / "text.npz", **arrays)
+
+
+def write(name: str, content: str | bytes) -> Callable[[Path], Any]:
+    data = content.encode() if isinstance(content, str) else content
+    return lambda folder: (folder / name).write_bytes(data)
+
+
+def setting(**values: Any) -> Callable[[Path], Any]:
+    def edit(folder: Path) -> None:
+        path = folder / "router.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (write("router.json", DEEP), "router.json"),
+        (write("text.json", DEEP), "text.json"),
+        (write("text.json", '{"format": 1, "terms": 5}'), "cannot be read"),
+        (write("training_queries.npy", lying_npy((1 << 50,))), "training_queries.npy"),
+        (write("training_queries.npy", lying_npy((1 << 30, 1 << 33))), "training_queries.npy"),
+        (write("text.npz", archive(axes=lying_npy((1 << 50,)))), "text.npz"),
+        (write("text.npz", archive(axes=lying_npy((1 << 62, 4)))), "text.npz"),
+        (write("text.npz", archive(axes=b"\x93NUMPY\x01\x00")), "text.npz"),
+        (write("text.npz", b"PK\x03\x04 nonsense"), "text.npz"),
+        (nan_arrays, "linear_terms holds numbers that are not finite"),
+        (setting(threshold=float("nan")), "finite numbers threshold"),
+        (setting(threshold=10**400), "finite numbers threshold"),
+        (setting(threshold=True), "finite numbers threshold"),
+        (setting(calibration={"slope": float("inf"), "offset": 0}), "slope and offset"),
+    ],
+)
+def test_a_folder_that_lies_is_one_message(tmp_path: Path, spoil: Callable[[Path], Any], told: str) -> None:
+    folder = Path(shutil.copytree(SKILLS, tmp_path / "router"))
+    spoil(folder)
+    with pytest.raises(UserError) as caught:
+        TrainedRouter.load(folder)
+    assert told in str(caught.value)
+    assert str(folder) in str(caught.value)
+    assert caught.value.key == "path"
+
+
+def test_an_archive_that_would_fill_the_memory_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ianvs_specdec.routing.learned.arrays.MOST_BYTES", 1000)
+    with pytest.raises(UserError, match="bytes of arrays, more than 1000"):
+        TrainedRouter.load(SKILLS)
+
+
+def test_the_digests_alone_are_read_as_carefully(tmp_path: Path) -> None:
+    (tmp_path / "training_queries.npy").write_bytes(lying_npy((1 << 50,)))
+    with pytest.raises(UserError, match=r"training_queries\.npy"):
+        read_seen(tmp_path)
+
+
+def test_a_calibration_that_is_nested_too_deeply_is_told(tmp_path: Path) -> None:
+    (tmp_path / "doubt.json").write_text(DEEP)
+    with pytest.raises(UserError, match="nested too deeply"):
+        Doubt.load(tmp_path / "doubt.json")
+
+
+@pytest.mark.parametrize("name", ["classifier.weight", "model.layers.0.attn.Wqkv.weight", "model.final_norm.weight"])
+def test_an_encoder_that_lacks_a_tensor_is_refused(tmp_path: Path, name: str) -> None:
+    folder = Path(shutil.copytree(ENCODER, tmp_path / "router"))
+    with_weights(ENCODER / "encoder", folder / "encoder", lambda tensors: tensors.pop(name))
+    with pytest.raises(UserError, match=name):
+        TrainedRouter.load(folder)
+
+
+def test_an_encoder_with_other_weights_than_it_claims_is_refused(tmp_path: Path) -> None:
+    folder, name = Path(shutil.copytree(ENCODER, tmp_path / "router")), "classifier.weight"
+
+    def load() -> None:
+        TrainedRouter.load(folder)
+
+    with_weights(ENCODER / "encoder", folder / "encoder", lambda tensors: tensors[name].fill_(torch.nan))
+    with pytest.raises(UserError, match=f"{name} holds numbers that are not finite"):
+        load()
+    for edit in ({name: torch.zeros(1, 64)}, {"model.layers.7.attn.Wqkv.weight": torch.zeros(3)}, {"b": torch.ones(1)}):
+        with_weights(ENCODER / "encoder", folder / "encoder", lambda tensors, edit=edit: tensors.update(edit))
+        with pytest.raises(UserError, match=next(iter(edit))):
+            load()
+    for values in ({"num_hidden_layers": 10**9}, {"num_hidden_layers": 2}, {"norm_eps": Raw("1e999")}):
+        with_config(ENCODER / "encoder", folder / "encoder", **values)
+        with pytest.raises(UserError, match="cannot load the model"):
+            load()

@@ -1,0 +1,192 @@
+"""A probe learns from the layers that tell something, and reads the states of its own model alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Query
+from ianvs_specdec.routing.learned import probe as probe_module
+from ianvs_specdec.routing.learned import readout
+from ianvs_specdec.routing.learned.folder import TrainedRouter
+from ianvs_specdec.routing.learned.probe import ARRAYS, SETTINGS, ProbeClassifier
+from ianvs_specdec.routing.learned.training import RouterRecipe, train
+from ianvs_specdec.routing.outcomes.recorded import Outcomes, digests
+from ianvs_specdec.routing.outcomes.states import RecordedStates
+
+LAYERS, WIDTH = (0, 1, 2, 3), 8
+QUERIES = tuple(Query((f"question {index}",), id=str(index)) for index in range(240))
+LABELS = (np.random.default_rng(0).random(len(QUERIES)) < 0.5).astype(float)
+
+
+def recorded(*telling: int, strength: float = 1.0) -> RecordedStates:
+    """Noise, in which each layer of ``telling`` has a state of its own that follows the labels."""
+    states = np.random.default_rng(1).normal(size=(len(QUERIES), len(LAYERS), WIDTH))
+    for layer in telling:
+        states[:, layer, layer] += strength * (2 * LABELS - 1)
+    known, first = np.unique(digests(QUERIES), return_index=True)
+    return RecordedStates("edge", "d" * 64, LAYERS, known, states[first].astype(np.float16))
+
+
+def fit(states: RecordedStates, **options: Any) -> ProbeClassifier:
+    return ProbeClassifier.fit(QUERIES, LABELS, states=states, **options)
+
+
+def test_the_layer_that_tells_something_is_read() -> None:
+    probe = fit(recorded(2))
+    assert probe.layers == (2,)
+    scores = probe.score(QUERIES)
+    assert scores[LABELS == 1].mean() > scores[LABELS == 0].mean() + 0.3
+    assert 0 <= scores.min() <= scores.max() <= 1
+
+
+def test_a_further_layer_is_read_where_it_adds_something() -> None:
+    assert fit(recorded(1, 3)).layers == (1, 3)
+    assert fit(recorded(1, 3), layers=[0]).layers == (0,)
+
+
+def curved() -> RecordedStates:
+    """States that tell the label by how far they are from 0, to either side: no weighted sum of them follows it."""
+    states = np.random.default_rng(1).normal(scale=0.3, size=(len(QUERIES), len(LAYERS), WIDTH))
+    sides = np.random.default_rng(2).choice([-1.0, 1.0], len(QUERIES))
+    states[:, 2, :4] += (3 * sides * LABELS)[:, None]
+    known, first = np.unique(digests(QUERIES), return_index=True)
+    return RecordedStates("edge", "d" * 64, LAYERS, known, states[first].astype(np.float16))
+
+
+def test_a_hidden_layer_is_taken_where_no_line_divides(tmp_path: Path) -> None:
+    states = curved()
+    probe, flat = (fit(states, layers=[2], **options) for options in ({}, {"units": 0}))
+    right = [((model.score(QUERIES) > 0.5) == (LABELS == 1)).mean() for model in (probe, flat)]
+    assert right[0] > 0.9 > 0.75 > right[1]
+    probe.save(tmp_path)
+    loaded = ProbeClassifier.load(tmp_path)
+    loaded.read(states)
+    np.testing.assert_allclose(loaded.score(QUERIES), probe.score(QUERIES), atol=1e-4)
+    np.testing.assert_array_equal(fit(states, layers=[2]).score(QUERIES), probe.score(QUERIES))
+
+
+def test_a_line_is_kept_where_it_does(tmp_path: Path) -> None:
+    fit(recorded(2), layers=[2]).save(tmp_path)
+    assert {*np.load(tmp_path / ARRAYS)} == {"mean", "scale", "weights", "constant"}
+
+
+def test_layers_and_ridge_are_chosen_on_few_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    def counted(x: Any, targets: Any, ridge: float) -> Any:
+        sizes.append(len(x))
+        return readout.fit_linear(x, targets, ridge)
+
+    monkeypatch.setattr(probe_module, "ENOUGH", 60)
+    monkeypatch.setattr(probe_module, "fit_linear", counted)
+    assert 2 in fit(recorded(2), units=0).layers
+    assert max(sizes[:-1]) < 60
+    assert sizes[-1] == len(QUERIES)
+
+
+def test_states_come_in_the_order_that_is_asked_for() -> None:
+    states = recorded(2)
+    all_of_one = states.of(QUERIES[5:6], LAYERS)[0]
+    np.testing.assert_array_equal(states.of(QUERIES[4:7], (3, 0))[1], all_of_one[[3, 0]])
+
+
+def test_a_folder_scores_as_it_did_and_held_out_queries_are_foreseen(tmp_path: Path) -> None:
+    states = recorded(2, strength=1.5)
+    outcomes = Outcomes(QUERIES, 1.0 - LABELS, np.ones(len(QUERIES)))
+    rows = np.arange(len(QUERIES)) < 180
+    router = train(outcomes.take(rows), RouterRecipe(kind="probe", label="hybrid"), states)
+    router.save(tmp_path / "probe")
+    loaded = TrainedRouter.load(tmp_path / "probe")
+    assert isinstance(loaded.classifier, ProbeClassifier)
+    with pytest.raises(UserError, match="give --edge FILE"):
+        loaded.score(QUERIES)
+    loaded.classifier.read(states)
+    held = outcomes.take(~rows)
+    np.testing.assert_allclose(loaded.score(held.queries), router.score(held.queries), atol=1e-5)
+    decided = loaded.score(held.queries) >= 0.5
+    assert (decided == (held.edge == 0)).mean() > 0.8
+    assert not any(path.suffix in (".pkl", ".pt", ".bin") for path in (tmp_path / "probe").iterdir())
+
+
+def test_states_of_another_model_are_refused() -> None:
+    probe = fit(recorded(2))
+    probe.check_edge("folder", "d" * 64)
+    with pytest.raises(UserError, match="another edge model \\(edge\\) than folder") as refused:
+        probe.check_edge("folder", "e" * 64)
+    assert refused.value.key == "path"
+    with pytest.raises(UserError, match="another width"):
+        probe.score_states(np.zeros((1, 1, WIDTH + 1), np.float16))
+
+
+def test_a_query_without_states_is_named() -> None:
+    with pytest.raises(UserError, match="'new' are not recorded"):
+        fit(recorded(2)).score([*QUERIES[:1], Query(("another",), id="new")])
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"states": None}, "give --edge FILE"),
+        ({"layers": [4]}, "layers must be some of 0 to 3"),
+        ({"layers": 1}, "layers must be some of 0 to 3"),
+        ({"layers": []}, "layers must be some of 0 to 3"),
+        ({"ridge": 0}, "ridge must be a number above 0"),
+        ({"ridge": "x"}, "ridge must be a number above 0"),
+        ({"units": -1}, "units must be a number from 0"),
+        ({"units": True}, "units must be a number from 0"),
+        ({"units": 8, "ridge": 0.1}, "ridge is for a probe without a hidden layer"),
+    ],
+)
+def test_options_that_cannot_be(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        ProbeClassifier.fit(QUERIES, LABELS, **{"states": recorded(2), **options})
+
+
+def edited(name: str, value: Any) -> Any:
+    def edit(folder: Path) -> None:
+        path = folder / SETTINGS
+        path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
+
+    return edit
+
+
+def array(name: str, value: Any) -> Any:
+    def edit(folder: Path) -> None:
+        np.savez(folder / ARRAYS, **{**dict(np.load(folder / ARRAYS)), name: value})
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda folder: (folder / SETTINGS).unlink(),
+        lambda folder: (folder / ARRAYS).write_bytes(b"nonsense"),
+        edited("format", 1),
+        edited("format", 3),
+        edited("layers", []),
+        edited("layers", [-1]),
+        edited("layers", "2"),
+        edited("edge", {"model": 1, "digest": "d"}),
+        edited("layers", [1, 2, 3]),
+        array("weights", np.zeros(3, np.float32)),
+        array("scale", np.zeros(WIDTH, np.float32)),
+        array("mean", np.full(WIDTH, np.nan, np.float32)),
+        array("constant", np.zeros(2)),
+        array("inner", np.zeros((WIDTH, WIDTH), np.float32)),
+        array("bias", np.zeros(WIDTH, np.float32)),
+    ],
+)
+def test_a_damaged_folder_is_one_message(tmp_path: Path, edit: Any) -> None:
+    outcomes = Outcomes(QUERIES, 1.0 - LABELS, np.ones(len(QUERIES)))
+    recipe = RouterRecipe(kind="probe", options={"layers": [2], "ridge": 0.1}, folds=2)
+    train(outcomes, recipe, recorded(2)).save(tmp_path / "probe")
+    edit(tmp_path / "probe")
+    with pytest.raises(UserError, match="the router in it cannot be read"):
+        TrainedRouter.load(tmp_path / "probe")

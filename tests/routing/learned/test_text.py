@@ -1,0 +1,306 @@
+"""The classifiers on text learn what makes queries hard, are read back as they were saved, and bound what they read."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Query
+from ianvs_specdec.routing.learned import neighbours as embedding_space
+from ianvs_specdec.routing.learned import text as embedding
+from ianvs_specdec.routing.learned import trees as embedding_trees
+from ianvs_specdec.routing.learned.classifier import classifier
+from ianvs_specdec.routing.learned.text import ARRAYS, SETTINGS
+from ianvs_specdec.routing.learned.training import RouterRecipe, train
+from ianvs_specdec.routing.learned.trees import Trees
+from ianvs_specdec.routing.outcomes.recorded import Outcomes, text_of
+from tests.routing.learned.subjects import KINDS, SUBJECTS, apgr, asked, fitted
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_trees():
+    """Training takes its time for the trees; as few as these learn what is to be learnt here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(embedding_trees, "TREES", 40)
+        yield
+
+
+@pytest.fixture(scope="module")
+def models():
+    return {kind: fitted(kind, asked(800, 0)) for kind in KINDS}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_hard_is_learnt(models, kind):
+    fresh = asked(1500, 1)
+    scores = models[kind].score(fresh.queries)
+    assert scores.shape == (1500,)
+    assert scores.min() > 0
+    assert scores.max() < 1
+    ideal = apgr(
+        np.array([("Calculate" in q.turns[0]) + 0.5 * (q.group in ("law", "maths")) for q in fresh.queries])
+        + np.linspace(0, 1e-6, 1500),
+        fresh.gain,
+    )
+    assert apgr(scores, fresh.gain) > 0.5 + 0.85 * (ideal - 0.5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_form_of_a_question_carries_over_to_subjects_that_were_not_seen(kind):
+    known, fresh = asked(800, 2, tuple(SUBJECTS)[:4], hard=()), asked(800, 3, tuple(SUBJECTS)[4:], hard=())
+    scores = fitted(kind, known).score(fresh.queries)
+    calculations = np.array(["Calculate" in query.turns[0] for query in fresh.queries])
+    assert scores[calculations].min() > scores[~calculations].max()
+
+
+def test_each_of_the_three_predictions_counts(models):
+    fresh = asked(300, 4)
+    model, features = models["logistic"], models["logistic"]._reader(fresh.queries)
+    parts = [model._linear(features), model._trees(features.surface), model._neighbours(features.joint)]
+    mean = np.mean(parts, axis=0)
+    np.testing.assert_allclose(model.score(fresh.queries), 1 / (1 + np.exp(4 * (0.5 - mean))))
+    for part in parts:
+        assert apgr(part + np.linspace(0, 1e-6, 300), fresh.gain) > 0.6
+
+
+def test_neighbours_tell_what_is_harder_than_others_of_its_group():
+    outcomes, size = asked(800, 18), {"maths": 20}
+    kept, count = [], dict.fromkeys(SUBJECTS, 0)
+    for index, group in enumerate(outcomes.groups):
+        count[group] += 1
+        if count[group] <= size.get(group, 800):
+            kept.append(index)
+    outcomes = outcomes.take(np.array(kept))
+    groups, alone = np.array(outcomes.groups), fitted("knn", outcomes)._neighbours.labels
+    within = fitted("logistic", outcomes)._neighbours.labels
+
+    def apart(labels, group):
+        return labels[groups == group].mean() - alone.mean()
+
+    for group in SUBJECTS:
+        many = (groups == group).sum()
+        assert apart(within, group) == pytest.approx(apart(alone, group) * 20 / (many + 20))
+        assert np.ptp((alone - within)[groups == group]) < 1e-12
+    assert abs(apart(alone, "law")) > 0.1
+
+
+def test_without_groups_neighbours_have_the_labels_as_they_are():
+    outcomes = asked(200, 19)
+    queries = tuple(Query(query.turns, id=query.id) for query in outcomes.queries)
+    alike = Outcomes(queries, outcomes.edge, outcomes.cloud)
+    alone, within = (fitted(kind, alike)._neighbours.labels for kind in ("knn", "logistic"))
+    np.testing.assert_allclose(within, alone, atol=1e-12)
+
+
+def test_trees_are_the_mean_of_several_ensembles_of_which_no_seed_shares_one(monkeypatch):
+    generator = np.random.default_rng(0)
+    features, labels = generator.normal(size=(300, 8)).astype(np.float32), generator.random(300)
+    several = [Trees.fit(features, labels, seed)(features) for seed in (0, 1)]
+    monkeypatch.setattr(embedding_trees, "ENSEMBLES", 1)
+    single = [Trees.fit(features, labels, seed)(features) for seed in range(6)]
+    np.testing.assert_allclose(several, [np.mean(single[:3], axis=0), np.mean(single[3:], axis=0)])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_the_edge_wins_counts_less_and_no_other_label_is_ordered_differently(kind, monkeypatch):
+    outcomes, fresh = asked(400, 14), asked(200, 15)
+    calculations = np.array(["Calculate" in query.turns[0] for query in outcomes.queries])
+    asks = np.array(["Calculate" in query.turns[0] for query in fresh.queries])
+    swapped = Outcomes(outcomes.queries, calculations * 1.0, outcomes.cloud * ~calculations)
+
+    def trained(labels):
+        scores = classifier(kind).fit(outcomes.queries, labels).score(fresh.queries)
+        return scores, float(scores[~asks].mean() - scores[asks].mean())
+
+    binary, distance = trained((outcomes.gain > 0) * 1.0)[0], trained((1 + swapped.gain) / 2)[1]
+    monkeypatch.setattr(embedding, "LOSS", 1.0)
+    assert (
+        np.corrcoef(trained((outcomes.gain > 0) * 1.0)[0].argsort().argsort(), binary.argsort().argsort())[0, 1] > 0.99
+    )
+    assert 0 < distance < trained((1 + swapped.gain) / 2)[1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_scores_alike_after_it_was_saved(models, kind, tmp_path):
+    fresh = asked(100, 5)
+    models[kind].save(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [SETTINGS, ARRAYS]
+    read = classifier(kind).load(tmp_path)
+    np.testing.assert_array_equal(read.score(fresh.queries), models[kind].score(fresh.queries))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_by_one_or_together_makes_no_difference(models, kind):
+    fresh = asked(60, 6)
+    alone = [models[kind].score([query])[0] for query in fresh.queries]
+    np.testing.assert_allclose(models[kind].score(fresh.queries), alone, atol=1e-4)
+    assert models[kind].score([]).shape == (0,)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_depends_on_its_arguments_alone(kind):
+    outcomes, fresh = asked(300, 7), asked(50, 8).queries
+    first = fitted(kind, outcomes, seed=3).score(fresh)
+    np.random.default_rng(0).random()
+    np.testing.assert_array_equal(fitted(kind, outcomes, seed=3).score(fresh), first)
+    if kind == "logistic":
+        assert (fitted(kind, outcomes, seed=4).score(fresh) != first).any()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_odd_queries_have_scores(models, kind):
+    texts = [
+        "",
+        " ",
+        "?",
+        "\ud800",
+        "一二三",
+        "A. \nB. ",
+        "a\0b",
+        "A.",
+        "x" * 200_000,
+        "word " * 40_000,
+        "\n" * 100_000,
+    ]
+    scores = models[kind].score([Query((text,)) for text in texts])
+    assert np.isfinite(scores).all()
+
+
+def test_of_a_long_query_beginning_and_end_are_read(models):
+    score = models["logistic"].score
+    middle, filler = "Calculate 1 + 1 for the court.", "bread " * 8000
+    assert score([Query((filler + middle + filler,))]) == score([Query((filler + "x" * len(middle) + filler,))])
+    assert score([Query((filler + middle,))]) != score([Query((filler + "x" * len(middle),))])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_more_equal_queries_than_neighbours_still_count(kind):
+    queries = tuple(Query((("the river", "the stone")[i % 2],), id=str(i)) for i in range(400))
+    outcomes = Outcomes(queries, np.arange(400) % 2.0, np.ones(400))
+    scores = fitted(kind, outcomes).score(queries[:2])
+    assert scores[0] > 0.75
+    assert scores[0] - scores[1] > 0.2
+
+
+def test_no_more_neighbours_are_kept_than_can_be_compared_fast(monkeypatch):
+    monkeypatch.setattr(embedding_space, "MOST", 50)
+    model = fitted("knn", asked(300, 16))
+    assert model._neighbours.vectors.shape[0] == len(model._neighbours.labels) == 50
+    fresh = asked(400, 17)
+    assert apgr(model.score(fresh.queries), fresh.gain) > 0.55
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_text_can_be_learnt_and_saved(kind, tmp_path):
+    queries = tuple(Query((f"{word} \ud800 \0 {i}",)) for i, word in enumerate(["是", "não"] * 12))
+    model = fitted(kind, Outcomes(queries, np.array([0.0, 1.0] * 12), np.ones(24)))
+    model.save(tmp_path)
+    np.testing.assert_array_equal(classifier(kind).load(tmp_path).score(queries), model.score(queries))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_few_queries_and_few_words_are_enough(kind):
+    queries = tuple(Query((text,), id=str(i)) for i, text in enumerate(["yes", "no"] * 12))
+    outcomes = Outcomes(queries, np.array([0.0, 1.0] * 12), np.ones(24))
+    scores = fitted(kind, outcomes).score(queries[:2])
+    assert scores[0] > scores[1]
+    assert np.isfinite(fitted(kind, outcomes).score([Query(("maybe",))])).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_that_do_not_fit_are_refused(kind, tmp_path):
+    router = train(asked(120, 9), RouterRecipe(kind=kind, label="gain", folds=2))
+    folder = tmp_path / "router"
+    router.save(folder)
+    settings = json.loads((folder / SETTINGS).read_text())
+    arrays = dict(np.load(folder / ARRAYS))
+    changes = [{**settings, "format": 99}, {**settings, "terms": settings["terms"][1:]}, {**settings, "surface": []}]
+    for changed in (*changes, [], "{"):
+        (folder / SETTINGS).write_text(changed if isinstance(changed, str) else json.dumps(changed))
+        with pytest.raises(UserError, match="the router in it cannot be read"):
+            type(router).load(folder)
+    (folder / SETTINGS).write_text(json.dumps(settings))
+    for name in ("neighbours", "words", "rarity"):
+        np.savez(folder / ARRAYS, **{**arrays, name: arrays[name][1:]})
+        with pytest.raises(UserError, match="the router in it cannot be read"):
+            type(router).load(folder)
+    np.savez(folder / ARRAYS, **{**arrays, "labels": np.array([object()])})
+    with pytest.raises(UserError, match="the router in it cannot be read"):
+        type(router).load(folder)
+
+
+def test_scoring_needs_no_scikit_learn(models, tmp_path):
+    models["logistic"].save(tmp_path)
+    program = (
+        "import sys; sys.modules['sklearn'] = sys.modules['scipy'] = None\n"
+        "from pathlib import Path\n"
+        "from ianvs_specdec.routing.learned.text import LogisticClassifier\n"
+        "from ianvs_specdec.common.types import Query\n"
+        "print(LogisticClassifier.load(Path(sys.argv[1])).score([Query(('Calculate 1 + 2 for the court.',))])[0])"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert float(done.stdout) == models["logistic"].score([Query(("Calculate 1 + 2 for the court.",))])[0]
+
+
+def test_training_without_scikit_learn_names_the_extra(monkeypatch):
+    for module in ("sklearn.decomposition", "sklearn.linear_model", "sklearn.ensemble", "sklearn"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(UserError, match=r"pip install .*'scikit-learn>="):
+        fitted("logistic", asked(60, 10))
+
+
+@pytest.mark.slow
+def test_a_model_of_sentence_transformers_says_what_queries_are_about(tmp_path):
+    pytest.importorskip("sentence_transformers", reason="the extra sentence-transformers is not installed")
+    _encoder(tmp_path / "model")
+    outcomes, fresh = asked(200, 11), asked(20, 12).queries
+    for kind in KINDS:
+        found = fitted(kind, outcomes, embedding=str(tmp_path / "model"))
+        (tmp_path / kind).mkdir()
+        found.save(tmp_path / kind)
+        np.testing.assert_allclose(classifier(kind).load(tmp_path / kind).score(fresh), found.score(fresh), atol=1e-6)
+        assert (found.score(fresh) != fitted(kind, outcomes).score(fresh)).any()
+
+
+def _encoder(folder):
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+    words = ["[PAD]", "[UNK]", *sorted({word for words in SUBJECTS.values() for word in words})]
+    tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    signs = {"pad_token": "[PAD]", "unk_token": "[UNK]", "model_max_length": 64}
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **signs).save_pretrained(folder)
+    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    BertModel(BertConfig(vocab_size=len(words), **size)).save_pretrained(folder)
+
+
+def test_an_embedding_that_is_not_there_is_told(tmp_path):
+    pytest.importorskip("sentence_transformers", reason="the extra sentence-transformers is not installed")
+    with pytest.raises(UserError, match=r"the embedding .*nowhere' cannot be loaded"):
+        fitted("knn", asked(30, 13), embedding=str(tmp_path / "nowhere"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_query_is_encoded_once_in_all_folds(kind, monkeypatch):
+    loaded, encoded = [], []
+
+    class Model:
+        def __init__(self, name, **_):
+            loaded.append(name)
+
+        def encode(self, texts, **_):
+            encoded.extend(texts)
+            return np.eye(8)[[len(text) % 8 for text in texts]]
+
+    monkeypatch.setitem(sys.modules, "sentence_transformers", SimpleNamespace(SentenceTransformer=Model))
+    outcomes = asked(60, 14)
+    train(outcomes, RouterRecipe(kind, options={"embedding": kind}))
+    assert loaded == [kind]
+    assert sorted(encoded) == sorted({text_of(query) for query in outcomes.queries})

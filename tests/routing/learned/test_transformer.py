@@ -1,0 +1,284 @@
+"""The encoder as a router: tiny random models of several families, fine-tuned, saved, loaded and asked."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Query
+from ianvs_specdec.routing.learned.transformer import TransformerClassifier
+from ianvs_specdec.routing.learned.transformer_model import QueryTokens, word_tokenizer
+
+WORDS = [f"{first}{second}" for first in "abcde" for second in "lmnoprst"]
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+FAMILIES = {
+    "bert": (transformers.BertConfig, {"max_position_embeddings": 64}),
+    "roberta": (transformers.RobertaConfig, {"max_position_embeddings": 34, "pad_token_id": 0}),
+    "deberta-v2": (
+        transformers.DebertaV2Config,
+        {
+            "max_position_embeddings": 64,
+            "relative_attention": True,
+            "pos_att_type": ["p2c", "c2p"],
+            "pooler_hidden_size": 32,
+        },
+    ),
+    "llama": (transformers.LlamaConfig, {"num_key_value_heads": 1, "max_position_embeddings": 64}),
+}
+FAST = {"epochs": 1, "learning_rate": 1e-3, "max_length": 24}
+
+
+def tokenizer(family):
+    """One token per word. A causal LM has a chat template and, like many, no token to pad with."""
+    found = Tokenizer(models.WordLevel({word: i for i, word in enumerate([*SPECIAL, *WORDS])}, unk_token="[UNK]"))
+    found.pre_tokenizer = pre_tokenizers.Whitespace()
+    if family == "llama":
+        fast = transformers.PreTrainedTokenizerFast(tokenizer_object=found, eos_token="[SEP]", unk_token="[UNK]")
+        fast.chat_template = "{% for m in messages %}[SEP]{{ m['content'] }}{% endfor %}[SEP]"
+        return fast
+    found.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=found, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Family -> folder of a random model."""
+    made = {}
+
+    def make(family):
+        if family not in made:
+            made[family] = tmp_path_factory.mktemp(family)
+            kind, extra = FAMILIES[family]
+            config = kind(vocab_size=len(SPECIAL) + len(WORDS), **SIZE, **extra)
+            auto = transformers.AutoModelForCausalLM if family == "llama" else transformers.AutoModel
+            with torch.random.fork_rng():
+                torch.manual_seed(0)
+                auto.from_config(config).save_pretrained(made[family])
+            tokenizer(family).save_pretrained(made[family])
+        return str(made[family])
+
+    return make
+
+
+def task(count, seed=0):
+    """Queries of 3 to 9 words; 1 = one of the first four words is among them."""
+    generator = np.random.default_rng(seed)
+    texts, labels = [], []
+    for index in range(count):
+        words = [str(word) for word in generator.choice(WORDS[4:], generator.integers(2, 9))]
+        if index % 2:
+            words.insert(int(generator.integers(0, len(words))), WORDS[generator.integers(0, 4)])
+        texts.append(" ".join([*words, WORDS[39]]))
+        labels.append(float(index % 2))
+    return [Query((text,)) for text in texts], np.array(labels)
+
+
+def fit(folder, family, queries, labels, **options):
+    source = {"model": folder(family)} if family in FAMILIES else {}
+    if family == "untrained":
+        source = {"tokenizer": folder("bert")}
+    return TransformerClassifier.fit(queries, labels, **{**FAST, **source, **options})
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        *("bert", "llama", "words"),
+        *(pytest.param(family, marks=pytest.mark.slow) for family in ("roberta", "deberta-v2", "untrained")),
+    ],
+)
+def test_every_family_learns_and_scores_alike_alone_in_a_batch_and_from_disk(folder, tmp_path, family):
+    queries, labels = task(160)
+    options = {"width": 32, "learning_rate": 3e-3} if family not in FAMILIES else {"learning_rate": 3e-3}
+    trained = fit(folder, family, queries, labels, epochs=9, patience=9, **options)
+    others, truth = task(80, seed=1)
+    scores = trained.score(others)
+    assert scores.dtype == np.float64
+    assert ((scores > 0) & (scores < 1)).all()
+    assert np.mean((scores > 0.5) == truth) > 0.9
+    alone = np.concatenate([trained.score([query]) for query in others])
+    np.testing.assert_allclose(alone, scores, atol=1e-5)
+    trained.save(tmp_path)
+    np.testing.assert_array_equal(TransformerClassifier.load(tmp_path).score(others), scores)
+
+
+def test_stored_in_half_the_bytes_it_scores_as_before_it_was_saved(folder, tmp_path):
+    queries, labels = task(64)
+    trained = fit(folder, "bert", queries, labels, dtype="float16")
+    scores = trained.score(queries)
+    trained.save(tmp_path)
+    assert (tmp_path / "encoder/model.safetensors").stat().st_size < 0.6 * 4 * sum(
+        p.numel() for p in trained._model.parameters()
+    )
+    np.testing.assert_array_equal(TransformerClassifier.load(tmp_path).score(queries), scores)
+
+
+def test_the_folder_says_nothing_of_this_machine_and_holds_no_code(folder, tmp_path):
+    queries, labels = task(40)
+    fit(folder, "llama", queries, labels).save(tmp_path)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} <= {".json", ".safetensors", ".jinja"}
+    for path in files:
+        assert path.stat().st_mode & 0o044 == 0o044
+        assert str(tmp_path.parent.parent).encode() not in path.read_bytes()
+
+
+def test_training_repeats_and_leaves_everybody_elses_random_numbers_alone(folder):
+    queries, labels = task(48)
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    first = fit(folder, "untrained", queries, labels, width=32, seed=1)
+    assert torch.equal(torch.rand(3), expected)
+    again, other = (fit(folder, "untrained", queries, labels, width=32, seed=seed) for seed in (1, 2))
+    np.testing.assert_array_equal(again.score(queries), first.score(queries))
+    assert not np.allclose(other.score(queries), first.score(queries), atol=1e-4)
+
+
+def test_one_query_is_scored_on_one_thread_by_a_small_model(folder, monkeypatch):
+    queries, labels = task(8)
+    router, seen = fit(folder, "bert", queries, labels), []
+    router._model.register_forward_pre_hook(lambda *_: seen.append(torch.get_num_threads()))
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        router.score(queries[:1])
+        router.score(queries[:2])
+        monkeypatch.setattr("ianvs_specdec.routing.learned.transformer.SMALL", 0)
+        router.score(queries[:1])
+        assert (seen, torch.get_num_threads()) == ([1, 2, 2], 2)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_soft_labels_are_learned_as_probabilities(folder):
+    queries = [Query((WORDS[index % 2],)) for index in range(64)]
+    labels = np.array([0.2, 0.7] * 32)
+    trained = fit(folder, "bert", queries, labels, epochs=15, patience=15, validation=0.0, learning_rate=4e-3)
+    np.testing.assert_allclose(trained.score(queries[:2]), [0.2, 0.7], atol=0.05)
+
+
+def test_training_ends_when_held_out_queries_are_no_longer_predicted_better(folder, caplog):
+    queries, _ = task(160)
+    labels = np.random.default_rng(0).integers(0, 2, 160).astype(float)
+    with caplog.at_level(logging.INFO, "ianvs_specdec.routing.learned"):
+        trained = fit(folder, "bert", queries, labels, epochs=40, patience=2, validation=0.2, learning_rate=3e-3)
+    losses = [float(found[1]) for found in re.finditer(r"loss [\d.]+, ([\d.]+) on 32 queries", caplog.text)]
+    assert 3 <= len(losses) < 40
+    best = min(losses)
+    assert losses.index(best) == len(losses) - 3
+    # The state that is kept is the best one: by its scores the held-out loss is the lowest that was told.
+    held = np.random.default_rng(0).permutation(160)[:32]
+    scores = trained.score([queries[index] for index in held])
+    loss = -np.mean(labels[held] * np.log(scores) + (1 - labels[held]) * np.log(1 - scores))
+    assert loss == pytest.approx(best, abs=2e-4)
+
+
+@pytest.mark.parametrize("family", ["bert", "llama"])
+def test_of_a_long_query_the_beginning_and_the_end_are_read(folder, family):
+    tokens = QueryTokens(transformers.AutoTokenizer.from_pretrained(folder(family)), 16)
+    before, after = ([2], [3]) if family == "bert" else ([3], [3])
+    room = 16 - len(before) - len(after)
+    text = " ".join(WORDS[index % 40] for index in range(400))
+    ids = [len(SPECIAL) + index % 40 for index in range(400)]
+    expected = [*before, *ids[: room - room // 2], *ids[-(room // 2) :], *after]
+    assert tokens(text) == expected
+    middle = " ".join([WORDS[7]] * 40_000)
+    assert tokens(f"{text} {middle} {text}") == expected
+    assert tokens("am an") == [*before, 5, 6, *after]
+
+
+def test_a_query_of_any_size_and_any_characters_gets_a_score(folder):
+    queries, labels = task(40)
+    trained = fit(folder, "roberta", queries, labels, max_length=512)
+    odd = [Query((text,)) for text in ("am " * 50_000, "", "\ud800", "[PAD] [PAD]", "\x00 \x02", "an", "ao" * 50_000)]
+    assert np.isfinite(trained.score(odd)).all()
+    assert np.isfinite([trained.score([query])[0] for query in odd]).all()
+
+
+def test_without_a_tokenizer_the_words_of_the_queries_are_the_tokens():
+    tokens = QueryTokens(word_tokenizer(["Anna has 12 apples.\nAnna has", "apples 2 once"]), 16)
+    known = tokens.tokenizer.convert_ids_to_tokens
+    assert known(tokens("Anna has 21\napples.")) == ["[CLS]", "Anna", "has", "2", "[UNK]", "[UNK]", "apples", "[UNK]"]
+
+
+def test_layers_keeps_the_first_few(folder, tmp_path):
+    queries, labels = task(40)
+    fit(folder, "llama", queries, labels, layers=1).save(tmp_path)
+    assert json.loads((tmp_path / "encoder/config.json").read_text())["num_hidden_layers"] == 1
+    with pytest.raises(UserError, match="at most the model's 2"):
+        fit(folder, "llama", queries, labels, layers=3)
+
+
+def test_code_and_pickled_weights_of_a_model_are_refused(folder, tmp_path):
+    queries, labels = task(40)
+    source = folder("bert")
+    trap = tmp_path / "trap"
+    trap.mkdir()
+    touched = tmp_path / "touched"
+    (trap / "modeling_own.py").write_text(f"open({str(touched)!r}, 'w').close()\nclass Own: pass\n")
+    own = {"auto_map": dict.fromkeys(("AutoConfig", "AutoModelForSequenceClassification"), "modeling_own.Own")}
+    (trap / "config.json").write_text(json.dumps({"model_type": "own", **own}))
+    with pytest.raises(UserError, match="cannot load the model"):
+        TransformerClassifier.fit(queries, labels, model=str(trap))
+    assert not touched.exists()
+    pickled = tmp_path / "pickled"
+    model = transformers.AutoModel.from_pretrained(source)
+    model.config.save_pretrained(pickled)
+    tokenizer("bert").save_pretrained(pickled)
+    torch.save(model.state_dict(), pickled / "pytorch_model.bin")
+    with pytest.raises(UserError, match="cannot load the model"):
+        TransformerClassifier.fit(queries, labels, model=str(pickled))
+
+
+@pytest.mark.parametrize(
+    ("options", "key", "message"),
+    [
+        ({"model": "BERT", "tokenizer": "BERT"}, "tokenizer", "a model has its own"),
+        ({"model": "nowhere"}, "model", "no model folder nowhere"),
+        ({"tokenizer": "nowhere"}, "tokenizer", "no folder nowhere"),
+        ({"model": "BERT", "width": 64}, "width", "a model has its own"),
+        ({"tokenizer": "BERT", "width": 33}, "width", "a multiple of 32"),
+        ({"model": "BERT", "epochs": 0}, "epochs", "a whole number from 1"),
+        ({"model": "BERT", "epochs": True}, "epochs", "a whole number from 1"),
+        ({"model": "BERT", "learning_rate": "fast"}, "learning_rate", "between 0 and 1"),
+        ({"model": "BERT", "validation": 1.0}, "validation", "from 0 to below 1"),
+        ({"model": "BERT", "dtype": "int3"}, None, "unknown dtype 'int3'"),
+        ({"model": "BERT", "device": "abacus"}, "device", "abacus"),
+        ({"model": "BERT", "max_length": 3}, "max_length", "at least 4"),
+    ],
+)
+def test_options_that_cannot_work_are_told(folder, options, key, message):
+    queries, labels = task(20)
+    options = {name: folder("bert") if value == "BERT" else value for name, value in options.items()}
+    with pytest.raises(UserError, match=re.escape(message)) as caught:
+        TransformerClassifier.fit(queries, labels, **options)
+    assert key is None or caught.value.key == key
+
+
+def test_a_learning_rate_as_yaml_reads_it(folder):
+    queries, labels = task(40)
+    scores = [fit(folder, "bert", queries, labels, learning_rate=rate).score(queries) for rate in (2e-3, "2e-3")]
+    np.testing.assert_array_equal(*scores)
+
+
+@pytest.mark.parametrize("damage", ["encoder.json", "encoder/model.safetensors", "encoder/config.json"])
+def test_a_damaged_folder_is_told(folder, tmp_path, damage):
+    queries, labels = task(40)
+    fit(folder, "bert", queries, labels).save(tmp_path)
+    (tmp_path / damage).write_text("{")
+    with pytest.raises(UserError):
+        TransformerClassifier.load(tmp_path)

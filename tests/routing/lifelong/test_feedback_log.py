@@ -1,0 +1,82 @@
+"""Feedback in files: whatever a line holds, it is taken or counted as damaged; what is kept is kept on a full disk."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.routing.lifelong.feedback import Feedback, FeedbackFile, FeedbackLog
+
+ANYTHING = [None, True, 0, -1, 7, 0.5, 1e308, float("nan"), float("inf"), 10**400, "", "up", "edge", "\ud800"]
+ANYTHING += [[], ["up"], [[]], {}, {"turns": []}, {"turns": [[]]}, {"up": 1}]
+GOOD = {"query_id": "q", "query": "which?", "side": "edge", "score": 1, "thumb": "up"}
+
+
+@pytest.mark.parametrize("field", GOOD)
+@pytest.mark.parametrize("value", ANYTHING, ids=repr)
+def test_a_feedback_of_any_type_is_taken_or_refused(tmp_path: Path, field: str, value: Any) -> None:
+    record = {**GOOD, field: value}
+    if field == "thumb":
+        del record["score"]
+    elif field == "query":
+        del record["query_id"]
+    with suppress(UserError):
+        taken = Feedback.parse(record, "here")
+        assert isinstance(taken.query, str)
+        assert taken.side in ("edge", "cloud")
+        assert 0 <= taken.score <= 1
+    if value != 10**400:
+        file = FeedbackFile(tmp_path / "thumbs.jsonl")
+        file.path.write_text(json.dumps(record) + "\n" + json.dumps(GOOD) + "\n")
+        assert len(list(file.new())) == 2 - file.damaged
+
+
+def test_a_thumb_in_a_list_is_one_damaged_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = FeedbackFile(tmp_path / "thumbs.jsonl")
+    file.path.write_text('{"query_id":"q","side":"edge","thumb":["up"]}\n{"query_id":"q","side":"edge","thumb":"up"}\n')
+    assert [feedback.score for feedback in file.new()] == [1.0]
+    assert file.damaged == 1
+    assert "thumbs.jsonl:1: score must be a number from 0 to 1, or thumb up or down" in caplog.text
+
+
+KEPT = {"received": "run:1", "query": "q", "side": "edge", "score": 1.0, "model": "m", "run": "run"}
+LEARNED = {"learned": 0, "answers": 1, "source": "run:2", "query": "q", "side": "edge", "score": 1.0, "run": "run"}
+
+
+@pytest.mark.parametrize("line", [KEPT, LEARNED], ids=["received", "learned"])
+@pytest.mark.parametrize("value", ANYTHING, ids=repr)
+def test_a_log_with_a_field_of_any_type_is_read(
+    tmp_path: Path, line: dict[str, Any], value: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "feedback.jsonl"
+    broken = [{**line, field: value} for field in line]
+    path.write_text("".join(json.dumps(record) + "\n" for record in [*broken, value, KEPT]) + "[" * 100_000 + "\n")
+    log = FeedbackLog(path, "another")
+    assert log.waiting["run:1"] == Feedback("q", "edge", 1.0, "run:1", "m")
+    for feedback in (*log.waiting.values(), *(past for _, _, past in log.earlier)):
+        assert isinstance(feedback.query, str)
+        assert feedback.side in ("edge", "cloud")
+        assert 0 <= feedback.score <= 1
+    assert sum("damaged line" in message for message in caplog.messages) == 1
+
+
+@pytest.mark.skipif(os.name != "posix", reason="limits the size of files")
+def test_what_was_answered_202_after_a_full_disk_is_there_for_the_next_run(tmp_path: Path) -> None:
+    from tests.support.full_disk import files_end_at
+
+    path = tmp_path / "feedback.jsonl"
+    log = FeedbackLog(path, "run")
+    log.received(Feedback("q1", "edge", 1.0, "run:1"))
+    size = path.stat().st_size
+    with files_end_at(size + 20), pytest.raises(UserError, match=r"feedback cannot be kept in .*feedback\.jsonl"):
+        log.received(Feedback("q2", "edge", 1.0, "run:2"))
+    assert path.stat().st_size == size
+    log.received(Feedback("q3", "edge", 0.0, "run:3"))
+    del log
+    assert [feedback.query for feedback in FeedbackLog(path, "next").waiting.values()] == ["q1", "q3"]

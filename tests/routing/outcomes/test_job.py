@@ -1,0 +1,189 @@
+"""Outcomes out of a finished job: both models' answers, whatever test case or journal line holds them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ianvs_specdec.benchmarks.judge_prompts import conversations, read_prompts
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.records.configuration import Configuration
+from ianvs_specdec.records.journal import Journal
+from ianvs_specdec.routing.outcomes.job import outcomes_of_job
+from ianvs_specdec.routing.outcomes.quality import ReferenceQuality, quality
+from tests.support.workspace import PRICE, Bench, Side, choice, completion, usual
+
+RIGHT, WRONG = "The answer is B.", "The answer is C."
+SAMPLING = Sampling().to_json()
+
+
+def put(bench: Bench, side: str, texts: dict[int, str], **value: Any) -> None:
+    """Answers that no test case holds, as an oracle asks for them."""
+    journal = Journal(bench.folder / "journal.sqlite", "run")
+    configuration = Configuration(side, {"sampling": SAMPLING, **value})
+    for index, text in texts.items():
+        messages = [{"role": "user", "content": bench.rows[index]["question"]["turns"][0]}]
+        journal.put(configuration, messages, completion(text), side=side, hardware={})
+
+
+def one_sided(root: Path, count: int = 4, **hyperparameters: Any) -> Bench:
+    """A job in which only the edge is asked; the cloud is in its configuration."""
+    bench = Bench(root, [choice(number) for number in range(count)])
+    edges = [Side("edge", "autoregressive", [completion(RIGHT if index % 2 else WRONG)]) for index in range(count)]
+    bench.case("EdgeOnly", [(edge, None) for edge in edges], **hyperparameters)
+    return bench
+
+
+@pytest.fixture(autouse=True)
+def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_the_answers_of_all_test_cases_are_brought_together(tmp_path: Path) -> None:
+    bench = usual(Bench(tmp_path, [choice(number) for number in range(8)]))
+    found = outcomes_of_job(bench.folder)
+    assert found.edge.tolist() == [1, 0, 1, 0, 1, 0, 1, 0]
+    assert found.cloud.tolist() == [1, 1, 1, 1, 1, 1, 1, 0]
+    assert found.groups == ["even", "odd"] * 4
+    assert found.edge_cost is None
+    assert found.cloud_cost is not None
+    assert found.cloud_cost.tolist() == [PRICE["cloud"]] * 8
+
+
+def test_the_journal_has_what_no_test_case_holds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    bench = one_sided(tmp_path, price_prompt=100.0)
+    put(bench, "cloud", {0: RIGHT, 1: RIGHT, 3: WRONG})
+    with caplog.at_level(logging.WARNING):
+        found = outcomes_of_job(bench.folder)
+    assert [query.id for query in found.queries] == ["q0", "q1", "q3"]
+    assert (found.edge.tolist(), found.cloud.tolist()) == ([0, 1, 1], [1, 1, 0])
+    assert found.cloud_cost is not None
+    assert found.cloud_cost.tolist() == pytest.approx([20 * 100 / 1e6] * 3)
+    assert "1 of 4 queries are left out: 1 were not answered by both models, 0 have no score" in caplog.text
+
+
+def test_lossy_answers_and_those_with_another_sampling_do_not_count(tmp_path: Path) -> None:
+    bench = one_sided(tmp_path)
+    put(bench, "cloud", {0: RIGHT}, acceptance="typical")
+    put(bench, "cloud", {1: RIGHT}, sampling={**SAMPLING, "temperature": 0.7})
+    with pytest.raises(UserError, match=r"no query that both .* have answered: run OracleRouter"):
+        outcomes_of_job(bench.folder)
+
+
+def test_a_query_that_failed_is_left_out(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, [choice(number) for number in range(3)])
+    sides = [
+        (Side("edge", "autoregressive", [completion(RIGHT)], details={"error": "timeout"} if index == 1 else {}), None)
+        for index in range(3)
+    ]
+    bench.case("EdgeOnly", sides)
+    bench.case("CloudOnly", [(None, Side("cloud", "autoregressive", [completion(RIGHT)]))] * 3)
+    assert [query.id for query in outcomes_of_job(bench.folder).queries] == ["q0", "q2"]
+
+
+def test_lossy_answers_of_test_cases_do_not_count_either(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, [choice(number) for number in range(2)])
+    bench.case("EdgeOnly", [(Side("edge", "autoregressive", [completion(RIGHT)]), None)] * 2)
+    lossy = [Side("cloud", "autoregressive", [completion(RIGHT)], details={"lossy": index == 0}) for index in range(2)]
+    bench.case("CloudOnly", [(None, side) for side in lossy])
+    assert [query.id for query in outcomes_of_job(bench.folder).queries] == ["q1"]
+
+
+def test_of_a_row_with_its_own_temperature_the_greedy_answer_is_another(tmp_path: Path) -> None:
+    rows = [choice(number) for number in range(2)]
+    rows[1]["question"]["temperature"] = 0.7
+    bench = Bench(tmp_path, rows)
+    right = [Side(side, "autoregressive", [completion(RIGHT)]) for side in ("edge", "cloud")]
+    bench.case("OracleRouter", [(right[0], right[1])] * 2)
+    put(bench, "edge", {0: RIGHT, 1: WRONG})
+    assert outcomes_of_job(bench.folder).edge.tolist() == [1, 1]
+
+
+def test_whether_probabilities_are_told_makes_no_other_model(tmp_path: Path) -> None:
+    bench = one_sided(tmp_path)
+    cloud = Side("cloud", "autoregressive", [completion(RIGHT)])
+    bench.case("CascadeRouter", [(None, cloud)] * 4, logprobs=True)
+    assert outcomes_of_job(bench.folder).edge.tolist() == [0, 1, 0, 1]
+
+
+def test_another_quality_can_be_had_of_the_same_answers(tmp_path: Path) -> None:
+    rows = [{"question": {"turns": ["?"], "id": "q", "scorer": "text"}, "answer": "the cat sat"}]
+    bench = Bench(tmp_path, rows)
+    edge, cloud = (
+        Side(side, "autoregressive", [completion(text)]) for side, text in (("edge", "a dog"), ("cloud", "the cat"))
+    )
+    bench.case("OracleRouter", [(edge, cloud)])
+    mine = outcomes_of_job(bench.folder, ReferenceQuality(lambda pairs: [len(answer) / 10 for answer, _ in pairs]))
+    assert (mine.edge.tolist(), mine.cloud.tolist()) == ([0.5], [0.7])
+    letters = usual(Bench(tmp_path / "letters", [choice(0), choice(1)]))
+    os.chdir(letters.root)
+    with pytest.raises(UserError, match=r"row 1 of ./questions.jsonl: its answer is a letter"):
+        outcomes_of_job(letters.folder, quality("chrf"))
+
+
+def test_several_pairs_of_models_need_an_algorithm(tmp_path: Path) -> None:
+    bench = usual(Bench(tmp_path, [choice(number) for number in range(4)]))
+    other = [
+        (Side("edge", "autoregressive", [completion(WRONG)]), Side("cloud", "autoregressive", [completion(RIGHT)]))
+    ] * 4
+    bench.case("OracleRouter", other, temperature=0.5)
+    with pytest.raises(UserError, match=r"several pairs of models or data files .*: name one of its algorithms"):
+        outcomes_of_job(bench.folder)
+    assert outcomes_of_job(bench.folder, algorithm="oraclerouter").edge.tolist() == [0, 0, 0, 0]
+    with pytest.raises(UserError, match="no algorithm oracle; it holds: edgeonly, cloudonly, oddrouter, oraclerouter"):
+        outcomes_of_job(bench.folder, algorithm="oracle")
+
+
+def test_a_workspace_of_several_jobs_is_not_guessed_about(tmp_path: Path) -> None:
+    rows = [choice(number) for number in range(2)]
+    for name in ("one", "two"):
+        usual(Bench(tmp_path, rows, name))
+    with pytest.raises(UserError, match=r"several jobs \(one, two\): give the folder of one of them"):
+        outcomes_of_job(tmp_path / "workspace")
+
+
+def test_without_its_data_file_a_job_says_where_to_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = usual(Bench(tmp_path, [choice(number) for number in range(2)]))
+    bench.data.unlink()
+    with pytest.raises(UserError, match="in the folder in which ianvs was run"):
+        outcomes_of_job(bench.folder)
+
+
+def test_rows_that_changed_since_are_not_mixed_up(tmp_path: Path) -> None:
+    bench = usual(Bench(tmp_path, [choice(number) for number in range(2)]))
+    bench.data.write_text("".join(json.dumps(choice(number)) + "\n" for number in (7, 8)), encoding="utf-8")
+    with pytest.raises(UserError, match="no query that both"):
+        outcomes_of_job(bench.folder)
+
+
+def test_ratings_are_the_journals(tmp_path: Path) -> None:
+    answers = {"edge": ["poor", "worse"], "cloud": ["good", "better"]}
+    said = {"edge": ("[[2]]", "[[3]]"), "cloud": ("[[9]]", "[[10]]")}
+    question = {"turns": ["one?", "two?"], "id": "81", "group": "writing", "scorer": "judge"}
+    unrated = {**question, "turns": ["three?", "four?"], "id": "82"}
+    bench = Bench(tmp_path, [{"question": question, "answer": {}}, {"question": unrated, "answer": {}}])
+    sides = {
+        side: Side(side, "autoregressive", [completion(text) for text in texts]) for side, texts in answers.items()
+    }
+    folder = bench.case("OracleRouter", [(sides["edge"], sides["cloud"])] * 2)
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config["modules"].append({"type": "dataset_processor", "name": "P", "hyperparameters": {"judge_model": "j"}})
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    with pytest.raises(UserError, match="holds no score for any of 2 queries"):
+        outcomes_of_job(bench.folder)
+    journal = Journal(bench.folder / "journal.sqlite", "run")
+    judge, prompts = Configuration("j", {"backend": "api"}), read_prompts()
+    for side, texts in answers.items():
+        asked = conversations(prompts, question["turns"], texts, [], "writing")
+        for messages, text in zip(asked, said[side], strict=True):
+            journal.put(judge, messages, completion(text), side="judge", hardware={})
+    found = outcomes_of_job(bench.folder)
+    assert [query.id for query in found.queries] == ["81"]
+    assert (found.edge[0], found.cloud[0]) == pytest.approx(((2.5 - 1) / 9, (9.5 - 1) / 9))

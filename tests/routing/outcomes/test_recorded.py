@@ -1,0 +1,153 @@
+"""Outcomes are read whole and exactly, or refused with file, line and column."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Query
+from ianvs_specdec.routing.outcomes.recorded import Outcomes, digests, load_outcomes, save_outcomes, text_of
+
+HEADER = "query,edge_correct,cloud_correct"
+
+
+def csv(tmp_path, text, name="outcomes.csv"):
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def many(count, groups=4):
+    queries = tuple(Query((f"question {i}",), id=str(i), group=f"g{i % groups}") for i in range(count))
+    return Outcomes(queries, np.arange(count) % 2.0, np.ones(count), cloud_cost=np.full(count, 0.5))
+
+
+def test_csv_with_everything(tmp_path):
+    rows = '"a, ""b""\nc",True,0,0.1,2,maths,q7,x\r\nd,0.25,true,0,3,law,q8,y\r\n'
+    path = csv(tmp_path, f"\ufeff{HEADER},edge_cost,cloud_cost,group,id,more\r\n{rows}")
+    outcomes = load_outcomes(path)
+    assert [text_of(query) for query in outcomes.queries] == ['a, "b"\nc', "d"]
+    assert [(query.id, query.group) for query in outcomes.queries] == [("q7", "maths"), ("q8", "law")]
+    assert outcomes.edge.tolist() == [1.0, 0.25]
+    assert outcomes.cloud.tolist() == [0.0, 1.0]
+    assert outcomes.edge_cost.tolist() == [0.1, 0.0]
+    assert outcomes.cloud_cost.tolist() == [2.0, 3.0]
+    assert outcomes.gain.tolist() == [-1.0, 0.75]
+
+
+def test_what_was_saved_is_read_again(tmp_path):
+    queries = (Query(("one", "two"), id="x", group="g", system="be brief", scorer="choice"), Query(("é\n",), id="1"))
+    saved = Outcomes(
+        queries,
+        np.array([0.1, 1.0]),
+        np.array([0.7, 0.0]),
+        cloud_cost=np.array([1e-5, 2e-5]),
+        edge_samples=((0.0, 1.0), (1.0,)),
+        cloud_samples=((1.0,), (0.5, 0.25)),
+    )
+    path = tmp_path / "outcomes.jsonl"
+    save_outcomes(path, saved, label=[1, 0])
+    read = load_outcomes(path)
+    assert read.queries == queries
+    assert read.edge.tolist() == [0.1, 1.0]
+    assert read.edge_samples == saved.edge_samples
+    assert read.cloud_samples == saved.cloud_samples
+    assert read.edge_cost is None
+    assert json.loads(path.read_text().splitlines()[0])["label"] == 1
+
+
+def test_compressed_and_long_queries(tmp_path):
+    path = tmp_path / "outcomes.csv.gz"
+    path.write_bytes(gzip.compress(f"{HEADER}\n{'x' * 100_000},1,0\nshort,0,1\n".encode()))
+    assert len(load_outcomes(path).queries[0].turns[0]) == 100_000
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "no outcomes"),
+        (f"{HEADER}\n", "no outcomes"),
+        ("query,edge_correct\na,1\n", "outcomes.csv:2: there is no cloud_correct; found: query, edge_correct"),
+        ("query;edge_correct;cloud_correct\na;1;0\n", "there is no query; found: query;edge_correct;cloud_correct"),
+        (f"{HEADER}\na,1,0\nb,yes,0\n", "outcomes.csv:3: edge_correct must be true, false or a number"),
+        (
+            f"{HEADER}\na,1,nan\n",
+            "outcomes.csv:2: cloud_correct must be true, false or a number from 0 to 1, not 'nan'",
+        ),
+        (f"{HEADER}\na,1,inf\n", "outcomes.csv:2: cloud_correct must be"),
+        (f"{HEADER}\na,1,1.5\n", "outcomes.csv:2: cloud_correct must be"),
+        (f"{HEADER}\na,1\n", "outcomes.csv:2: 2 columns, but the header"),
+        (f"{HEADER},cloud_cost\na,1,0,1\nb,1,0,\n", "outcomes.csv:3: cloud_cost is missing: give it for every query"),
+        (f"{HEADER},cloud_cost\na,1,0,-1\n", "outcomes.csv:2: cloud_cost must be a number from 0"),
+        (b"query,edge_correct,cloud_correct\n\xff\xfe,1,0\n", "outcomes.csv: cannot be read after line"),
+    ],
+)
+def test_bad_csv(tmp_path, text, told):
+    with pytest.raises(UserError) as error:
+        load_outcomes(csv(tmp_path, text))
+    assert told in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ({"query": "a", "edge": 1}, "outcomes.jsonl:2: there is no cloud"),
+        ({"query": "a", "edge": float("nan"), "cloud": 1}, "outcomes.jsonl:2: edge must be"),
+        ({"query": "a", "edge": 2, "cloud": 1}, "outcomes.jsonl:2: edge must be"),
+        ({"query": 7, "edge": 1, "cloud": 1}, "outcomes.jsonl:2: the question of data row 2 must be a string"),
+        ({"query": "a", "edge": 1, "cloud": 1, "edge_samples": 1}, "outcomes.jsonl:2: edge_samples must be a list"),
+        ({"query": "a", "edge": 1, "cloud": 1, "edge_samples": [None]}, "outcomes.jsonl:2: edge_samples must be"),
+    ],
+)
+def test_bad_json_lines(tmp_path, row, told):
+    lines = [{"query": "fine", "edge": 1, "cloud": 1, "edge_samples": [1]}, row]
+    path = csv(tmp_path, "".join(json.dumps(line) + "\n" for line in lines), "outcomes.jsonl")
+    with pytest.raises(UserError) as error:
+        load_outcomes(path)
+    assert told in str(error.value)
+
+
+def test_other_files_are_refused(tmp_path):
+    with pytest.raises(UserError, match="end in"):
+        load_outcomes(tmp_path / "outcomes.xlsx")
+    with pytest.raises(UserError, match="there is no file"):
+        load_outcomes(tmp_path / "outcomes.csv")
+
+
+def test_split_by_row_is_a_partition_of_about_the_share():
+    outcomes = many(1000)
+    rest, held = outcomes.split("row", 0.25, seed=3)
+    assert len(held) == 250
+    assert sorted(int(query.id) for part in (rest, held) for query in part.queries) == list(range(1000))
+    again = outcomes.split("row", 0.25, seed=3)[1]
+    assert held.queries == again.queries
+    assert held.queries != outcomes.split("row", 0.25, seed=4)[1].queries
+
+
+def test_equal_queries_are_on_one_side():
+    queries = tuple(Query((f"question {i % 50}",), id=str(i)) for i in range(200))
+    rest, held = Outcomes(queries, np.zeros(200), np.ones(200)).split("row", 0.3)
+    assert not set(rest.digests().tolist()) & set(held.digests().tolist())
+
+
+def test_split_by_group_leaves_no_group_on_both_sides():
+    rest, held = many(400, groups=10).split("group", 0.3, seed=1)
+    assert not set(rest.groups) & set(held.groups)
+    assert len(held) == 120
+
+
+def test_what_cannot_be_split_is_told():
+    with pytest.raises(UserError, match="of one group"):
+        many(10, groups=1).split("group")
+    with pytest.raises(UserError, match="too few"):
+        many(1).split("row")
+
+
+def test_digests_tell_texts_apart_and_nothing_else():
+    same = digests([Query(("a",), id="1"), Query(("a",), id="2", group="g"), Query(("b",)), Query(("a",), system="s")])
+    assert same[0] == same[1]
+    assert len(set(same.tolist())) == 3

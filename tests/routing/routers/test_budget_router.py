@@ -1,0 +1,276 @@
+"""The budget router: the budget holds in every window and order, is used, and goes to the queries of the best score."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Query
+from ianvs_specdec.plugin import observers
+from ianvs_specdec.routing.routers.base import Decision, Router
+from ianvs_specdec.routing.routers.budget import BudgetRouter
+from ianvs_specdec.routing.routers.latency import LatencyRouter
+from ianvs_specdec.routing.routers.privacy import PrivacyRouter
+from ianvs_specdec.routing.routers.spending import Spending
+
+WINDOW, COUNT = 200, 3000
+
+
+class Scripted(Router):
+    """Reads the score off the query; ``threshold`` 0 finds every query hard."""
+
+    concurrent = True
+
+    def score(self, query: Query) -> float:
+        return float(query.turns[0].split()[-1])
+
+
+def row(score: float) -> dict[str, Any]:
+    return {"query": f"scored {score:.6f}", "index": 0}
+
+
+def route(router: Router, scores: Any) -> np.ndarray:
+    return np.array([router(row(float(score))) for score in scores])
+
+
+def in_windows(sent: np.ndarray, window: int = WINDOW) -> np.ndarray:
+    sums = np.cumsum(np.concatenate([[0], sent]))
+    return np.asarray(sums[window:] - sums[:-window])
+
+
+def orders() -> dict[str, np.ndarray]:
+    random, numbers = np.random.default_rng(0), np.arange(COUNT)
+    noise = 0.05 * random.random(COUNT)
+    return {
+        "random": random.random(COUNT),
+        "hard first": np.where(numbers < COUNT // 2, 0.9, 0.1) + noise,
+        "easy first": np.where(numbers < COUNT // 2, 0.1, 0.9) + noise,
+        "ascending": numbers / COUNT,
+        "descending": 1 - numbers / COUNT,
+        "constant": np.full(COUNT, 0.7),
+        "two values": random.choice([0.2, 0.9], COUNT),
+        "bursts": np.where(numbers % 300 < 60, 0.9, 0.1) + noise,
+        "a window of each": np.where(numbers % 400 < 200, 0.9, 0.1) + noise,
+        "drift": np.clip(random.normal(0.2 + 0.6 * numbers / COUNT, 0.1), 0, 1),
+    }
+
+
+@pytest.mark.parametrize(
+    ("order", "share"),
+    [
+        pytest.param(order, share, marks=() if share == 0.2 or order in ("random", "descending") else pytest.mark.slow)
+        for order in sorted(orders())
+        for share in (0.05, 0.2, 0.37, 0.8)
+    ],
+)
+def test_the_share_holds_in_every_window_and_is_used_whatever_the_order(order: str, share: float) -> None:
+    sent = route(BudgetRouter(Scripted(threshold=0), cloud_share=share), orders()[order])
+    assert in_windows(sent).max() <= WINDOW * (share + 0.01) + 1e-9
+    from_the_first = np.cumsum(sent) - share * np.arange(1, COUNT + 1)
+    assert from_the_first.max() <= 0.01 * WINDOW + 1e-6
+    # Where each query is easier than all before it, none seems worth it until some of the budget has been forgone.
+    assert sent.mean() >= (0.25 if order == "descending" else 0.6) * share
+    if order in ("random", "constant", "two values", "drift", "ascending"):
+        assert sent.mean() >= share - 0.01
+
+
+@pytest.mark.parametrize("share", [0, 1])
+def test_the_two_ends(share: float) -> None:
+    sent = route(BudgetRouter(Scripted(threshold=0), cloud_share=share), orders()["random"])
+    assert sent.mean() == share
+
+
+@pytest.mark.parametrize("share", [*(pytest.param(s, marks=pytest.mark.slow) for s in (0.1, 0.4, 0.6)), 0.2])
+def test_the_best_are_sent(share: float) -> None:
+    """Of what the threshold known afterwards would gain over a random choice, at the same share, few % are lost."""
+    scores = np.random.default_rng(1).beta(1, 2, 10_000)
+    sent = route(BudgetRouter(Scripted(threshold=0), cloud_share=share), scores)
+    best, chance = np.sort(scores)[::-1][: sent.sum()].sum(), scores.mean() * sent.sum()
+    assert scores[sent].sum() >= best - 0.12 * (best - chance)
+
+
+def test_queries_that_are_not_hard_are_not_sent_for_the_sake_of_the_budget() -> None:
+    scores = orders()["random"]
+    sent = route(BudgetRouter(Scripted(threshold=0.9), cloud_share=0.5), scores)
+    assert (sent == (scores >= 0.9)).all()
+
+
+def test_the_threshold_follows_a_drift() -> None:
+    random = np.random.default_rng(2)
+    scores = np.concatenate([random.normal(0.3, 0.05, 1000), random.normal(0.7, 0.05, 1000)]).clip(0, 1)
+    sent = route(BudgetRouter(Scripted(threshold=0), cloud_share=0.2), scores)
+    for part in (slice(400, 1000), slice(1400, 2000)):
+        assert abs(sent[part].mean() - 0.2) < 0.02
+        assert scores[part][sent[part]].mean() > scores[part].mean() + 0.04
+
+
+def test_what_a_trained_router_expects_saves_the_first_queries_from_guessing() -> None:
+    informed, blank = (Spending(0.2, tolerance=0.01, window=WINDOW) for _ in range(2))
+    for quantile in np.linspace(0, 1, 101):
+        informed.expect(float(quantile))
+    easy = [0.1, 0.2, 0.3, 0.35, 0.4, 0.42]
+    assert not any(informed.request(score, 1.0)[0] for score in easy)
+    assert any(blank.request(score, 1.0)[0] for score in easy)
+
+
+def test_a_trained_router_inside_says_what_to_expect() -> None:
+    class Trained(Scripted):
+        report: ClassVar[dict[str, Any]] = {"score_quantiles": [number / 100 for number in range(101)]}
+
+        @property
+        def trained(self) -> Any:
+            return self
+
+    easy = [0.1, 0.2, 0.3, 0.35, 0.4, 0.42]
+    assert route(BudgetRouter(Scripted(threshold=0), cloud_share=0.2), easy).any()
+    assert not route(BudgetRouter(PrivacyRouter(Trained(threshold=0)), cloud_share=0.2), easy).any()
+
+
+def test_reasons_are_told_and_those_inside_are_kept() -> None:
+    class Demanding(Scripted):
+        def decide(self, data: Any) -> Decision:
+            return Decision(0.1, True, "demanded")
+
+    router = BudgetRouter(Demanding(), cloud_share=0.2)
+    rows = [row(0.5) for _ in range(400)]
+    sent = np.array([router(item) for item in rows])
+    assert in_windows(sent).max() <= 42
+    kept = next(item["routing"] for item, hard in zip(rows, sent, strict=True) if not hard)
+    assert kept["reason"].startswith("budget: ")
+    assert kept["overruled"] == ["demanded"]
+    assert next(item["routing"] for item, hard in zip(rows, sent, strict=True) if hard)["reason"] == "demanded"
+
+
+def test_what_a_router_inside_keeps_on_the_edge_stays_there() -> None:
+    router = BudgetRouter(PrivacyRouter(Scripted(threshold=0)), cloud_share=1.0)
+    assert not router({"query": "write to ann@example.com 0.9"})
+    assert router(row(0.1))
+
+
+def test_all_constraints_on_top_of_each_other() -> None:
+    value = {
+        "name": "BudgetRouter",
+        "cloud_share": 0.2,
+        "router": {"name": "LatencyRouter", "slo_ttft": 1.0, "router": {"name": "RandomRouter", "ratio": 1.0}},
+    }
+    PrivacyRouter.check_hyperparameters({"router": value})
+    router = PrivacyRouter(value)
+    assert isinstance(router.inner, BudgetRouter)
+    assert isinstance(router.inner.inner, LatencyRouter)
+    rows = [{"query": f"question {number}", "index": number} for number in range(600)]
+    sent = np.array([router(item) for item in rows])
+    assert in_windows(sent).max() <= 42
+    assert sent.mean() > 0.19
+
+
+def test_several_threads_spend_one_budget() -> None:
+    router, sent = BudgetRouter(Scripted(threshold=0), cloud_share=0.2), []
+    scores = orders()["random"][:800]
+
+    def work(part: Any) -> None:
+        sent.extend(route(router, part))
+
+    threads = [threading.Thread(target=work, args=(scores[start::4],)) for start in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert 0.15 * 800 <= sum(sent) <= 0.2 * 800 + 2
+
+
+# money
+
+TOKENS = {"prompt_tokens": 100, "completion_tokens": 200}
+PRICES: dict[str, Any] = {"price_prompt": 1.0, "price_completion": 2.0}
+EACH = (100 * 1.0 + 200 * 2.0) / 1e6
+
+
+def answered(router: BudgetRouter, scores: Any, usage: dict[str, int]) -> np.ndarray:
+    """The cost of each query when models answer, as the edge and the cloud model tell it."""
+    cost = (usage["prompt_tokens"] * 1.0 + usage["completion_tokens"] * 2.0) / 1e6
+    spent = []
+    for score in scores:
+        item = row(float(score))
+        side = "cloud" if router(item) else "edge"
+        observers.began(side, item)
+        response = {"usage": usage, "turns": [{}], "cost": cost if side == "cloud" else None}
+        observers.ended(side, item, response)
+        spent.append(cost if side == "cloud" else 0.0)
+    return np.array(spent)
+
+
+def test_money_is_kept_to_though_answers_are_longer_than_expected() -> None:
+    per_1000 = 0.25 * EACH * 1000
+    router = BudgetRouter(Scripted(threshold=0), cost_per_1000=per_1000, completion_tokens=50, **PRICES)
+    spent = answered(router, orders()["random"], TOKENS)
+    assert in_windows(spent).max() <= 1.03 * per_1000 * WINDOW / 1000
+    assert 0.92 * per_1000 <= spent.mean() * 1000 <= 1.001 * per_1000
+
+
+def test_queries_that_cost_nothing_are_sent() -> None:
+    router = BudgetRouter("CloudOnly", cost_per_1000=1.0, price_prompt=1.0)
+    assert all(router({"query": ""}) for _ in range(5))
+
+
+def test_of_equal_scores_the_cheaper_queries_are_sent() -> None:
+    router = BudgetRouter(Scripted(threshold=0), cost_per_1000=0.02, price_prompt=1.0, completion_tokens=1)
+    rows = [{"query": "word " * (40 if number % 2 else 400) + "0.5", "index": 0} for number in range(600)]
+    sent = np.array([router(item) for item in rows])
+    assert sent[1::2].sum() > 10 * sent[::2].sum()
+
+
+def test_what_a_router_around_it_decides_is_accounted_for() -> None:
+    router = BudgetRouter(Scripted(threshold=0), cloud_share=0.2)
+    reached = 0
+    for number, score in enumerate(orders()["random"][:1000]):
+        item = row(float(score))
+        # Every second query is private to a router around this one: what it was granted comes back.
+        side = "cloud" if router(item) and number % 2 else "edge"
+        observers.began(side, item)
+        observers.ended(side, item, None)
+        reached += side == "cloud"
+    assert reached >= 0.15 * 1000
+    router = BudgetRouter(Scripted(threshold=0), cloud_share=0.2)
+    for score in orders()["random"][:100]:
+        item = row(float(score))
+        router(item)
+        observers.began("cloud", item)
+        observers.ended("cloud", item, None)
+    assert not route(router, orders()["random"][:50]).any()
+
+
+def test_nothing_is_kept_of_queries_whose_end_nobody_tells() -> None:
+    router = BudgetRouter(Scripted(threshold=0), cloud_share=0.2)
+    rows = [row(float(score)) for score in orders()["random"]]
+    for item in rows:
+        router(item)
+    assert len(router._charges) <= 2 * WINDOW + 1
+
+
+@pytest.mark.parametrize(
+    ("hyperparameters", "key"),
+    [
+        ({}, "cost_per_1000"),
+        ({"cloud_share": 0.2, "cost_per_1000": 1}, "cost_per_1000"),
+        ({"cloud_share": 20}, "cloud_share"),
+        ({"cost_per_1000": 1.0}, "cost_per_1000"),
+        ({"cost_per_1000": -1.0, **PRICES}, "cost_per_1000"),
+        ({"cost_per_1000": 1.0, "price_prompt": "x"}, "price_prompt"),
+        ({"cost_per_1000": 1.0, **PRICES, "completion_tokens": 0.5}, "completion_tokens"),
+        ({"cloud_share": 0.2, "window": 9}, "window"),
+        ({"cloud_share": 0.2, "router": "Budget"}, "router"),
+    ],
+)
+def test_wrong_hyperparameters_name_their_key(hyperparameters: dict[str, Any], key: str) -> None:
+    with pytest.raises(UserError) as error:
+        BudgetRouter.check_hyperparameters(hyperparameters)
+    assert error.value.key == key
+
+
+def test_small_prices_and_windows_are_permitted() -> None:
+    small = {"cost_per_1000": 0.01, "price_prompt": 0.1, "price_completion": 0.2, "completion_tokens": 1, "window": 10}
+    BudgetRouter.check_hyperparameters(small)

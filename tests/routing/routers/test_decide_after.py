@@ -1,0 +1,337 @@
+"""A cascade of several routers that may stop the edge's answer: what stops, what it costs, what is continued."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from ianvs_specdec.records.journal import Journal
+
+pytest.importorskip("torch")
+
+from ianvs_specdec.backends.specdec import EngineLLM
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Completion, Trace
+from ianvs_specdec.plugin.models import CloudModel, EdgeModel
+from ianvs_specdec.plugin.workspace.sides import answered
+from ianvs_specdec.records.beginning import first_tokens
+from ianvs_specdec.records.identity import FileDigests
+from ianvs_specdec.report.metrics import METRICS
+from ianvs_specdec.report.metrics.columns import all_columns
+from ianvs_specdec.report.metrics.routing import why_empty
+from ianvs_specdec.report.metrics.table import Table
+from ianvs_specdec.routing.learned.calibration import Calibration
+from ianvs_specdec.routing.learned.doubt import Beginning, Doubt
+from ianvs_specdec.routing.learned.folder import TrainedRouter
+from ianvs_specdec.routing.learned.probe import ProbeClassifier
+from ianvs_specdec.routing.learned.readout import Readout
+from ianvs_specdec.routing.routers import build_router, check_router, check_router_beside
+from ianvs_specdec.routing.routers.signals import SIGNALS
+from sedna.core.joint_inference import JointInference
+from tests.support.models import build_model
+
+SETTINGS = {"backend": "autoregressive", "dtype": "float32", "max_tokens": 8}
+ROWS = [{"query": f"question {index}", "gold": "B", "index": index} for index in range(4)]
+FIRST, WHOLE, WIDTH = 3, 8, 64
+ALL, NONE = 0.0, 1.0
+"""Thresholds at which every answer stops, and none."""
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The tokens that the engine has written for each request, without its warming up."""
+    written: list[int] = []
+    decode = EngineLLM._decode
+
+    def decoded(self: Any, *arguments: Any) -> Any:
+        found = decode(self, *arguments)
+        written.append(len(found[0]))
+        return found
+
+    monkeypatch.setattr(EngineLLM, "_decode", decoded)
+    monkeypatch.setattr(EngineLLM, "_warm_up", lambda self: None)
+    return written
+
+
+@pytest.fixture
+def probe(tmp_path: Path, tiny_model: Path) -> str:
+    linear = Readout(np.zeros(WIDTH), np.ones(WIDTH), np.random.default_rng(0).normal(size=WIDTH), 0.0)
+    classifier = ProbeClassifier(linear, (1,), "edge", FileDigests(None).folder(tiny_model))
+    TrainedRouter("probe", classifier, Calibration(), 0.5, np.zeros(1, np.uint64)).save(tmp_path / "probe")
+    return str(tmp_path / "probe")
+
+
+def forget(job: Path) -> None:
+    """A journal that knows nothing."""
+    Journal._open.clear()
+    for file in job.glob("journal.sqlite*"):
+        file.unlink()
+
+
+def calibration(folder: Path, threshold: float, **slopes: float) -> str:
+    """One that sends to the cloud what is stopped, and no more."""
+    slopes = slopes or {"max_entropy": 1.0}
+    begun = Beginning(FIRST, Doubt(tuple(slopes), slopes, 0.0, threshold))
+    path = folder / f"cascade{threshold}.json"
+    Doubt(tuple(slopes), slopes, 0.0, 1.0, after=begun).save(path)
+    return str(path)
+
+
+def cascade(file: str, **more: Any) -> dict[str, Any]:
+    return {"name": "CascadeRouter", "calibration": file, "decide_after": FIRST, **more}
+
+
+def run(model: Path, router: Any, rows: list[dict[str, Any]] = ROWS, **edge: Any) -> list[Any]:
+    edge_model = EdgeModel(**{"model": str(model), **SETTINGS, "logprobs": True, **edge})
+    # With another seed it is asked for itself.
+    cloud = CloudModel(model=str(model), **SETTINGS, seed=9)
+    job = JointInference(edge_model, cloud)
+    job.hard_example_mining_algorithm = build_router(router)
+    try:
+        return [job.inference(dict(row), mining_mode="mining-then-inference") for row in rows]
+    finally:
+        edge_model.cleanup()
+        cloud.cleanup()
+
+
+def value(name: str, rows: list[Any]) -> float:
+    return all_columns()[name](Table(["B"] * len(rows), rows))
+
+
+def test_what_will_not_do_stops_there_and_goes_to_the_cloud(
+    job: Path, tmp_path: Path, tiny_model: Path, asked: list[int], new_run: Any
+) -> None:
+    whole = run(tiny_model, "EdgeOnly", logprobs=False)
+    asked.clear()
+    router = cascade(calibration(tmp_path, ALL))
+    found = run(tiny_model, router)
+    assert asked == [FIRST, WHOLE] * 4
+    for (hard, result, _, cloud), (_, plain, _, _) in zip(found, whole, strict=True):
+        assert (hard, cloud["side"], result["side"]) == (True, "cloud", "cloud")
+        begun = result["edge_answer"]
+        assert begun["stopped"] == {"tokens": FIRST, "saved": WHOLE - FIRST}
+        assert begun["turns"][0]["token_ids"] == plain["turns"][0]["token_ids"][:FIRST]
+        assert begun["turns"][0]["baseline"]["identical"]
+        assert result["routing"]["decide_after"] == FIRST
+        assert answered(begun) is None
+    assert value("Early Exits", found) == 100.0
+    assert value("Edge Tokens Saved", found) == 4 * (WHOLE - FIRST)
+    assert value("Edge Completion Tokens", found) == 4 * FIRST
+    assert np.isnan(value("Early Exits", whole))
+    asked.clear()
+    new_run()
+    again = run(tiny_model, router)
+    assert not asked
+    assert [row[1]["routing"] for row in again] == [row[1]["routing"] for row in found]
+
+
+def test_what_reaches_the_threshold_stops(job: Path, tmp_path: Path, tiny_model: Path) -> None:
+    ((_, told, _, _),) = run(tiny_model, cascade(calibration(tmp_path, ALL)), ROWS[:1])
+    score = told["routing"]["score"]
+    assert 0.0 < score < 1.0
+    found = run(tiny_model, cascade(calibration(tmp_path, score)), ROWS[:1])
+    assert value("Early Exits", found) == 100.0
+
+
+@pytest.mark.parametrize("backend", ["autoregressive", "PromptLookup"])
+def test_what_goes_on_is_continued_and_counts_both_requests(
+    job: Path, tmp_path: Path, tiny_model: Path, asked: list[int], new_run: Any, backend: str
+) -> None:
+    router = cascade(calibration(tmp_path, NONE))
+    found = run(tiny_model, router, backend=backend)
+    assert asked == [FIRST, WHOLE - FIRST] * 4
+    asked.clear()
+    plain = run(tiny_model, "EdgeOnly", backend=backend)
+    assert asked == [WHOLE] * 4, "an answer that was interrupted has taken another time"
+    for (hard, result, _, _), (_, usual, _, _) in zip(found, plain, strict=True):
+        assert (hard, "stopped" in result) == (False, False)
+        turn, other = result["turns"][0], usual["turns"][0]
+        for name in ("token_ids", "completion", "finish_reason"):
+            assert turn[name] == other[name]
+        assert turn["baseline"] is None or turn["baseline"]["identical"]
+        read = usual["usage"]["prompt_tokens"]
+        assert result["usage"]["prompt_tokens"] == read + (read + FIRST)
+        trace = turn["trace"]
+        assert sum(tokens for _, tokens in trace["chunks"]) == len(trace["confidence"]) == WHOLE
+        assert trace["confidence"] == pytest.approx(np.array(other["trace"]["confidence"]), abs=1e-4)
+        times = [seconds for seconds, _ in trace["chunks"]]
+        assert times == sorted(times)
+        assert result["routing"]["seconds"] < result["perf"]["latency"]
+    asked.clear()
+    new_run()
+    assert [row[1]["completion"] for row in run(tiny_model, router, backend=backend)] == [
+        row[1]["completion"] for row in found
+    ]
+    assert not asked
+    assert (value("Early Exits", found), value("Edge Tokens Saved", found)) == (0.0, 0.0)
+
+
+def test_the_engine_and_the_journal_decide_alike(job: Path, tmp_path: Path, tiny_model: Path, asked: list[int]) -> None:
+    whole = run(tiny_model, "EdgeOnly")
+    scores = []
+    for _, result, _, _ in whole:
+        turn = result["turns"][0]
+        answer = Completion(
+            turn["completion"], list(turn["token_ids"]), 0, WHOLE, "length", msgspec.convert(turn["trace"], Trace)
+        )
+        first = first_tokens(answer, FIRST)
+        assert first is not None
+        scores.append(SIGNALS["max_entropy"]({"turns": [{"trace": first.trace.to_json()}]}))
+    asked.clear()
+    between = cascade(calibration(tmp_path, float(np.mean(sorted(scores)[1:3]))))
+    known = run(tiny_model, between)
+    assert asked == [WHOLE] * 2, "the cloud alone is asked"
+    forget(job)
+    fresh = run(tiny_model, between, use_cache=False)
+    assert [row[0] for row in known] == [row[0] for row in fresh] == [score > sorted(scores)[1] for score in scores]
+    assert [row[1]["routing"]["score"] for row in known] == [row[1]["routing"]["score"] for row in fresh]
+
+
+def test_a_probe_and_the_text_are_part_of_it(
+    job: Path, tmp_path: Path, tiny_model: Path, probe: str, asked: list[int]
+) -> None:
+    alone = run(tiny_model, {"name": "LearnedRouter", "path": probe, "threshold": 1.0})
+    slopes = {"max_entropy": 1.0, "mind": 1.0, "router": 1.0}
+    more = {"router": {"name": "RandomRouter", "seed": 5}, "routers": {"mind": probe}}
+    asked.clear()
+    found = run(tiny_model, cascade(calibration(tmp_path, ALL, **slopes), **more), seed=1)
+    assert asked == [FIRST, WHOLE] * 4
+    for (_, result, _, _), (_, one, _, _) in zip(found, alone, strict=True):
+        assert result["routing"]["doubts"].keys() == slopes.keys()
+        assert result["routing"]["doubts"]["mind"] == one["routing"]["score"]
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
+def test_whoever_overrules_it_has_the_answer_continued(
+    job: Path, tmp_path: Path, tiny_model: Path, asked: list[int], use_cache: bool
+) -> None:
+    around = {"name": "BudgetRouter", "router": cascade(calibration(tmp_path, ALL)), "cloud_share": 0.0}
+    found = run(tiny_model, around, use_cache=use_cache)
+    assert asked == [FIRST, WHOLE - FIRST] * 4
+    plain = run(tiny_model, "EdgeOnly")
+    for (hard, result, _, _), (_, usual, _, _) in zip(found, plain, strict=True):
+        assert (hard, result["completion"]) == (False, usual["completion"])
+        assert "stopped" not in result
+
+
+@pytest.mark.parametrize("stop_at", ["inside", "across"])
+def test_a_stop_string_across_the_seam_is_found(
+    job: Path, tmp_path: Path, tiny_model: Path, asked: list[int], stop_at: str
+) -> None:
+    ((_, usual, _, _),) = run(tiny_model, "EdgeOnly", ROWS[:1])
+    ends = np.cumsum(usual["turns"][0]["trace"]["characters"])
+    text, seam = usual["completion"], int(ends[FIRST - 1])
+    stop = text[seam - 1 : seam + 1] if stop_at == "across" else text[seam : seam + 2]
+    ((_, whole, _, _),) = run(tiny_model, "EdgeOnly", ROWS[:1], stop=[stop])
+    forget(job)
+    asked.clear()
+    ((_, found, _, _),) = run(tiny_model, cascade(calibration(tmp_path, NONE)), ROWS[:1], stop=[stop], use_cache=False)
+    for name in ("completion", "finish_reason", "token_ids"):
+        assert found["turns"][0][name] == whole["turns"][0][name]
+
+
+@pytest.mark.parametrize("max_tokens", [FIRST, FIRST - 1])
+def test_an_answer_of_no_more_tokens_is_asked_for_at_once(
+    job: Path, tmp_path: Path, tiny_model: Path, asked: list[int], max_tokens: int
+) -> None:
+    ((hard, found, _, _),) = run(tiny_model, cascade(calibration(tmp_path, ALL)), ROWS[:1], max_tokens=max_tokens)
+    assert (hard, asked, "stopped" in found) == (False, [max_tokens], False)
+
+
+def test_coupled_samples_are_continued_and_others_are_refused(
+    job: Path, tmp_path: Path, tiny_model: Path, asked: list[int]
+) -> None:
+    drawn = {"backend": "PromptLookup", "temperature": 0.9, "acceptance": "coupled"}
+    usual = run(tiny_model, "EdgeOnly", **drawn)
+    forget(job)
+    asked.clear()
+    router = cascade(calibration(tmp_path, NONE))
+    found = run(tiny_model, router, **drawn, use_cache=False)
+    assert asked == [FIRST, WHOLE - FIRST] * 4
+    assert [row[1]["completion"] for row in found] == [row[1]["completion"] for row in usual]
+    with pytest.raises(UserError, match="cannot be continued") as refused:
+        run(tiny_model, router, temperature=0.9)
+    assert refused.value.key == "decide_after"
+    edge = {"model": str(tiny_model), "logprobs": True, "temperature": 0.9}
+    with pytest.raises(UserError, match="acceptance: coupled"):
+        check_router_beside(router, {"edgemodel": (EdgeModel, edge)})
+    check_router_beside(router, {"edgemodel": (EdgeModel, {**edge, "acceptance": "coupled"})})
+
+
+def test_first_tokens_that_fill_the_window_are_the_whole_answer(
+    job: Path, tmp_path: Path, tiny_model: Path, asked: list[int]
+) -> None:
+    ((_, usual, _, _),) = run(tiny_model, "EdgeOnly", ROWS[:1])
+    small = build_model(tmp_path / "small", window=usual["usage"]["prompt_tokens"] + FIRST)
+    asked.clear()
+    ((_, found, _, _),) = run(small, cascade(calibration(tmp_path, NONE)), ROWS[:1])
+    assert asked == [FIRST]
+    assert found["turns"][0]["token_ids"] == usual["turns"][0]["token_ids"][:FIRST]
+
+
+def test_an_answer_that_is_whole_is_too_late(job: Path, tmp_path: Path, tiny_model: Path) -> None:
+    edge = EdgeModel(model=str(tiny_model), **SETTINGS, logprobs=True)
+    router = build_router(cascade(calibration(tmp_path, ALL)))
+    with pytest.raises(UserError, match="mining-then-inference"):
+        router(edge.predict(dict(ROWS[0])))
+    edge.cleanup()
+
+
+def test_what_cannot_work_is_told_before_anything_runs(tmp_path: Path, tiny_model: Path, probe: str) -> None:
+    file = calibration(tmp_path, ALL)
+    whole = tmp_path / "whole.json"
+    Doubt(("max_entropy",), {"max_entropy": 1.0}).save(whole)
+    two = {"signal": ["a", "b"], "routers": {"a": probe, "b": probe}}
+    for given, key, message in (
+        ({**cascade(file), "decide_after": 5}, "decide_after", r"--after 5 made; .* has 3"),
+        (cascade(str(whole)), "decide_after", "--after 3"),
+        ({"name": "CascadeRouter", "signal": "max_entropy", "decide_after": 3}, "decide_after", "--after 3"),
+        (cascade(file, threshold=0.5), "threshold", "leave threshold out"),
+        ({**cascade(file), "decide_after": 0}, "decide_after", "from 1"),
+        ({"name": "CascadeRouter", **two}, "routers", "one probe"),
+        ({"name": "CascadeRouter", "signal": "max_entropy", "routers": {"a": probe}}, "routers", "add a to them"),
+        ({"name": "CascadeRouter", "signal": "a", "routers": {"a": "nowhere"}}, "routers", "nowhere"),
+        ({"name": "CascadeRouter", "signal": "a", "routers": [probe]}, "routers", "a mapping"),
+        ({"name": "CascadeRouter", "signal": "max_entropy", "routers": {"max_entropy": probe}}, "routers", "another"),
+    ):
+        for use in (check_router, build_router):
+            with pytest.raises(UserError, match=message) as told:
+                use(given)
+            assert told.value.key == key
+    edge = {"model": str(tiny_model), "logprobs": True}
+    for settings, message in (({**edge, "backend": "api"}, "first tokens"), ({"model": "m"}, "logprobs: true")):
+        with pytest.raises(UserError, match=message):
+            check_router_beside(cascade(file), {"edgemodel": (EdgeModel, settings)})
+    check_router_beside(cascade(file), {"edgemodel": (EdgeModel, edge)})
+
+
+def test_what_ended_early_is_not_taken_for_the_edge_s_answer(job: Path, tmp_path: Path, tiny_model: Path) -> None:
+    whole = run(tiny_model, "EdgeOnly")
+    golds = [{"references": [row[1]["completion"]]} for row in whole]
+    rows = [
+        {"query": {"turns": [f"question {place}"], "scorer": "text"}, "gold": gold, "index": place}
+        for place, gold in enumerate(golds)
+    ]
+    found = run(tiny_model, cascade(calibration(tmp_path, ALL)), rows)
+    assert all("stopped" in row[1]["edge_answer"] for row in found)
+    assert np.isnan(METRICS["Router APGR"](golds, found)), "nothing tells which configuration the whole answers have"
+    scores = sorted(row[1]["routing"]["score"] for row in found)
+    found = run(tiny_model, cascade(calibration(tmp_path, float(np.mean(scores[:2])))), rows)
+    assert sum(row[0] for row in found) == 3
+    # Both sides are one model. By its first tokens alone the edge would be worse.
+    assert why_empty(golds, found, Table(golds, found)) == "both models do equally well on these queries"
+
+
+@pytest.mark.parametrize("wrong", [3, {"tokens": 0}, {"slopes": {"other": 1.0}}, {"threshold": 2.0}])
+def test_a_damaged_beginning_is_one_message(tmp_path: Path, wrong: Any) -> None:
+    path = Path(calibration(tmp_path, 0.5))
+    told = json.loads(path.read_text())
+    told["after"] = {**told["after"], **wrong} if isinstance(wrong, dict) else wrong
+    path.write_text(json.dumps(told))
+    with pytest.raises(UserError, match="not a file that specdec route calibrate made"):
+        Doubt.load(path)

@@ -1,0 +1,227 @@
+"""The privacy router: what it finds and what it does not, that nothing private is asked of anything but the edge."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import itertools
+import json
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.plugin.response import Response
+from ianvs_specdec.routing.routers.cloud_only import CloudOnly
+from ianvs_specdec.routing.routers.oracle import OracleRouter
+from ianvs_specdec.routing.routers.personal_data import kinds_in
+from ianvs_specdec.routing.routers.privacy import PrivacyRouter
+from tests.routing.routers.personal_texts import NEGATIVES, POSITIVES
+from tests.support.paths import shared_file
+
+PRIVATE = "Write to anna.schmidt@example.com for me."
+
+
+@pytest.mark.parametrize(("kind", "text"), POSITIVES)
+def test_personal_data_is_found(kind: str, text: str) -> None:
+    assert kind in kinds_in(text)
+
+
+def test_what_only_looks_like_personal_data_is_let_through() -> None:
+    found = {text: kinds for text in NEGATIVES if (kinds := kinds_in(text))}
+    assert len(found) <= 1, found
+
+
+def test_precision_on_the_list_does_not_come_from_finding_nothing_in_long_texts() -> None:
+    filler = " ".join(NEGATIVES[:20])
+    assert kinds_in(f"{filler}\n{PRIVATE}\n{filler}") == ["email"]
+
+
+def mmlu_text(row: dict[str, Any]) -> str:
+    return "\n".join([row["question"], *row["choices"]])
+
+
+@pytest.mark.parametrize(
+    ("path", "text_of", "every"),
+    [
+        ("mmlu/mmlu_test.jsonl.gz", mmlu_text, 16),
+        pytest.param("mmlu/mmlu_test.jsonl.gz", mmlu_text, 1, marks=pytest.mark.slow),
+        ("gsm8k/test_sample.jsonl", lambda row: row["question"], 1),
+        ("mt_bench/question.jsonl", lambda row: "\n".join(row["turns"]), 1),
+    ],
+)
+def test_benchmark_questions_hold_no_personal_data(path: str, text_of: Any, every: int) -> None:
+    file = shared_file("data", *path.split("/"))
+    with gzip.open(file, "rt") if file.suffix == ".gz" else file.open(encoding="utf-8") as lines:
+        chosen = itertools.islice(lines, 0, None, every)
+        found = [kinds for line in chosen if (kinds := kinds_in(text_of(json.loads(line))))]
+    assert not found
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        *("a", "1", "1 ", "123 ", "4111 ", "a@", "a@a.", "+1", "(1", "a:", "1:", "DE89 ", "A1 ", "eyJaaaaaaaaaa-"),
+        *("eyJaaaaaaaaaa.", "-----BEGIN A ", "password is ", "a://b:c", "a [at] b ", "tel 1234567 tel ", "phone  "),
+    ],
+)
+def test_time_is_bounded_on_long_queries(unit: str) -> None:
+    # With one pattern that backtracks without bound this does not end within a test run.
+    kinds_in(unit * (100_000 // len(unit)) + "!1")
+
+
+def test_private_queries_stay_on_the_edge_and_only_their_kinds_are_recorded() -> None:
+    router = PrivacyRouter({"name": "CloudOnly"})
+    row = {"query": f"{PRIVATE} My card is 4111 1111 1111 1111.", "index": 0}
+    assert router(row) is False
+    assert router({"query": "What is the capital of France?"}) is True
+    record = row["routing"]
+    assert record["reason"] == "personal data: email, card"  # type: ignore[index]
+    assert record["private"] == ["email", "card"]  # type: ignore[index]
+    assert "anna" not in json.dumps(record)
+    assert "4111" not in json.dumps(record)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        PRIVATE,
+        {"turns": ["Hello.", PRIVATE]},
+        {"turns": ["Hello."], "system": PRIVATE},
+        {"turns": ["Hello."], "prediction": [PRIVATE]},
+    ],
+)
+def test_every_text_of_a_query_is_looked_through(question: Any) -> None:
+    assert PrivacyRouter("CloudOnly")({"query": question}) is False
+    assert PrivacyRouter("CloudOnly").score(_query(question)) == 0.0
+
+
+def _query(question: Any) -> Any:
+    from ianvs_specdec.benchmarks.rows import query_of
+
+    return query_of(question)
+
+
+class Untouchable:
+    """A model that must not be asked."""
+
+    def predict(self, data: Any, **_: Any) -> Any:
+        raise AssertionError("asked about a private query")
+
+    inference = predict
+
+
+def test_a_router_inside_that_asks_models_is_not_asked_about_a_private_query() -> None:
+    router = PrivacyRouter(OracleRouter(edgemodel=Untouchable(), cloudmodel=Untouchable()))
+    row = {"query": PRIVATE, "gold": "A", "index": 0}
+    assert router(row) is False
+    # After the edge has answered (inference-then-mining) Ianvs hands over its response.
+    response = Response({"completion": "B"})
+    response.row = row
+    assert router(response) is False
+    assert response["routing"]["reason"] == "personal data: email"
+    with pytest.raises(AssertionError):
+        router({"query": "What is the capital of France?", "gold": "A", "index": 0})
+
+
+def test_own_patterns_and_a_choice_of_kinds() -> None:
+    router = PrivacyRouter("CloudOnly", kinds=["phone"], patterns={"patient": ["PAT-[0-9]{6}", "case [A-Z]{3}"]})
+    assert router({"query": PRIVATE}) is True
+    row = {"query": "Summarise PAT-123456."}
+    assert router(row) is False
+    assert row["routing"]["private"] == ["patient"]  # type: ignore[index]
+    assert router({"query": "Is case ABC closed?"}) is False
+
+
+def test_a_pattern_that_does_not_come_to_an_end_keeps_the_query_on_the_edge() -> None:
+    router = PrivacyRouter("CloudOnly", patterns={"slow": r"(?:a|a?b?)+$"})
+    assert router({"query": "ab" * 50_000 + "!"}) is False
+
+
+@pytest.mark.parametrize(
+    ("hyperparameters", "key", "message"),
+    [
+        ({"patterns": {"x": "("}}, "patterns", "x"),
+        ({"patterns": ["a"]}, "patterns", "mapping"),
+        ({"patterns": {"x": 3}}, "patterns", "regular expression"),
+        ({"kinds": ["e-mail"]}, "kinds", "email"),
+        ({"kinds": "email"}, "kinds", "list"),
+        ({"router": "Random"}, "router", "RandomRouter"),
+        ({"router": {"name": "RandomRouter", "ratio": 3}}, "ratio", "from 0 to 1"),
+        ({"detector": {"language": "en"}}, "detector", "model"),
+        ({"detector": {"model": "m", "lang": "en"}}, "detector", "language"),
+        ({"detector": {"model": "m", "entities": "PERSON"}}, "detector", "entities"),
+    ],
+)
+def test_wrong_hyperparameters_name_their_key(hyperparameters: dict[str, Any], key: str, message: str) -> None:
+    with pytest.raises(UserError, match=message) as error:
+        PrivacyRouter.check_hyperparameters(hyperparameters)
+    assert error.value.key == key
+
+
+def test_without_presidio_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "spacy", None)
+    with pytest.raises(UserError, match=r"pip install 'presidio"):
+        PrivacyRouter("CloudOnly", detector="en_core_web_sm")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"presidio_analyzer is not installed: pip install 'presidio"):
+        PrivacyRouter.check_hyperparameters({"detector": "en_core_web_sm"})
+
+
+def test_a_detector_adds_what_it_finds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With stand-ins of the two packages that have the parts of their interfaces that are used."""
+    asked: list[dict[str, Any]] = []
+
+    class Analyzer:
+        def __init__(self, **_: Any) -> None: ...
+
+        def get_supported_entities(self, language: str) -> list[str]:
+            return ["PERSON", "LOCATION"]
+
+        def analyze(self, **arguments: Any) -> list[Any]:
+            asked.append(arguments)
+            return [types.SimpleNamespace(entity_type="PERSON")] if "Ada" in arguments["text"] else []
+
+    class Provider:
+        def __init__(self, nlp_configuration: dict[str, Any]) -> None:
+            assert nlp_configuration["models"] == [{"lang_code": "en", "model_name": str(tmp_path)}]
+
+        def create_engine(self) -> None: ...
+
+    def module(name: str, **members: Any) -> None:
+        made = types.ModuleType(name)
+        for member, value in members.items():
+            setattr(made, member, value)
+        monkeypatch.setitem(sys.modules, name, made)
+
+    module("spacy", util=types.SimpleNamespace(is_package=lambda name: False))
+    module("presidio_analyzer", AnalyzerEngine=Analyzer)
+    module("presidio_analyzer.nlp_engine", NlpEngineProvider=Provider)
+    router = PrivacyRouter("CloudOnly", detector={"model": str(tmp_path), "entities": ["PERSON"]})
+    row = {"query": f"Ada lives here. {PRIVATE}"}
+    assert router(row) is False
+    assert row["routing"]["private"] == ["email", "person"]  # type: ignore[index]
+    assert asked[0]["entities"] == ["PERSON"]
+    assert router({"query": "Nobody does."}) is True
+    with pytest.raises(UserError, match="PERSON"):
+        PrivacyRouter("CloudOnly", detector={"model": str(tmp_path), "entities": ["PERSN"]})
+    with pytest.raises(UserError, match="no spaCy model"):
+        PrivacyRouter("CloudOnly", detector="not_there")
+
+
+def test_presidio_itself_with_a_model_that_knows_no_names(tmp_path: Path) -> None:
+    spacy = pytest.importorskip("spacy", reason="needs the extra privacy")
+    pytest.importorskip("presidio_analyzer", reason="needs the extra privacy")
+    spacy.blank("en").to_disk(tmp_path / "model")
+    router = PrivacyRouter("CloudOnly", kinds=[], detector=str(tmp_path / "model"))
+    row = {"query": PRIVATE}
+    assert router(row) is False
+    assert "email_address" in row["routing"]["private"]  # type: ignore[index]
+    assert router({"query": "What is the capital of France?"}) is True
+
+
+def test_the_decision_inside_is_handed_on() -> None:
+    assert CloudOnly().decide("x") == PrivacyRouter("CloudOnly").decide("x")

@@ -1,0 +1,331 @@
+"""A probe: the edge reads the question, the router looks at its hidden states, and what that takes is counted."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from ianvs_specdec.backends.specdec import EngineLLM
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.plugin.models import CloudModel, EdgeModel
+from ianvs_specdec.plugin.overlap import REQUESTS
+from ianvs_specdec.plugin.workspace.sides import answered
+from ianvs_specdec.records.identity import FileDigests
+from ianvs_specdec.records.journal import Journal
+from ianvs_specdec.report.metrics.table import Table
+from ianvs_specdec.routing.learned.adapted import AdaptedClassifier
+from ianvs_specdec.routing.learned.calibration import Calibration
+from ianvs_specdec.routing.learned.folder import TrainedRouter
+from ianvs_specdec.routing.learned.probe import ProbeClassifier
+from ianvs_specdec.routing.learned.readout import Readout
+from ianvs_specdec.routing.routers import build_router, check_router_beside
+from ianvs_specdec.routing.routers.learned import UNANSWERED
+from sedna.core.joint_inference import JointInference
+from tests.support import journals
+from tests.support.models import build_model
+
+SETTINGS = {"backend": "autoregressive", "dtype": "float32", "max_tokens": 8}
+ROWS = [{"query": f"question {index}", "gold": "B", "index": index} for index in range(4)]
+LAYERS = (0, 2)
+WIDTH = 64
+
+
+@pytest.fixture
+def folder(tmp_path: Path, tiny_model: Path) -> Path:
+    """A probe whose scores differ by query."""
+    columns = len(LAYERS) * WIDTH
+    weights = np.random.default_rng(0).normal(size=columns)
+    linear = Readout(np.zeros(columns), np.ones(columns), weights, 0.0)
+    probe = ProbeClassifier(linear, LAYERS, "edge", FileDigests(None).folder(tiny_model))
+    TrainedRouter("probe", probe, Calibration(), 0.5, np.zeros(1, np.uint64)).save(tmp_path / "probe")
+    return tmp_path / "probe"
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was asked of the engine, in this order: prompts that were read, and answers."""
+    heard: list[str] = []
+    generate, encode = EngineLLM.generate, EngineLLM.encode
+
+    def generated(self: Any, *arguments: Any, **more: Any) -> Any:
+        heard.append("answer")
+        return generate(self, *arguments, **more)
+
+    def encoded(self: Any, *arguments: Any) -> Any:
+        heard.append("probe")
+        return encode(self, *arguments)
+
+    monkeypatch.setattr(EngineLLM, "generate", generated)
+    monkeypatch.setattr(EngineLLM, "encode", encoded)
+    return heard
+
+
+def run(model: Path, router: Any, rows: list[dict[str, Any]] = ROWS, **edge: Any) -> list[Any]:
+    given = {"model": str(model), **SETTINGS, "price_prompt": 3.0, "price_completion": 5.0, **edge}
+    edge_model, cloud = EdgeModel(**given), CloudModel(model=str(model), **SETTINGS, price_completion=1.0)
+    job = JointInference(edge_model, cloud)
+    job.hard_example_mining_algorithm = build_router(router)
+    rows = [dict(row) for row in rows]
+    try:
+        found = [job.inference(row, mining_mode="mining-then-inference") for row in rows]
+        occupied = None if edge_model._llm is None else edge_model._llm.occupancy()
+        assert occupied is None or (occupied.sequences, occupied.waiting) == (0, 0)
+    finally:
+        edge_model.cleanup()
+        cloud.cleanup()
+    assert not any("edge_read" in row for row in rows)
+    return found
+
+
+def probe(folder: Path, threshold: float | None = None) -> dict[str, Any]:
+    return {"name": "LearnedRouter", "path": str(folder), **({} if threshold is None else {"threshold": threshold})}
+
+
+def test_what_stays_is_answered_as_ever_and_has_cost_the_reading(
+    job: Path, tiny_model: Path, folder: Path, asked: list[str]
+) -> None:
+    found = run(tiny_model, probe(folder, 1.0), backend="PromptLookup")
+    assert asked == ["probe", "answer"] * 4
+    usual = run(tiny_model, "EdgeOnly", use_cache=False)
+    table = Table(["B"] * len(found), found)
+    for place, ((hard, result, edge, cloud), (_, plain, _, _)) in enumerate(zip(found, usual, strict=True)):
+        assert (hard, cloud, result["side"]) == (False, None, "edge")
+        assert edge["turns"][0]["token_ids"] == plain["turns"][0]["token_ids"]
+        tokens, seconds = plain["usage"]["prompt_tokens"], result["prefill"]["seconds"]
+        assert result["usage"]["prompt_tokens"] == 2 * tokens == table.query("edge_prompt")[place]
+        assert result["usage"]["completion_tokens"] == plain["usage"]["completion_tokens"]
+        assert result["cost"] == pytest.approx(plain["cost"] + 3e-6 * tokens)
+        assert table.query("edge_cost")[place] == result["cost"]
+        assert table.query("latency")[place] == pytest.approx(seconds + result["perf"]["latency"])
+        assert table.turn("busy")[place] == pytest.approx(seconds + result["perf"]["latency"], abs=2e-6)
+        assert result["routing"]["seconds"] > seconds > 0
+        assert "edge_answer" not in result
+        assert answered(result) is not None
+    scores = [result["routing"]["score"] for _, result, _, _ in found]
+    assert len(set(scores)) == len(scores)
+
+
+def test_what_goes_to_the_cloud_has_cost_the_reading(
+    job: Path, tiny_model: Path, folder: Path, asked: list[str]
+) -> None:
+    found = run(tiny_model, probe(folder, 0.0))
+    assert asked == ["probe", "answer"] * 4
+    table = Table(["B"] * len(found), found)
+    for place, (hard, result, _, cloud) in enumerate(found):
+        read = result["edge_answer"]
+        seconds, tokens = read["prefill"]["seconds"], read["usage"]["prompt_tokens"]
+        assert (hard, result["side"], read["side"]) == (True, "cloud", "edge")
+        assert tokens == cloud["usage"]["prompt_tokens"]
+        assert table.query("edge_cost")[place] == pytest.approx(3e-6 * tokens)
+        assert table.query("edge_completion")[place] == 0.0
+        assert table.turn("ttft")[place] == pytest.approx(seconds + cloud["perf"]["time_to_first_token"])
+        assert table.query("latency")[place] == pytest.approx(seconds + cloud["perf"]["latency"])
+        # Three times that are each rounded to the microsecond, half of one off at the most.
+        assert table.turn("busy")[place] == pytest.approx(seconds + cloud["perf"]["latency"], abs=2e-6)
+        assert result["routing"]["seconds"] > seconds > 0
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.5, 1.0])
+def test_a_finished_job_asks_nothing_again(
+    job: Path, tiny_model: Path, folder: Path, asked: list[str], new_run: Any, threshold: float
+) -> None:
+    first = run(tiny_model, probe(folder, threshold))
+    asked.clear()
+    new_run()
+    second = run(tiny_model, probe(folder, threshold))
+    assert not asked
+    for before, after in zip(first, second, strict=True):
+        assert before[1]["routing"] == after[1]["routing"]
+        assert before[1]["completion"] == after[1]["completion"]
+    tables = [Table(["B"] * 4, found) for found in (first, second)]
+    for name in ("ttft", "latency"):
+        np.testing.assert_array_equal(*(table.turn(name) for table in tables))
+    np.testing.assert_array_equal(*(table.query("edge_cost") for table in tables))
+
+
+def test_a_run_killed_before_the_answer_asks_that_one_again(
+    job: Path, tiny_model: Path, folder: Path, asked: list[str], new_run: Any
+) -> None:
+    first = run(tiny_model, probe(folder, 1.0))
+    journals.change(job, "DELETE FROM answers WHERE id = (SELECT max(id) FROM answers)")
+    asked.clear()
+    new_run()
+    second = run(tiny_model, probe(folder, 1.0))
+    assert asked == ["answer"]
+    assert [row[1]["completion"] for row in second] == [row[1]["completion"] for row in first]
+    assert [row[1]["routing"]["score"] for row in second] == [row[1]["routing"]["score"] for row in first]
+
+
+def test_many_questions_at_once(job: Path, tiny_model: Path, folder: Path, asked: list[str]) -> None:
+    rows = [dict(row) for row in ROWS for _ in range(2)]
+    edge = EdgeModel(model=str(tiny_model), **SETTINGS)
+    router = build_router(probe(folder, 1.0))
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(router, rows)) == [False] * 8
+        answers = list(pool.map(edge.predict, rows))
+    assert edge._llm is not None
+    occupied = edge._llm.occupancy()
+    assert occupied is not None
+    assert (occupied.sequences, occupied.waiting) == (0, 0)
+    edge.cleanup()
+    assert asked.count("probe") == 4
+    assert len(journals.answers(job)) == 4
+    assert [answer["completion"] for answer in answers[::2]] == [answer["completion"] for answer in answers[1::2]]
+    assert REQUESTS._number == 0
+
+
+def test_an_answer_that_is_known_is_not_made_again(job: Path, tiny_model: Path, folder: Path, asked: list[str]) -> None:
+    run(tiny_model, "EdgeOnly")
+    asked.clear()
+    found = run(tiny_model, probe(folder, 1.0))
+    assert asked == ["probe"] * 4
+    assert all(result["cached"] for _, result, _, _ in found)
+
+
+def test_a_constraint_around_it_may_overrule_it(job: Path, tiny_model: Path, folder: Path, asked: list[str]) -> None:
+    around = {"name": "BudgetRouter", "router": probe(folder, 0.0), "cloud_share": 0.0}
+    found = run(tiny_model, around)
+    assert [hard for hard, *_ in found] == [False] * 4
+    assert asked == ["probe", "answer"] * 4
+
+
+def test_it_survives_the_way_through_a_file(job: Path, tiny_model: Path, folder: Path) -> None:
+    ((_, result, _, _),) = run(tiny_model, probe(folder, 0.0), ROWS[:1])
+    assert json.loads(json.dumps(result))["edge_answer"]["prefill"]["seconds"] > 0
+
+
+def test_a_question_that_the_edge_cannot_read_goes_to_the_cloud(
+    job: Path, tmp_path: Path, tiny_model: Path, folder: Path
+) -> None:
+    long = [{"query": "long " * 200, "gold": "B", "index": 0}]
+    with pytest.raises(UserError, match="context window"):
+        run(tiny_model, probe(folder, 1.0), long)
+    assert REQUESTS._number == 0
+    edge = EdgeModel(model=str(tiny_model), **SETTINGS, max_failures=1)
+    router = build_router(probe(folder, 1.0))
+    row = dict(long[0])
+    assert router(row) is True
+    assert row["routing"]["reason"] == UNANSWERED
+    edge.cleanup()
+    assert REQUESTS._number == 0
+
+
+def test_a_full_disk_ends_it_with_nothing_under_way(
+    job: Path, tiny_model: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Any, *arguments: Any, **more: Any) -> str:
+        raise UserError("no space left")
+
+    monkeypatch.setattr(Journal, "put_prefill", full)
+    edge = EdgeModel(model=str(tiny_model), **SETTINGS)
+    with pytest.raises(UserError, match="no space left"):
+        build_router(probe(folder))(dict(ROWS[0]))
+    assert edge._llm is not None
+    occupied = edge._llm.occupancy()
+    assert occupied is not None
+    assert (occupied.sequences, REQUESTS._number) == (0, 0)
+    edge.cleanup()
+
+
+def test_another_edge_model_is_refused(job: Path, tmp_path: Path, folder: Path, asked: list[str]) -> None:
+    other = build_model(tmp_path / "other", seed=1)
+    with pytest.raises(UserError, match="another edge model") as refused:
+        run(other, probe(folder))
+    assert refused.value.key == "path"
+    with pytest.raises(UserError, match="another edge model"):
+        check_router_beside(probe(folder), {"edgemodel": (EdgeModel, {"model": str(other), **SETTINGS})})
+    assert not asked
+
+
+@pytest.mark.parametrize("backend", ["huggingface", "api", "vllm", "llamacpp"])
+def test_back_ends_without_hidden_states_are_refused_before_anything_is_asked(
+    tiny_model: Path, folder: Path, backend: str
+) -> None:
+    modules = {"edgemodel": (EdgeModel, {"model": str(tiny_model), "backend": backend})}
+    for router in (probe(folder), {"name": "BudgetRouter", "router": probe(folder), "cloud_share": 0.5}):
+        with pytest.raises(UserError, match="does not tell a model's hidden states") as refused:
+            check_router_beside(router, modules)
+        assert refused.value.key == "path"
+    check_router_beside(probe(folder), {"edgemodel": (EdgeModel, {"model": str(tiny_model)})})
+
+
+def test_an_answer_that_is_there_already_is_too_late(job: Path, tiny_model: Path, folder: Path) -> None:
+    edge = EdgeModel(model=str(tiny_model), **SETTINGS)
+    router = build_router(probe(folder))
+    with pytest.raises(UserError, match="mining-then-inference"):
+        router(edge.predict(dict(ROWS[0])))
+    edge.cleanup()
+
+
+def test_a_cascade_has_the_probe_read_the_question_once(
+    job: Path, tiny_model: Path, folder: Path, asked: list[str]
+) -> None:
+    alone = run(tiny_model, probe(folder, 1.0), logprobs=True)
+    plain = run(tiny_model, {"name": "CascadeRouter", "signal": "max_entropy", "threshold": 1.0}, logprobs=True)
+    asked.clear()
+    both = {"name": "CascadeRouter", "signal": ["max_entropy", "router"], "router": probe(folder), "threshold": 1.0}
+    # Nothing in the journal serves: with another seed it is another request.
+    found = run(tiny_model, both, logprobs=True, seed=1)
+    assert asked == ["probe", "answer"] * 4
+    for (_, result, _, _), (_, one, _, _), (_, other, _, _) in zip(found, alone, plain, strict=True):
+        scores = [row["routing"]["score"] for row in (one, other)]
+        assert result["routing"]["doubts"] == dict(zip(("router", "max_entropy"), scores, strict=True))
+        assert result["routing"]["score"] == pytest.approx(sum(scores) / 2)
+        assert result["routing"]["seconds"] < result["prefill"]["seconds"] + result["perf"]["latency"]
+
+
+def test_a_cascade_whose_edge_has_answered_is_too_late_for_a_probe(job: Path, tiny_model: Path, folder: Path) -> None:
+    edge = EdgeModel(model=str(tiny_model), **SETTINGS, logprobs=True)
+    cascade = build_router({"name": "CascadeRouter", "signal": ["max_entropy", "router"], "router": probe(folder)})
+    with pytest.raises(UserError, match="mining-then-inference"):
+        cascade(edge.predict(dict(ROWS[0])))
+    edge.cleanup()
+
+
+def lifelong(folder: Path, **more: Any) -> dict[str, Any]:
+    return {"name": "LifelongRouter", "path": str(folder), "explore": 0.0, **more}
+
+
+def test_what_learns_on_reads_the_question_once_and_learns_from_its_states(
+    job: Path, tmp_path: Path, tiny_model: Path, folder: Path, asked: list[str]
+) -> None:
+    alone = run(tiny_model, probe(folder, 1.0))
+    asked.clear()
+    again = [dict(row, query={"turns": [row["query"]], "scorer": "choice"}) for row in ROWS]
+    to = tmp_path / "learned"
+    found = run(tiny_model, lifelong(folder, threshold=1.0, save_to=str(to), save_every=1), again, seed=1)
+    assert asked == ["probe", "answer"] * 4
+    scores = [row[1]["routing"]["score"] for row in found]
+    first = alone[0][1]["routing"]["score"]
+    assert scores[0] == pytest.approx(first, abs=1e-6)
+    # Random weights are wrong about every question, and their states are alike.
+    saved = TrainedRouter.load(to)
+    classifier = saved.classifier
+    assert isinstance(classifier, AdaptedClassifier)
+    assert classifier.learner.count == 4
+    assert all(past.state is not None for past in classifier.learner.memory)
+    asked.clear()
+    later = run(tiny_model, {"name": "LearnedRouter", "path": str(to), "threshold": 1.0}, again, seed=2)
+    assert asked == ["probe", "answer"] * 4
+    assert [row[1]["routing"]["score"] for row in later] != [row[1]["routing"]["score"] for row in alone]
+    goes_on = run(tiny_model, lifelong(to, threshold=1.0), again[:1], seed=3)
+    assert goes_on[0][1]["routing"]["score"] == pytest.approx(later[0][1]["routing"]["score"], abs=1e-6)
+
+
+def test_what_learns_on_is_held_to_the_probe_s_edge_and_takes_no_file_without_states(
+    tmp_path: Path, tiny_model: Path, folder: Path
+) -> None:
+    other = build_model(tmp_path / "other", seed=1)
+    with pytest.raises(UserError, match="another edge model"):
+        check_router_beside(lifelong(folder), {"edgemodel": (EdgeModel, {"model": str(other), **SETTINGS})})
+    (tmp_path / "outcomes.csv").write_text("query,edge_correct,cloud_correct\na,1,1\n")
+    with pytest.raises(UserError, match="no hidden states") as refused:
+        build_router(lifelong(folder, replay=str(tmp_path / "outcomes.csv")))
+    assert refused.value.key == "replay"

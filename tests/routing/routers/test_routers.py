@@ -1,0 +1,124 @@
+"""The routers: what they decide, that they record it, that order does not matter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Query
+from ianvs_specdec.plugin.response import Response
+from ianvs_specdec.routing.routers import CloudOnly, EdgeOnly, OracleRouter, RandomRouter
+from ianvs_specdec.routing.routers.base import Decision, Router
+
+
+def rows(count: int = 400) -> list[dict[str, Any]]:
+    return [{"query": f"question {number}", "gold": "B", "index": number} for number in range(count)]
+
+
+def test_edge_only_and_cloud_only() -> None:
+    assert [EdgeOnly()(row) for row in rows(3)] == [False] * 3
+    assert [CloudOnly()(row) for row in rows(3)] == [True] * 3
+    assert CloudOnly()("a bare question")
+
+
+@pytest.mark.parametrize("ratio", [0, 0.25, 0.5, 1])
+def test_random_router_sends_its_share(ratio: float) -> None:
+    share = sum(RandomRouter(ratio)(row) for row in rows()) / 400
+    assert share == ratio if ratio in (0, 1) else abs(share - ratio) < 0.1
+
+
+def test_random_router_depends_on_seed_and_query_alone() -> None:
+    forward = [RandomRouter()(row) for row in rows()]
+    router = RandomRouter()
+    assert [router(row) for row in reversed(rows())] == forward[::-1]
+    assert [RandomRouter(seed=1)(row) for row in rows()] != forward
+
+
+def test_a_larger_share_contains_a_smaller_one() -> None:
+    small, large = ([RandomRouter(ratio)(row) for row in rows()] for ratio in (0.2, 0.6))
+    assert all(large[i] for i, hard in enumerate(small) if hard)
+
+
+def test_the_decision_is_left_in_the_row() -> None:
+    row = rows(1)[0]
+    hard = RandomRouter()(row)
+    assert row["routing"]["router"] == "RandomRouter"
+    assert row["routing"]["hard"] is hard
+    assert 0 <= row["routing"]["score"] < 1
+    assert row["routing"]["seconds"] > 0
+
+
+class Waiting(Router):
+    """Rests on an answer that took so many seconds."""
+
+    def score(self, query: Query) -> float:
+        return 0.5
+
+    def decide(self, data: Any) -> Decision:
+        return Decision(0.5, False, "why", {"more": 1}, waited=1000.0)
+
+
+def test_what_was_waited_for_is_no_overhead_and_what_a_decision_tells_is_recorded() -> None:
+    row = rows(1)[0]
+    assert not Waiting()(row)
+    assert row["routing"].pop("seconds") == pytest.approx(-1000, abs=500)
+    assert row["routing"] == {"router": "Waiting", "score": 0.5, "hard": False, "reason": "why", "more": 1}
+
+
+@pytest.mark.parametrize("threshold", [-0.01, 1.01, True, "half", float("nan")])
+def test_a_threshold_is_a_number_from_0_to_1(threshold: Any) -> None:
+    assert Waiting(0).threshold == 0.0
+    assert Waiting(1).threshold == 1.0
+    with pytest.raises(UserError, match="threshold must be a number from 0 to 1") as error:
+        Waiting(threshold)
+    assert error.value.key == "threshold"
+
+
+@pytest.mark.parametrize("hyperparameters", [{"ratio": 1.5}, {"ratio": "half"}, {"ratio": True}, {"seed": "x"}])
+def test_wrong_hyperparameters_name_their_key(hyperparameters: dict[str, Any]) -> None:
+    with pytest.raises(UserError) as error:
+        RandomRouter.check_hyperparameters(hyperparameters)
+    assert error.value.key == next(iter(hyperparameters))
+
+
+class Model:
+    def __init__(self, answer: str) -> None:
+        self.answer = answer
+
+    def predict(self, data: Any, **_: Any) -> dict[str, Any]:
+        return {"turns": [{"completion": self.answer}]}
+
+    inference = predict
+
+
+@pytest.mark.parametrize(
+    ("edge", "cloud", "hard"), [("A", "B", True), ("B", "B", False), ("B", "A", False), ("A", "C", False)]
+)
+def test_oracle_sends_what_only_the_cloud_gets_right(edge: str, cloud: str, hard: bool) -> None:
+    row = rows(1)[0]
+    assert OracleRouter(edgemodel=Model(edge), cloudmodel=Model(cloud))(row) is hard
+    assert row["routing"]["seconds"] is None
+
+
+def test_oracle_compares_scores_of_open_ended_answers_and_keeps_the_unscored_on_the_edge() -> None:
+    oracle = OracleRouter(edgemodel=Model("something else"), cloudmodel=Model("the reference"))
+    row = {"query": {"turns": ["q"], "scorer": "text"}, "gold": {"references": ["the reference"]}, "index": 0}
+    assert oracle(row)
+    assert not oracle({**row, "gold": {"references": []}})
+
+
+def test_oracle_says_what_it_lacks() -> None:
+    with pytest.raises(UserError, match="dataset_processor"):
+        OracleRouter(edgemodel=Model("A"), cloudmodel=Model("B"))("a bare question")
+    with pytest.raises(UserError, match="must be named OracleRouter"):
+        OracleRouter()(rows(1)[0])
+
+
+def test_after_the_edge_has_answered_the_same_is_decided_and_recorded() -> None:
+    for row in rows(20):
+        response = Response({"completion": "B"})
+        response.row = row
+        assert RandomRouter()(response) == RandomRouter()(dict(row))
+        assert response["routing"]["hard"] == row["routing"]["hard"]

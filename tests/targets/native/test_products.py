@@ -1,0 +1,127 @@
+"""Products of the native step: bits that depend neither on the batch nor on threads, for every instruction set."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from ianvs_specdec.targets.native import library
+from ianvs_specdec.targets.native.build import X86_VARIANTS
+from ianvs_specdec.targets.native.interface import check
+from ianvs_specdec.targets.native.product import Product
+
+# Type of the weight, and what it is rounded to.
+KINDS = {
+    "f32": (torch.float32, None),
+    "bf16": (torch.bfloat16, None),
+    "f16": (torch.float16, None),
+    "int8": (torch.float32, "int8"),
+    "int4": (torch.float32, "int4"),
+}
+# Sizes that are multiples of nothing, the smallest, and one whose work several threads share.
+SHAPES = [(1, 1), (70, 45), (64, 256), (131, 333), (640, 256)]
+ROWS = 67
+# Of rows at once: every size of a block and more than one block; a tile has 8 rows, two of them 16.
+COUNTS = [*range(2, 18), 31, 32, 33, ROWS]
+# The error of a product of two numbers, relative to it: what rounding lets expect.
+ERRORS = {"f32": 1e-6, "bf16": 1e-6, "f16": 1e-6, "int8": 0.01, "int4": 0.09}
+# Of bfloat16 where activations are rounded too: to 8 digits, or to 16 in two parts.
+ROUNDED = {("avx512bf16", "bf16"): 2**-9, ("amx", "bf16"): 2**-17}
+DEVIATIONS = 5
+"""Standard deviations that a sum of independent errors does not leave, in a few thousand sums."""
+
+cases = pytest.mark.parametrize(("variant", "kind"), [(variant, kind) for variant in X86_VARIANTS for kind in KINDS])
+
+
+def sample(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def native(variant: str):
+    if variant not in library.variants():
+        pytest.skip(f"this processor or compiler has no {variant}")
+    return library.load(variant)
+
+
+def product(variant: str, kind: str, weight: Tensor, bias: Tensor | None = None) -> Product:
+    dtype, quantization = KINDS[kind]
+    return Product(native(variant), weight.to(dtype), bias, quantization)
+
+
+def run(variant: str, product: Product, x: Tensor, y: Tensor | None = None, threads: int = 1) -> Tensor:
+    """``x`` through the product, added to ``y`` where there is one; neither need be contiguous."""
+    add = y is not None
+    to = torch.full((len(x), product.out + 3), torch.nan)
+    if add:
+        to[:, : product.out] = y
+    call = native(variant).specdec_product_run
+    strides = x.stride(0), to.stride(0)
+    check(call(product.pointer, x.data_ptr(), strides[0], len(x), to.data_ptr(), strides[1], int(add), threads))
+    assert to[:, product.out :].isnan().all()  # nothing is written beside the outputs
+    return to[:, : product.out]
+
+
+@cases
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_row_has_the_same_bits_in_every_batch_and_with_every_number_of_threads(variant, kind, shape):
+    out, inputs = shape
+    fixed = product(variant, kind, sample(out, inputs), sample(out, seed=1))
+    x, y = sample(ROWS, inputs + 5, seed=2)[:, :inputs], sample(ROWS, out, seed=3)
+    alone = torch.cat([run(variant, fixed, x[row : row + 1], y[row : row + 1]) for row in range(ROWS)])
+    for count in COUNTS:
+        for start in {0, min(5, ROWS - count), ROWS - count}:
+            rows = slice(start, start + count)
+            assert torch.equal(run(variant, fixed, x[rows], y[rows]), alone[rows])
+    for threads in (2, 3):
+        assert torch.equal(run(variant, fixed, x, y, threads), alone)
+
+
+@cases
+@pytest.mark.parametrize("shape", SHAPES[1:])
+def test_products_are_right(variant, kind, shape):
+    out, inputs = shape
+    weight, bias, x = sample(out, inputs).to(KINDS[kind][0]), sample(out, seed=1), sample(ROWS, inputs, seed=2)
+    unit = x.norm(dim=1)[:, None] * weight.float().norm(dim=1)
+    error = ROUNDED.get((variant, kind), ERRORS[kind]) * DEVIATIONS / inputs**0.5
+    for y in (None, sample(ROWS, out, seed=3)):
+        right = x.double() @ weight.double().T + bias.double() + (0 if y is None else y)
+        assert ((run(variant, product(variant, kind, weight, bias), x, y) - right).abs() / unit).max() < error
+
+
+@pytest.mark.parametrize("variant", X86_VARIANTS)
+@pytest.mark.parametrize("kind", ["int8", "int4"])
+def test_the_most_extreme_integers_do_not_overflow(variant, kind):
+    """A processor that adds products in 16 bits would lose the largest of them."""
+    for sign in (1.0, -1.0):
+        weight, x = torch.full((64, 256), sign), torch.full((17, 256), 3.0)
+        assert torch.allclose(
+            run(variant, product(variant, kind, weight), x), torch.full((17, 64), sign * 768), rtol=0.01
+        )
+
+
+@pytest.mark.parametrize("variant", X86_VARIANTS)
+def test_weights_that_are_zero_or_tiny_stay_finite(variant):
+    x = sample(3, 64)
+    for kind in KINDS:
+        for size in (0.0, 1e-38):
+            assert run(variant, product(variant, kind, torch.full((5, 64), size)), x).abs().max() < 1e-30
+        assert run(variant, product(variant, kind, sample(5, 64)), torch.zeros(3, 64)).abs().max() == 0
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4"])
+def test_integer_products_agree_between_instruction_sets(kind):
+    """Integers and their order are the same everywhere; without fused multiply-adds the last bits differ."""
+    weight, x = sample(131, 333), sample(9, 333, seed=2)
+    fused = [variant for variant in library.variants() if variant != "generic"]
+    results = [run(variant, product(variant, kind, weight), x) for variant in fused]
+    assert all(torch.equal(result, results[0]) for result in results)
+
+
+def test_integers_are_rounded_about_as_well_as_their_bits_allow():
+    weight, x = sample(640, 256), torch.eye(256)
+    best = library.variants()[0]
+    # The norm of the error over that of the weight: a Gaussian's in groups of 32, where q8_0 has 0.005 and q4_0 0.09.
+    for kind, most in (("int8", 0.0075), ("int4", 0.085)):
+        kept = run(best, product(best, kind, weight), x).T
+        assert (kept - weight).norm() / weight.norm() < most

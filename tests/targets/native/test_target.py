@@ -1,0 +1,163 @@
+"""The native step computes what the model in transformers does, and refuses what it does not know."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+
+from ianvs_specdec.engine import TokenTree
+from ianvs_specdec.engine.contracts import Prompt
+from ianvs_specdec.engine.memory import held
+from ianvs_specdec.targets.native import library
+from ianvs_specdec.targets.native.target import PROMPT_ROWS, NativeTarget, fits_native
+from tests.support.tiny import ARCHITECTURES, FUSED, VOCABULARY, random_tree, tiny_model
+
+TYPES = {torch.float32: 1e-5, torch.bfloat16: 0.05, torch.float16: 0.01}
+"""Of the logits' standard deviation, how far rounding in that type moves them: transformers rounds after every
+operation, the native step only weights."""
+
+
+def logits(target: NativeTarget, prompt: list[int], tree: TokenTree) -> torch.Tensor:
+    sequence = target.open()
+    target.step([(sequence, Prompt(prompt))])
+    return target.step([(sequence, tree)])[0].logits
+
+
+def expected(model: Any, prompt: list[int], tree: TokenTree) -> torch.Tensor:
+    """What transformers computes for each node after its own path."""
+    rows = []
+    for node in range(len(tree)):
+        tokens = prompt + [tree.tokens[i] for i in tree.path_to(node)]
+        with torch.inference_mode():
+            rows.append(model(torch.tensor([tokens]), use_cache=False).logits[0, -1].float())
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("name", FUSED)
+def test_a_tree_has_the_logits_that_transformers_computes_path_by_path(name: str, dtype: torch.dtype) -> None:
+    model = tiny_model(name, initializer_range=0.1)
+    wanted = expected(model, [5, 9, 3, 7], tree := random_tree(random.Random(1), 9))
+    rounded = model.to(dtype)
+    assert fits_native(rounded) is None
+    got = logits(NativeTarget(rounded), [5, 9, 3, 7], tree)
+    assert (got - wanted).abs().max() < TYPES[dtype] * wanted.std()
+
+
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
+@pytest.mark.parametrize("name", FUSED)
+def test_rounded_weights_stay_close(name: str, quantization: str) -> None:
+    model = tiny_model(name, initializer_range=0.1)
+    wanted = expected(model, [5, 9, 3, 7], tree := random_tree(random.Random(1), 9))
+    got = logits(NativeTarget(model, quantization=quantization), [5, 9, 3, 7], tree)
+    assert (got - wanted).std() < {"int8": 0.05, "int4": 0.3}[quantization] * wanted.std()
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_hidden_states_are_those_of_transformers(name: str) -> None:
+    model = tiny_model(name, initializer_range=0.1)
+    tokens = [5, 9, 3, 7, 11, 4]
+    with torch.inference_mode():
+        states = model(torch.tensor([tokens]), output_hidden_states=True, use_cache=False).hidden_states
+    features = (2, 0, -1, 1)
+    target = NativeTarget(model)
+    sequence = target.open(features)
+    (prompt,) = target.step([(sequence, Prompt(tokens[:4]))])
+    (chain,) = target.step([(sequence, TokenTree.chain(tokens[4], tokens[5:]))])
+    for feature, first, second in zip(features, prompt.hidden, chain.hidden, strict=True):
+        torch.testing.assert_close(torch.cat([first, second]), states[feature][0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("overrides", [{"head_dim": 6}, {"hidden_size": 44, "intermediate_size": 37, "head_dim": 10}])
+def test_widths_that_are_multiples_of_nothing(overrides: dict[str, int]) -> None:
+    model = tiny_model("qwen3", initializer_range=0.1, **overrides)
+    wanted = expected(model, [5, 9], tree := random_tree(random.Random(2), 7))
+    torch.testing.assert_close(logits(NativeTarget(model), [5, 9], tree), wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("variant", ["generic", "avx2", "avx512", "avx512bf16", "amx"])
+def test_every_instruction_set_computes_the_model(variant: str) -> None:
+    if variant not in library.variants():
+        pytest.skip(f"this processor has no {variant}")
+    model = tiny_model("llama", initializer_range=0.1)
+    wanted = expected(model, [5, 9], tree := random_tree(random.Random(2), 20))
+    torch.testing.assert_close(logits(NativeTarget(model, variant=variant), [5, 9], tree), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_a_long_context_needs_no_setting() -> None:
+    model = tiny_model("llama", initializer_range=0.1)
+    prompt = [3 + i * i % 50 for i in range(3 * PROMPT_ROWS)]
+    target = NativeTarget(model)
+    sequence = target.open()
+    for start in range(0, len(prompt), PROMPT_ROWS):
+        target.step([(sequence, Prompt(prompt[start : start + PROMPT_ROWS], last=False))])
+    (got,) = target.step([(sequence, TokenTree([5, 6, 7], [-1, 0, 0]))])
+    wanted = expected(model, prompt, TokenTree([5, 6, 7], [-1, 0, 0]))
+    torch.testing.assert_close(got.logits, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", sorted(set(ARCHITECTURES) - set(FUSED)))
+def test_another_architecture_is_refused_with_a_reason(name: str) -> None:
+    assert "this model is another" in str(fits_native(tiny_model(name)))
+
+
+def test_a_layer_that_computes_something_else_is_found_among_many() -> None:
+    model = tiny_model("llama", num_hidden_layers=6)
+    assert fits_native(model) is None
+    model.model.layers[4].self_attn.q_proj.register_forward_hook(lambda module, inputs, output: -output)
+    assert "something else" in str(fits_native(model))
+
+
+def test_double_precision_is_refused() -> None:
+    assert "float32, bfloat16, float16" in str(fits_native(tiny_model("llama").double()))
+
+
+def test_what_is_wrong_with_a_step_is_said_and_changes_nothing() -> None:
+    target = NativeTarget(tiny_model("llama"))
+    sequence, other = target.open(), target.open()
+    target.step([(sequence, Prompt([4, 5]))])
+    before = logits(target, [4, 5], TokenTree.chain(6))
+    with pytest.raises(ValueError, match="vocabulary"):
+        target.step([(other, Prompt([7, 8])), (sequence, TokenTree.chain(VOCABULARY))])
+    with pytest.raises(ValueError, match="parents"):
+        target.step([(other, Prompt([7, 8])), (sequence, TokenTree([6, 7], [-1, 1]))])
+    (first,) = target.step([(other, Prompt([4, 5]))])
+    assert first.logits.shape == (1, VOCABULARY)
+    assert torch.equal(target.step([(sequence, TokenTree.chain(6))])[0].logits, before)
+    with pytest.raises(ValueError, match="path"):
+        sequence.commit([1])
+    sequence.close()
+    with pytest.raises(ValueError, match="closed"):
+        target.step([(sequence, TokenTree.chain(6))])
+
+
+def test_closed_sequences_give_their_memory_to_the_next() -> None:
+    target = NativeTarget(tiny_model("llama"))
+    prompt = [3 + i % 50 for i in range(200)]
+
+    def serve() -> None:
+        sequences = [target.open() for _ in range(3)]
+        target.step([(sequence, Prompt(prompt)) for sequence in sequences])
+        for sequence in sequences[1:]:
+            sequence.close()
+            sequence.close()
+
+    serve()
+    used = target.native.pages_bytes
+    assert used == 3 * target.memory(len(prompt))
+    for _ in range(20):
+        serve()
+    assert target.native.pages_bytes == used
+
+
+@pytest.mark.parametrize(("quantization", "bits"), [(None, 16), ("int8", 9), ("int4", 5)])
+def test_the_memory_of_the_weights_is_counted(quantization: str | None, bits: int) -> None:
+    sizes = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 4}
+    model = tiny_model("llama", **sizes).to(torch.bfloat16)
+    numbers = sum(p.numel() for name, p in model.named_parameters() if "proj" in name)
+    target = NativeTarget(model, consume=True, quantization=quantization)
+    assert model.model.layers[1].mlp.up_proj.weight.numel() == 0
+    assert numbers * (bits - 1) / 8 < held(*target.weights) < 1.2 * numbers * bits / 8

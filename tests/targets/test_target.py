@@ -1,0 +1,119 @@
+"""Verifying a tree must give what decoding each of its paths token by token gives, on every architecture."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from ianvs_specdec.engine import TokenTree
+from ianvs_specdec.targets.huggingface import HuggingFaceTarget
+from ianvs_specdec.targets.registry import target_of
+from tests.support.one_sequence import OneSequence
+from tests.support.tiny import ARCHITECTURES, ONE_FORWARD, VOCABULARY, random_tree, tiny_model
+from tests.support.torch_path import torch_target
+
+
+def count_forwards(model):
+    calls = []
+    model.register_forward_hook(lambda *_: calls.append(1))
+    return calls
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+@torch.inference_mode()
+def test_verification_equals_sequential_forwards(name):
+    model = tiny_model(name)
+    target = OneSequence(HuggingFaceTarget(model))
+    rng = random.Random(1)
+    ids = [rng.randrange(3, VOCABULARY) for _ in range(12)]
+    logits = target.prefill(ids).logits
+    torch.testing.assert_close(logits, model(input_ids=torch.tensor([ids])).logits[0, -1:], rtol=1e-4, atol=1e-4)
+    for nodes in (4, 1, 9, 6):
+        tree = random_tree(rng, nodes)
+        got = target.verify(tree).logits
+        assert got.shape == (nodes, VOCABULARY)
+        for node in range(nodes):
+            sequence = ids + [tree.tokens[i] for i in tree.path_to(node)]
+            expected = model(input_ids=torch.tensor([sequence])).logits[0, -1]
+            assert (got[node] - expected).abs().max() < 1e-3 * expected.std()
+        path = tree.path_to(rng.randrange(nodes))
+        target.commit(path)
+        ids += [tree.tokens[i] for i in path]
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_branching_tree_takes_one_forward_where_the_model_allows_it(name):
+    model = tiny_model(name)
+    target = OneSequence(HuggingFaceTarget(model))
+    target.prefill([3, 4, 5])
+    tree = TokenTree([6, 7, 8, 9], [-1, 0, 0, 2])
+    target.verify(tree)  # the first tree also finds out what the model can do
+    target.commit([0, 2])
+    calls = count_forwards(model)
+    target.verify(tree)
+    assert (len(calls) == 1) == (name in ONE_FORWARD)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_snapshot_can_be_gone_back_to_more_than_once(name):
+    model = tiny_model(name)
+    kinds = {type(target): target for target in (HuggingFaceTarget(model), torch_target(model), target_of(model))}
+    for target in map(OneSequence, kinds.values()):
+        target.prefill([3, 4, 5, 6])
+        expected = target.verify(TokenTree.chain(7, [8])).logits
+        target.prefill([3, 4, 5, 6])
+        before = target.snapshot()
+        for draft in ([9], [], [10, 11]):
+            target.verify(TokenTree.chain(12, draft))
+            target.commit(range(1 + len(draft) // 2))
+            target.restore(before)
+        torch.testing.assert_close(target.verify(TokenTree.chain(7, [8])).logits, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_new_prompt_forgets_the_old_one():
+    for name in ("llama", "mamba"):
+        model = tiny_model(name)
+        target = OneSequence(HuggingFaceTarget(model))
+        target.prefill(list(range(3, 40)))
+        target.verify(TokenTree.chain(7, [8, 9]))
+        first = target.prefill([5, 6, 7]).logits
+        fresh = OneSequence(HuggingFaceTarget(model)).prefill([5, 6, 7]).logits
+        torch.testing.assert_close(first, fresh)
+
+
+def test_the_cache_grows_past_its_first_capacity():
+    model = tiny_model("llama")
+    target = OneSequence(HuggingFaceTarget(model))
+    ids = [3 + i % 50 for i in range(250)]
+    target.prefill(ids)
+    for token in range(20):
+        logits = target.verify(TokenTree.chain(10 + token)).logits
+        target.commit([0])
+        ids.append(10 + token)
+    with torch.inference_mode():
+        expected = model(input_ids=torch.tensor([ids])).logits[0, -1:]
+    torch.testing.assert_close(logits, expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["llama", "falcon-alibi", "mamba2"])
+@torch.inference_mode()
+def test_hidden_states_come_per_node(name):
+    model = tiny_model(name)
+    target = OneSequence(HuggingFaceTarget(model))
+    ids = [3, 4, 5, 6]
+    prefill = target.prefill(ids, features=(1, -1))
+    assert [h.shape for h in prefill.hidden] == [(4, 32), (4, 32)]
+    tree = TokenTree([7, 8, 9, 10], [-1, 0, 0, 2])
+    hidden = target.verify(tree).hidden
+    assert [h.shape for h in hidden] == [(4, 32), (4, 32)]
+    sequence = ids + [tree.tokens[i] for i in tree.path_to(3)]
+    expected = model(input_ids=torch.tensor([sequence]), output_hidden_states=True).hidden_states
+    for got, index in zip(hidden, (1, -1), strict=True):
+        torch.testing.assert_close(got[3], expected[index][0, -1], rtol=1e-4, atol=1e-4)
+
+
+def test_window_is_what_the_model_can_address():
+    assert HuggingFaceTarget(tiny_model("gpt2")).window == 96
+    assert HuggingFaceTarget(tiny_model("mamba")).window is None
