@@ -10,7 +10,9 @@ import pytest
 
 from ianvs_specdec import drafters
 from ianvs_specdec.backends.specdec import of_method
-from ianvs_specdec.plugin.settings import Settings
+from ianvs_specdec.common.settings import Count, ExistingPath
+from ianvs_specdec.drafters.options import DraftingOptions
+from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.records.configuration import Configuration
 from ianvs_specdec.records.identity import FileDigests
 
@@ -80,7 +82,7 @@ def place(tmp_path: Path) -> Path:
 def test_the_key_of_an_answer_is_what_it_was(place: Path, given: dict[str, Any], own: str, baseline: str) -> None:
     paths = {key: str(place / value) for key, value in given.items() if key in ("head", "draft", "datastore")}
     engine = {} if given["backend"] == "huggingface" else {"engine": "torch"}
-    settings = Settings.parse({"model": str(place / "model"), **given, **paths, **engine})
+    settings = ModelSettings.parse({"model": str(place / "model"), **given, **paths, **engine})
     llm, digests = settings.llm(settings.backend), FileDigests(place / "digests.json")
 
     def key(identity: dict[str, Any] | None) -> str:
@@ -103,10 +105,15 @@ def test_what_computes_is_in_the_key_where_an_answer_can_depend_on_it(place: Pat
     assert "engine" not in identity(device="cuda")
 
 
+class GlossaryOptions(DraftingOptions):
+    glossary: ExistingPath
+    words: Count
+
+
 def test_the_contents_of_whatever_file_a_method_names_are_in_the_key(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    method = drafters.Method("somewhere:Glossary", "GlossarySpecDec", "full", {"glossary": Path, "words": int})
+    method = drafters.Method("somewhere:Glossary", "GlossarySpecDec", GlossaryOptions)
     monkeypatch.setitem(drafters.METHODS, "glossary", method)
     llm = of_method("glossary")(str(place / "model"), glossary=str(place / "texts.datastore"), words=3)
 

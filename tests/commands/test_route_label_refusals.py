@@ -48,7 +48,7 @@ def test_data_that_will_not_do_is_told_before_anyone_is_asked(
         (["-o", "nowhere/out.jsonl"], "the folder nowhere does not exist"),
         (["-o", "out.csv"], "give a name that ends in .jsonl"),
         (["--edge-backend", "ape"], "--edge-backend: unknown back end 'ape'. Did you mean 'api'?"),
-        (["--cloud-set", "max_tokens=0"], "--cloud-set max_tokens: max_tokens must be at least 1"),
+        (["--cloud-set", "max_tokens=0"], "--cloud-set max_tokens: max_tokens must be a whole number from 1"),
         (["--cloud-set", "max_tokens"], "--cloud-set max_tokens: write it as --cloud-set key=value"),
         (["--scorer-set", "judge=x"], "--scorer-set judge: unknown hyperparameter 'judge'"),
         (["--edge", "nowhere.yaml"], "nowhere.yaml: cannot be read: No such file"),

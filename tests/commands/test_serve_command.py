@@ -75,7 +75,7 @@ def test_wrong_options_are_named(model: str, capsys: pytest.CaptureFixture[str])
 def test_file_and_line_of_a_wrong_setting(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "cloud.yaml"
     for text, part in (
-        (f"# a comment\nmodel: {model}\ntemperature: hot\n", f"{file}:3: temperature must be a number"),
+        (f"# a comment\nmodel: {model}\ntemperature: hot\n", f"{file}:3: temperature must be 0 (greedy) or a number"),
         (f"model: {model}\n\nthread: 1\n", f"{file}:3: unknown hyperparameter 'thread'"),
         ("model: [\n", f"{file}:2: not valid YAML"),
         ("- model\n", f"{file}: expected hyperparameters"),
@@ -111,5 +111,5 @@ def test_the_command_line_goes_before_the_file(model: str, tmp_path: Path) -> No
     serve.add_arguments(parser)
     options = parser.parse_args(["--settings", str(file), "--set", "max_tokens=5", "--backend", "PromptLookup"])
     settings = serve._settings(options)
-    assert (settings.model, settings.backend) == (model, "PromptLookup")
+    assert (settings.own.model, settings.backend) == (model, "PromptLookup")
     assert (settings.sampling.max_tokens, settings.sampling.seed) == (5, 3)

@@ -7,13 +7,16 @@ import subprocess
 import sys
 
 import pytest
+from pydantic_core import PydanticUndefined
 
 from ianvs_specdec import backends as llm
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.backends import backend
 from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.settings import table
 from ianvs_specdec.drafters.autoregressive import Autoregressive
 from ianvs_specdec.drafters.lookahead.drafter import DEFAULTS
+from ianvs_specdec.drafters.options import DraftingOptions
 
 
 @pytest.mark.parametrize("name", drafters.METHODS)
@@ -21,13 +24,12 @@ def test_every_entry_names_a_class_that_takes_its_options(name):
     method = drafters.METHODS[name]
     module, _, cls = method.drafter.partition(":")
     signature = inspect.signature(getattr(importlib.import_module(module), cls))
-    assert set(signature.parameters) == set(method.options)
+    declared = {key: field.get_default() for key, field in method.options.model_fields.items()}
+    own = {key: declared[key] for key in declared if key not in DraftingOptions.model_fields}
+    assert own == {
+        key: PydanticUndefined if p.default is p.empty else p.default for key, p in signature.parameters.items()
+    }
     lengths.create(drafters.default_length(name))
-    defaults = {key: None if p.default is p.empty else p.default for key, p in signature.parameters.items()}
-    told = {key: default for key, _, default in drafters.describe(name) if default not in ("needed", "optional")}
-    plain = {key: default for key, default in told.items() if key not in method.depending}
-    assert plain == {key: value for key, value in defaults.items() if value is not None}
-    assert all(defaults[key] is None for key in method.depending)
     made = backend(method.backend)
     assert (made.method, made.__name__) == (name, f"{method.backend[0].upper()}{method.backend[1:]}LLM")
     assert method.about in f"{made.__doc__[0].lower()}{made.__doc__[1:]}"
@@ -35,10 +37,11 @@ def test_every_entry_names_a_class_that_takes_its_options(name):
 
 
 def test_defaults_that_depend_on_other_options_are_those_that_are_told():
-    told = {name: {key: default for key, _, default in drafters.describe(name)} for name in drafters.METHODS}
+    told = {name: {row.name: row.default for row in table(method.options)} for name, method in drafters.METHODS.items()}
     for start, *values in (("prompt", "5", "4", "2"), ("official", "5", "7", "7")):
         assert [str(value) for value in DEFAULTS[start]] == values
-    assert list(told["lookahead"].values())[:3] == ["5", "4, with start=official 7", "2, with start=official 7"]
+    unset = [told["lookahead"][name] for name in ("level", "window", "guess")]
+    assert unset == ["5", "4, with start=official 7", "2, with start=official 7"]
     assert told["suffix"]["min_match"] == "1, with a head 5"
     assert told["eagle"]["depth"] == "7, with tree=chain 6"
 
@@ -60,7 +63,7 @@ def test_unknown_names_are_told_with_the_nearest_one():
 
 def test_names_options_and_lengths_are_known_without_importing_torch():
     code = (
-        "import sys; from ianvs_specdec import drafters, lengths; drafters.options('prompt_lookup');"
+        "import sys; from ianvs_specdec import drafters, lengths; drafters.method_of('prompt_lookup').options.names();"
         "lengths.create('fixed:3'); sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

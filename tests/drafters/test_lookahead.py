@@ -297,7 +297,7 @@ def test_rejection_sampling_accepts_what_a_sure_target_says():
 
 @pytest.mark.parametrize("start", DEFAULTS)
 def test_level_must_leave_room_for_a_guess(start):
-    with pytest.raises(UserError, match="level must be at least 2, got 1") as caught:
+    with pytest.raises(UserError, match="level must be a whole number from 2, not 1") as caught:
         drafters.create("lookahead", {"level": 1, "start": start})
     assert caught.value.key == "level"
 

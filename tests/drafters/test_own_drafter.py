@@ -10,7 +10,7 @@ from ianvs_specdec import drafters
 from ianvs_specdec.commands.cli import main
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin.models import EdgeModel
-from ianvs_specdec.plugin.settings import Settings
+from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.records.identity import FileDigests
 from ianvs_specdec.targets.registry import target_of
 from tests.support.drafters import shown_drafter
@@ -97,7 +97,7 @@ def test_what_is_wrong_with_its_name_or_options_is_told(file):
         "unknown option of Repeats 'tims'. Did you mean 'times'?",
     )
     assert refused(f"{file}:Repeats")[1] == "drafter Repeats needs times"
-    with pytest.raises(UserError, match="method own needs drafter: a file and a class in it"):
+    with pytest.raises(UserError, match="drafter is missing: a file and a class in it"):
         drafters.check("own", {})
 
 
@@ -124,7 +124,7 @@ def test_an_error_of_its_constructor_is_told_with_its_line(file):
 def test_the_contents_of_the_file_and_of_files_it_is_given_and_the_class_are_in_the_key(file, tmp_path, tiny_model):
     def options(name="Repeats", **given):
         given = {"model": str(tiny_model), "backend": "SpecDec", "drafter": f"{file}:{name}", "drafter_options": given}
-        return Settings.parse(given).llm("SpecDec").identity(FileDigests(tmp_path / "digests.json"))["options"]
+        return ModelSettings.parse(given).llm("SpecDec").identity(FileDigests(tmp_path / "digests.json"))["options"]
 
     (tmp_path / "mine.py").write_text(CODE + "\n\nclass Others(Repeats):\n    pass\n")
     (tmp_path / "table.txt").write_text("one")

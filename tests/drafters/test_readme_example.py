@@ -9,7 +9,7 @@ import pytest
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.common.types import Sampling
-from ianvs_specdec.drafters import registry
+from ianvs_specdec.drafters import options, registry
 from ianvs_specdec.engine import decode
 from ianvs_specdec.targets.huggingface import HuggingFaceTarget
 from tests.support.drafters import shown_code
@@ -19,12 +19,13 @@ from tests.support.tiny import tiny_model
 @pytest.fixture
 def bigrams(monkeypatch):
     """The page's file and line, put in place."""
-    code, line = shown_code()[:2]
+    code, declared, line = shown_code()[:3]
     assert len(code.splitlines()) <= 30
     module = types.ModuleType("ianvs_specdec.drafters.bigrams")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     exec(compile(code, "bigrams.py", "exec"), module.__dict__)
-    entry = eval("{" + line + "}", {"Method": registry.Method})
+    exec(declared, known := dict(vars(options)))
+    entry = eval("{" + line + "}", {"Method": registry.Method, "options": types.SimpleNamespace(**known)})
     monkeypatch.setitem(registry.METHODS, *entry.popitem())
 
 

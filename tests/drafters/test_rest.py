@@ -148,7 +148,7 @@ def test_a_datastore_of_another_model_is_refused(tmp_path, target):
         drafters.create("rest", {"datastore": tmp_path / "nowhere"})
     with pytest.raises(UserError, match="cannot read the datastore"):
         drafters.create("rest", {"datastore": tmp_path})
-    with pytest.raises(UserError, match="method rest needs datastore"):
+    with pytest.raises(UserError, match="datastore is missing: a file that specdec datastore wrote"):
         drafters.create("rest")
 
 

@@ -9,7 +9,7 @@ import yaml
 
 from ianvs_specdec import lengths
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.plugin.settings import Settings
+from ianvs_specdec.plugin.settings import ModelSettings
 from tests.support.loads import running
 
 VLLM = "[[1,64,3],[65,128,1],[129,512,0]]"
@@ -84,7 +84,7 @@ def test_what_is_no_table_is_told_with_what_to_write(wrong, told):
 )
 def test_in_yaml_a_table_is_a_list_a_mapping_or_a_text(tiny_model: Path, table, written):
     given = yaml.safe_load(written.format(table))
-    settings = Settings.parse({"model": str(tiny_model), "backend": "PromptLookup", **given})
+    settings = ModelSettings.parse({"model": str(tiny_model), "backend": "PromptLookup", **given})
     length = settings.llm("PromptLookup")._length
     assert length.budgets(running(3)) == [4 if table == TENSORRT else 3] * 3
     assert length.budgets(running(200)) == [0] * 200

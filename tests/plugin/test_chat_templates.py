@@ -10,7 +10,7 @@ import pytest
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.models import templates
-from ianvs_specdec.plugin.settings import Settings
+from ianvs_specdec.plugin.settings import ModelSettings
 from tests.support.edge import Start, edge, row
 from tests.support.models import CHAT_TEMPLATE, build_model
 from tests.support.stub_server import StubServer
@@ -39,7 +39,7 @@ def test_variables_reach_the_template(job: Path, tmp_path: Path, new_run: Start,
 def test_servers_are_told_them(stub: StubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     given = {"model": "m", "backend": "api", "api_base_url": stub.url, "chat_template_kwargs": {"thinking": True}}
-    settings = Settings.parse(given)
+    settings = ModelSettings.parse(given)
     with settings.llm("api") as llm:
         llm.generate([{"role": "user", "content": "x"}], settings.sampling)
     assert stub.requests[0]["body"]["chat_template_kwargs"] == {"thinking": True}
@@ -61,7 +61,7 @@ def test_servers_are_told_them(stub: StubServer, monkeypatch: pytest.MonkeyPatch
 )
 def test_what_no_template_can_be_told_is_refused(tiny_model: Path, wrong: dict[str, Any]) -> None:
     with pytest.raises(UserError) as caught:
-        Settings.parse({"model": str(tiny_model), **wrong})
+        ModelSettings.parse({"model": str(tiny_model), **wrong})
     assert caught.value.key == next(iter(wrong))
 
 

@@ -312,7 +312,7 @@ def test_a_dead_cloud_is_one_message_and_the_next_run_goes_on(
         ({"modle": "x"}, "modle"),
         ({"backend": "autoregresive"}, "autoregresive"),
         ({"model": "./not/there"}, "no model folder ./not/there"),
-        ({"temperature": "hot"}, "temperature must be a number"),
+        ({"temperature": "hot"}, "temperature must be 0 (greedy) or a number"),
     ],
 )
 def test_a_wrong_setting_is_found_before_anything_runs(

@@ -38,9 +38,6 @@ class Scripted(LLM):
         self._mutex = threading.Lock()
 
     @classmethod
-    def option_names(cls) -> tuple[str, ...]:
-        return ()
-
     def load(self) -> None: ...
 
     def identity(self, digests: Any) -> dict[str, Any]:

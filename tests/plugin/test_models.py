@@ -16,7 +16,7 @@ from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Trace
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
-from ianvs_specdec.plugin.settings import Settings
+from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.records.journal import Journal
 from tests.support import journals
 from tests.support.edge import TWO_TURNS, Start, edge, row
@@ -211,8 +211,10 @@ def test_cost_comes_from_the_prices(job: Path, tiny_model: Path) -> None:
     assert response["cost"] == pytest.approx((usage["prompt_tokens"] * 2 + usage["completion_tokens"] * 10) / 1e6)
     assert edge(tiny_model).predict(row("x"))["cost"] is None
     prices = {"model": str(tiny_model), "price_prompt": 2, "price_completion": 10}
-    assert Settings.parse(prices).cost(100, 10, cached_tokens=60) == pytest.approx(300 / 1e6)
-    assert Settings.parse({**prices, "price_cached": 0.5}).cost(100, 10, cached_tokens=60) == pytest.approx(210 / 1e6)
+    assert ModelSettings.parse(prices).cost(100, 10, cached_tokens=60) == pytest.approx(300 / 1e6)
+    assert ModelSettings.parse({**prices, "price_cached": 0.5}).cost(100, 10, cached_tokens=60) == pytest.approx(
+        210 / 1e6
+    )
 
 
 def test_a_deep_copy_is_equal_and_independent(job: Path, tiny_model: Path) -> None:

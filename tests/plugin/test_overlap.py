@@ -49,9 +49,6 @@ class Together(LLM):
         self._barrier = threading.Barrier(number, action=lambda: clock.__setitem__(0, clock[0] + 1.0))
 
     @classmethod
-    def option_names(cls) -> tuple[str, ...]:
-        return ()
-
     def load(self) -> None: ...
 
     def identity(self, digests: Any) -> dict[str, Any]:

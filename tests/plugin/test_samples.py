@@ -14,7 +14,7 @@ from ianvs_specdec.benchmarks.scorers import prediction
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Completion, Sampling
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
-from ianvs_specdec.plugin.settings import Settings
+from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.report.metrics.columns import MEANS
 from ianvs_specdec.report.metrics.table import Table
 from tests.support import journals
@@ -144,7 +144,7 @@ def test_a_sample_that_fails_is_told_and_the_answer_stays(
 )
 def test_wrong_values_name_their_key(tiny_model: Path, hyperparameters: dict[str, Any], key: str) -> None:
     with pytest.raises(UserError) as error:
-        Settings.parse({"model": str(tiny_model), **hyperparameters})
+        ModelSettings.parse({"model": str(tiny_model), **hyperparameters})
     assert error.value.key == key
 
 

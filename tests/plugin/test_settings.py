@@ -10,7 +10,7 @@ import pytest
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
-from ianvs_specdec.plugin.settings import Settings
+from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.records.identity import FileDigests
 from tests.support.models import build_model
 
@@ -24,25 +24,25 @@ from tests.support.models import build_model
         ({"model": "a/b/c"}, "model", "no model folder"),
         ({"model": "q/tiny.gguf"}, "model", "(backend: llamacpp)"),
         ({"temperature": "warm"}, "temperature", "a number"),
-        ({"temperature": -1}, "temperature", "0 (greedy) or more"),
-        ({"temperature": 1e-300}, "temperature", "0 (greedy) or more, from 1e-06"),
-        ({"temperature": math.nan}, "temperature", "0 (greedy) or more"),
-        ({"temperature": math.inf}, "temperature", "0 (greedy) or more"),
-        ({"seed": 10**400}, "seed", "a number of 64 bits"),
-        ({"max_tokens": 10**400}, "max_tokens", "at most"),
+        ({"temperature": -1}, "temperature", "0 (greedy) or a number"),
+        ({"temperature": 1e-300}, "temperature", "0 (greedy) or a number from 1e-06"),
+        ({"temperature": math.nan}, "temperature", "0 (greedy) or a number"),
+        ({"temperature": math.inf}, "temperature", "0 (greedy) or a number"),
+        ({"seed": 10**400}, "seed", "to 18446744073709551615"),
+        ({"max_tokens": 10**400}, "max_tokens", "to 2147483647"),
         ({"samples": 2, "samples_temperature": 1e-300}, "samples_temperature", "from 1e-06"),
-        ({"price_prompt": math.nan}, "price_prompt", "0 or more, at most"),
-        ({"price_completion": math.inf}, "price_completion", "0 or more, at most"),
-        ({"price_cached": 10**400}, "price_cached", "0 or more, at most"),
-        ({"max_failures": 10**400}, "max_failures", "0 or more, at most"),
-        ({"top_p": 0}, "top_p", "in (0, 1]"),
-        ({"max_tokens": 0}, "max_tokens", "at least 1"),
+        ({"price_prompt": math.nan}, "price_prompt", "from 0 to 2147483647"),
+        ({"price_completion": math.inf}, "price_completion", "from 0 to 2147483647"),
+        ({"price_cached": 10**400}, "price_cached", "from 0 to 2147483647"),
+        ({"max_failures": 10**400}, "max_failures", "from 0 to 2147483647"),
+        ({"top_p": 0}, "top_p", "above 0 and at most 1"),
+        ({"max_tokens": 0}, "max_tokens", "from 1 to"),
         ({"max_tokens": 1.5}, "max_tokens", "a whole number"),
         ({"use_cache": "yes"}, "use_cache", "true or false"),
         ({"stop": [1]}, "stop", "a list of texts"),
         ({"dtype": "float23"}, "dtype", "Did you mean 'float32'"),
         ({"threads": 0}, "threads", "a whole number from 1"),
-        ({"price_prompt": -1}, "price_prompt", "0 or more"),
+        ({"price_prompt": -1}, "price_prompt", "from 0 to"),
         ({"backend": "PromptLookup", "length": "fixd:3"}, "length", "Did you mean 'fixed'"),
     ],
 )
@@ -148,26 +148,26 @@ def test_an_option_may_differ_by_back_end(tmp_path: Path) -> None:
     head = tmp_path / "head"
     head.mkdir()
     model = build_model(tmp_path / "model")
-    settings = Settings.parse(
+    settings = ModelSettings.parse(
         {
             "model": str(model),
             "length": {"EagleSpecDec": "fixed:7", "PromptLookup": "fixed:3"},
             "head": {"EagleSpecDec": str(head)},
         }
     )
-    assert settings.llm("EagleSpecDec").options == {"length": "fixed:7", "head": str(head)}
-    assert settings.llm("PromptLookup").options == {"length": "fixed:3"}
-    assert settings.llm("LadeSpecDec").options == {}
-    beam = Settings.parse({"model": str(model), "head": str(head), "top_k": 40, "eagle_topk": 4})
-    assert beam.llm("EagleSpecDec").options == {"head": str(head), "eagle_topk": 4}
+    assert settings.llm("EagleSpecDec").drafting == {"length": "fixed:7", "head": str(head)}
+    assert settings.llm("PromptLookup").drafting == {"length": "fixed:3"}
+    assert settings.llm("LadeSpecDec").drafting == {}
+    beam = ModelSettings.parse({"model": str(model), "head": str(head), "top_k": 40, "eagle_topk": 4})
+    assert beam.llm("EagleSpecDec").drafting == {"head": str(head), "eagle_topk": 4}
     assert beam.sampling.top_k == 40
     with pytest.raises(UserError, match=r"top_k is .* sampling .* eagle_topk") as caught:
-        Settings.parse({"model": str(model), "head": str(head), "top_k": {"EagleSpecDec": 4}})
+        ModelSettings.parse({"model": str(model), "head": str(head), "top_k": {"EagleSpecDec": 4}})
     assert caught.value.key == "top_k"
     with pytest.raises(UserError, match="method medusa needs head"):
         settings.llm("MedusaSpecDec")
     with pytest.raises(UserError, match=r"'EagleSpecDek'. Did you mean 'EagleSpecDec'") as caught:
-        Settings.parse({"model": str(model), "length": {"EagleSpecDek": 3}})
+        ModelSettings.parse({"model": str(model), "length": {"EagleSpecDek": 3}})
     assert caught.value.key == "length"
 
 
@@ -178,7 +178,7 @@ def test_the_contents_of_a_head_are_part_of_an_answers_identity(tmp_path: Path) 
     identities = []
     for content in ("one", "two", "two"):
         (head / "config.json").write_text(content)
-        settings = Settings.parse({"model": str(model), "backend": "EagleSpecDec", "head": str(head)})
+        settings = ModelSettings.parse({"model": str(model), "backend": "EagleSpecDec", "head": str(head)})
         digests = FileDigests(tmp_path / "digests.json")
         llm = settings.llm("EagleSpecDec")
         identities.append(llm.identity(digests))
@@ -191,17 +191,17 @@ def test_the_contents_of_a_head_are_part_of_an_answers_identity(tmp_path: Path) 
 )
 def test_a_mapping_may_have_keys_that_are_names_of_back_ends(value: dict[str, Any]) -> None:
     given = {"model": "m", "backend": "api", "api_base_url": "http://127.0.0.1:1/v1", "api_extra_body": value}
-    assert Settings.parse(given).llm("api").extra_body == {"specdec": True}
+    assert ModelSettings.parse(given).llm("api").extra_body == {"specdec": True}
 
 
 def test_older_names_of_autoregressive_decoding_are_accepted_wherever_a_back_end_is_named(tiny_model: Path) -> None:
     given = {"model": str(tiny_model), "threads": {"specdec": 2, "PromptLookup": 1}}
-    settings = Settings.parse({**given, "backend": "specdec"})
+    settings = ModelSettings.parse({**given, "backend": "specdec"})
     assert settings.backend == "autoregressive"
     for name in ("specdec", "autoregressive"):
-        assert settings.llm(name).threads == 2
+        assert settings.llm(name).options.threads == 2
         assert settings.llm(name).backend == "autoregressive"
     follower = CloudModel(model=str(tiny_model), backend="specdec")
     assert follower.backend() == "autoregressive"
     with pytest.raises(UserError, match="Did you mean 'autoregressive'"):
-        Settings.parse({**given, "backend": "autoregresive"})
+        ModelSettings.parse({**given, "backend": "autoregresive"})

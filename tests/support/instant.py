@@ -12,9 +12,6 @@ class Instant(LLM):
     backend, local = "instant", True
 
     @classmethod
-    def option_names(cls) -> tuple[str, ...]:
-        return ()
-
     def load(self) -> None: ...
 
     def identity(self, digests: Any) -> dict[str, Any]:

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
 
 from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.settings import Settings, build
 from ianvs_specdec.common.types import Completion, Encoding, Hints, Message, Occupancy, Sampling
 from ianvs_specdec.records.identity import FileDigests, machine
+
+MOST_THREADS = 1024
+"""Of one operation. Libraries start as many as they are told, and end the process where the system gives no more."""
+Threads = Annotated[int, Field(ge=1, le=MOST_THREADS, description="CPU threads of one operation")]
+DType = Literal["auto", "float32", "bfloat16", "float16"]
+Truncate = Annotated[bool, Field(description="cut a prompt that does not fit into the model's window")]
 
 OnChunk = Callable[[str, int], None]
 """Called with each piece of text as it becomes final and the number of tokens in it (0 where not known before the end).
@@ -16,9 +25,6 @@ OnChunk = Callable[[str, int], None]
 
 
 NO_HINTS = Hints()
-
-MOST_THREADS = 1024
-"""Of one operation. Libraries start as many as they are told, and end the process where the system gives no more."""
 
 
 def check_threads(value: Any, option: str = "threads") -> None:
@@ -37,19 +43,16 @@ class LLM(ABC):
     concurrent: ClassVar[bool] = False
     """Whether ``generate`` may be called while another call of it is under way; from any thread."""
 
-    mappings: ClassVar[tuple[str, ...]] = ()
-    """Those of the options whose value is a mapping, which elsewhere means: from back ends to values."""
-
     truncate_prompts: bool | None = None
     """Whether a prompt that does not fit into the model's window is cut, else it is refused; None: others decide."""
 
-    def __init__(self, model: str) -> None:
-        self.model = model
+    Options: ClassVar[type[Settings]] = Settings
+    """What the constructor takes besides ``model``. Declaring it imports nothing heavy."""
 
-    @classmethod
-    @abstractmethod
-    def option_names(cls) -> tuple[str, ...]:
-        """The constructor's keyword arguments besides ``model``. Imports nothing heavy."""
+    def __init__(self, model: str, **options: Any) -> None:
+        """Raises UserError, with the ``key`` at fault, for an option that the back end does not take."""
+        self.model = model
+        self.options: Any = build(self.Options, options, f"option of {self.backend}")
 
     def check(self, sampling: Sampling) -> None:  # noqa: B027 - most back ends can do all of it
         """Raise UserError if the back end cannot sample like this. Does not load the model."""

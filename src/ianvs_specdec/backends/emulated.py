@@ -29,24 +29,18 @@ class Emulated:
     scale: float | None
 
     @classmethod
-    def parse(cls, file: Any, scale: Any, *, drafts: bool) -> Emulated | None:
-        """None where nothing is emulated. Raises ``UserError`` with the key at fault. ``drafts``: the method does."""
-        typed = isinstance(scale, (int, float)) and not isinstance(scale, bool)
-        if scale != AUTO and not (typed and 0 < scale <= LARGEST_SCALE):
-            message = (
-                f"emulate_scale must be auto, or a number of more than 0, at most {LARGEST_SCALE:g}, not {scale!r}"
-            )
-            raise UserError(message, key="emulate_scale")
+    def parse(cls, options: Any, *, drafts: bool) -> Emulated | None:
+        """Of a back end's options; None where nothing is emulated. Raises ``UserError`` with the key at fault.
+        ``drafts``: the method does."""
+        file = getattr(options, "emulate", None)
         if file is None:
             return None
-        if not isinstance(file, str) or not file:
-            raise UserError(f"emulate must be the path of a cost table, not {file!r}", key="emulate")
         from ianvs_specdec.engine.costs import read
 
         costs = read(Path(file), key="emulate")
         if drafts and costs.draft is None:
             raise UserError(f"{file} has no draft costs, and this method drafts: name another table", key="emulate")
-        return cls(Path(file), costs, float(scale) if typed else None)
+        return cls(Path(file), costs, None if options.emulate_scale == AUTO else options.emulate_scale)
 
     def identity(self, digests: FileDigests) -> dict[str, Any]:
         """What the times of answers depend on."""

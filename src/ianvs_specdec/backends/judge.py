@@ -11,14 +11,16 @@ import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+
+from pydantic import Field
 
 from ianvs_specdec.backends.api.backend import APIBasedLLM
-from ianvs_specdec.benchmarks.files import check, is_text, is_whole
 from ianvs_specdec.benchmarks.judge_prompts import SHIPPED, PromptSet, conversations, rating, read_prompts, rule
 from ianvs_specdec.common.errors import AnswerError, UserError, warn_once
+from ianvs_specdec.common.settings import Count, Settings, Text, build
 from ianvs_specdec.common.types import Message, Sampling
 from ianvs_specdec.records.configuration import Configuration
 from ianvs_specdec.records.identity import FileDigests, digest
@@ -40,49 +42,41 @@ _OWN_OPTIONS = ("base_url", "key_env", "timeout", "deadline", "retries", "retry_
 """Settings that are the API's own, there with the beginning ``api_`` in place of ``judge_``."""
 
 
-@dataclass(frozen=True)
-class JudgeSettings:
-    """The hyperparameters ``judge_...``; None = what the API back end does without them.
+class JudgeSettings(Settings):
+    """The hyperparameters ``judge_...``; None = what the API back end does without them."""
 
-    ``model``: the name that the server knows; ``base_url``, ``key_env``, ``timeout``, ``deadline``, ``retries``,
-    ``retry_budget`` and ``rate``: see ``backends.api``; ``prompts``: a file like FastChat's ``judge_prompts.jsonl``
-    ("" = our own, ``specdec-judge-v1``); ``concurrency``: how many judgments are asked for at a time; ``max_tokens`` of
-    one judgment.
-    """
-
-    model: str
-    base_url: str | None = None
-    key_env: str | None = None
-    prompts: str = ""
-    concurrency: int = 8
-    timeout: float | None = None
-    deadline: float | None = None
-    retries: int | None = None
-    retry_budget: float | None = None
-    rate: float | None = None
-    max_tokens: int = 2048
+    model: Text = Field(description="the name that the judge's server knows")
+    base_url: Text | None = Field(None, description="as api_base_url")
+    key_env: Text | None = Field(None, description="as api_key_env")
+    prompts: str = Field("", description="a file like FastChat's judge_prompts.jsonl; by default specdec-judge-v1")
+    concurrency: Count = Field(8, description="judgments that are asked for at a time")
+    timeout: float | None = Field(None, description="as api_timeout")
+    deadline: float | None = Field(None, description="as api_deadline")
+    retries: int | None = Field(None, description="as api_retries")
+    retry_budget: float | None = Field(None, description="as api_retry_budget")
+    rate: float | None = Field(None, description="as api_rate")
+    max_tokens: Count = Field(2048, description="the most tokens of a judgment")
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
         """The hyperparameters."""
-        return tuple(f"judge_{field.name}" for field in fields(cls))
+        return tuple(f"judge_{name}" for name in cls.model_fields)
 
     @classmethod
-    def parse(cls, hyperparameters: Mapping[str, Any]) -> JudgeSettings | None:
+    def parse(cls, values: Mapping[str, Any]) -> Self | None:  # type: ignore[override]
         """From hyperparameters, others among them; None if no judge is named. Asks nobody. Raises UserError with the
         ``key`` at fault.
         """
-        values = {name.removeprefix("judge_"): hyperparameters.get(name) for name in cls.names()}
-        given = {name: value for name, value in values.items() if value is not None}
+        given = {name.removeprefix("judge_"): value for name in cls.names() if (value := values.get(name)) is not None}
         if "model" not in given:
             if given:
                 key = f"judge_{next(iter(given))}"
                 raise UserError(f"{key} is set, but no judge_model: which model is to judge?", key=key)
             return None
-        check(hyperparameters, ("judge_model", "judge_prompts"), is_text, "a text")
-        from_one = ("judge_concurrency", "judge_max_tokens")
-        check(hyperparameters, from_one, lambda value: is_whole(value) and value >= 1, "a whole number from 1")
-        settings = cls(**given)
+        try:
+            settings = build(cls, given)
+        except UserError as error:
+            raise UserError(f"judge_{error}", key=f"judge_{error.key}") from error
         if lack := settings.llm().unready():
             warn_once(f"{_as_judge(lack)}. Until then, only judgments that the journal has can be had")
         settings.prompt_set()
@@ -104,7 +98,7 @@ class JudgeSettings:
             raise _as_judge(error) from error
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return self.model_dump()
 
 
 def judge(answers: Sequence[str], gold: Any) -> float | None:

@@ -11,17 +11,19 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ianvs_specdec.backends.base import NO_HINTS, LoadedLLM, OnChunk, check_threads
-from ianvs_specdec.backends.prompts import Chat, TextStream, check_truncation, end_ids, model_folder, vocabulary_of
-from ianvs_specdec.backends.quantization import arguments, check
-from ianvs_specdec.common.errors import not_installed, packages, unknown
+from pydantic import Field
+
+from ianvs_specdec.backends.base import NO_HINTS, DType, LoadedLLM, OnChunk, Threads, Truncate
+from ianvs_specdec.backends.prompts import Chat, TextStream, end_ids, model_folder, vocabulary_of
+from ianvs_specdec.backends.quantization import Quantization, arguments
+from ianvs_specdec.common.errors import not_installed, packages
+from ianvs_specdec.common.settings import Settings, Text
 from ianvs_specdec.common.types import Completion, Hints, Message, Sampling, Trace
 from ianvs_specdec.models import loading
 from ianvs_specdec.models.layout import check_model, check_tokenizer
 from ianvs_specdec.models.rotary import window_of
 from ianvs_specdec.records.identity import FileDigests
 
-DTYPES = ("auto", "float32", "bfloat16", "float16")
 WARM_UP = Sampling(max_tokens=8)
 
 AUTOREGRESSIVE = {"backend": "specdec", "method": "none"}
@@ -47,16 +49,19 @@ def instructions() -> dict[str, str]:
     return {"instructions": torch.backends.cpu.get_cpu_capability(), **limit}
 
 
+class LocalOptions(Settings):
+    """What all back ends have that load a model in this process."""
+
+    dtype: DType = Field("auto", description="the type of the weights; auto = the one that they are stored in")
+    device: Text = Field("auto", description="cpu, cuda, cuda:1, mps; auto = the first accelerator, else the CPU")
+    threads: Threads | None = None
+    quantization: Quantization | None = Field(None, description="round the weights to few bits")
+    truncate_prompts: Truncate = False
+
+
 class LocalLLM(LoadedLLM):
-    """A causal LM in Hugging Face format, run by transformers or by our engine.
-
-    ``dtype`` "auto" is the one the weights are stored in; ``device`` "auto" is the first accelerator, else the CPU;
-    ``threads`` limits the CPU threads of one operation (None = torch's default); ``quantization`` is one of
-    ``quantization.QUANTIZATIONS``, or "none".
-
-    How a chat becomes a prompt, and what happens to one that is too long, is said in ``prompts.Chat``;
-    ``truncate_prompts`` permits to cut it.
-    """
+    """A causal LM in Hugging Face format, run by transformers or by our engine. How a chat becomes a prompt, and what
+    happens to one that is too long, is said in ``prompts.Chat``."""
 
     local: ClassVar[bool] = True
     method: ClassVar[str]
@@ -65,25 +70,11 @@ class LocalLLM(LoadedLLM):
     engine: str = "auto"
     """What computes in our engine, by which the baseline is decoded; one of ``ENGINES``."""
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        dtype: str = "auto",
-        device: str = "auto",
-        threads: int | None = None,
-        quantization: str | None = None,
-        truncate_prompts: bool = False,
-        **options: Any,
-    ) -> None:
-        super().__init__(model)
-        if dtype not in DTYPES:
-            raise unknown("dtype", dtype, DTYPES, key="dtype")
-        check_threads(threads)
-        quantization = None if quantization == "none" else quantization
-        check(quantization)
-        self.dtype, self.device_name, self.threads, self.options = dtype, device, threads, options
-        self.quantization, self.truncate_prompts = quantization, check_truncation(truncate_prompts)
+    Options: ClassVar[type[Settings]] = LocalOptions
+
+    def __init__(self, model: str, **options: Any) -> None:
+        super().__init__(model, **options)
+        self.truncate_prompts = self.options.truncate_prompts
         self._model: Any = None
         self._chat: Chat | None = None
         self._eos_ids: frozenset[int] = frozenset()
@@ -91,9 +82,15 @@ class LocalLLM(LoadedLLM):
         self._held = 0
         self._loading = threading.Lock()
 
-    @classmethod
-    def option_names(cls) -> tuple[str, ...]:
-        return ("dtype", "device", "threads", "quantization", "truncate_prompts")
+    @property
+    def device_name(self) -> str:
+        """The device that is asked for, or auto."""
+        return str(getattr(self.options, "device", "auto"))
+
+    @property
+    def quantization(self) -> str | None:
+        """The kind of the quantization, if any."""
+        return None if self.options.quantization in (None, "none") else str(self.options.quantization)
 
     def identity(self, digests: FileDigests) -> dict[str, Any]:
         return {
@@ -101,15 +98,16 @@ class LocalLLM(LoadedLLM):
             "method": self.method,
             "options": self._option_identity(digests),
             "model": digests.folder(model_folder(self.model)),
-            "dtype": self.dtype,
+            "dtype": self.options.dtype,
             "device": self.device_name,
-            "threads": self.threads,
+            "threads": self.options.threads,
             **({"quantization": self.quantization} if self.quantization else {}),
         }
 
     def baseline_identity(self, digests: FileDigests) -> dict[str, Any] | None:
         # Coupled sampling is reproduced token for token by coupled sampling only.
-        options = {key: value for key, value in self.options.items() if (key, value) == ("acceptance", "coupled")}
+        coupled = getattr(self.options, "acceptance", None) == "coupled"
+        options = {"acceptance": "coupled"} if coupled else {}
         engine = engine_identity(self.engine, self.device_name)
         return {**engine, **self.identity(digests), **AUTOREGRESSIVE, "options": options}
 
@@ -121,8 +119,8 @@ class LocalLLM(LoadedLLM):
             check_tokenizer(folder, what=f"the model {self.model}", key="model")
 
     def _option_identity(self, digests: FileDigests) -> dict[str, Any]:
-        """The options as the journal's key has them: with contents in place of paths."""
-        return self.options
+        """The method's options as the journal's key has them: with contents in place of paths."""
+        return {}
 
     def load(self) -> None:
         with self._loading:
@@ -145,7 +143,7 @@ class LocalLLM(LoadedLLM):
         self._check_device()
         self._default_threads = self._default_threads or torch.get_num_threads()
         placed = arguments(self.quantization, folder, self._device())
-        dtype = self.dtype if self.dtype == "auto" else getattr(torch, self.dtype)
+        dtype = self.options.dtype if self.options.dtype == "auto" else getattr(torch, self.options.dtype)
         model = loading.load(loading.CAUSAL, folder, what=what, key="model", dtype=dtype, **placed)
         try:
             if not placed:
@@ -260,7 +258,7 @@ class LocalLLM(LoadedLLM):
         """Of this thread: torch keeps the number for each."""
         import torch
 
-        if torch.get_num_threads() != (wanted := self.threads or self._default_threads):
+        if torch.get_num_threads() != (wanted := self.options.threads or self._default_threads):
             torch.set_num_threads(wanted)
 
     def memory(self) -> int | None:

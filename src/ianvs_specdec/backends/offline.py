@@ -31,7 +31,7 @@ class LLM:
     """
 
     def __init__(self, model: str, method: str = "autoregressive", **options: Any) -> None:
-        drafters.options(method)  # tells a method that does not exist
+        drafters.method_of(method)  # raises for one that does not exist
         self._engine = of_method(drafters.resolve(method))(str(model), **options)
         self._engine.load()
 

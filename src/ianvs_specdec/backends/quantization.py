@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 from typing import Any, Literal
 
-from ianvs_specdec.common.errors import UserError, unknown
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.models.documents import read_object
 
 QUANTIZATIONS = {
@@ -21,6 +21,7 @@ QUANTIZATIONS = {
 """Name -> the package it needs. ``int8`` and ``int4`` are our own, on the CPU (``decoding``); the bitsandbytes ones are
 made while the model is loaded; the last two are what a checkpoint on disk is made with."""
 
+Quantization = Literal["none", "int8", "int4", "bitsandbytes-int8", "bitsandbytes-nf4", "gptq", "awq"]
 Own = Literal["int8", "int4"]
 OWN: tuple[Own, ...] = ("int8", "int4")
 STORED = ("gptq", "awq")
@@ -29,12 +30,6 @@ STORED = ("gptq", "awq")
 def own(name: str | None) -> Own | None:
     """The quantization, if it is one of our own."""
     return next((each for each in OWN if each == name), None)
-
-
-def check(name: str | None) -> None:
-    """Raise UserError unless ``name`` is one of ``QUANTIZATIONS``, or None."""
-    if name is not None and name not in QUANTIZATIONS:
-        raise unknown("quantization", name, QUANTIZATIONS, key="quantization")
 
 
 def arguments(name: str | None, folder: Path, device: str) -> dict[str, Any]:

@@ -12,15 +12,18 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.backends.base import NO_HINTS
-from ianvs_specdec.backends.emulated import AUTO, Emulated
-from ianvs_specdec.backends.local import AUTOREGRESSIVE, Emit, LocalLLM, engine_identity
+from ianvs_specdec.backends.emulated import LARGEST_SCALE, Emulated
+from ianvs_specdec.backends.local import AUTOREGRESSIVE, Emit, LocalLLM, LocalOptions, engine_identity
 from ianvs_specdec.backends.quantization import own
-from ianvs_specdec.common.errors import ContextWindowError, unknown
-from ianvs_specdec.common.types import ENGINES, Completion, Encoding, Hints, Message, Occupancy, Sampling, Trace
+from ianvs_specdec.common.errors import ContextWindowError
+from ianvs_specdec.common.settings import Settings, Text
+from ianvs_specdec.common.types import Completion, Encoding, Hints, Message, Occupancy, Sampling, Trace
 from ianvs_specdec.models.layout import model_sizes, read_config
 from ianvs_specdec.records.identity import FileDigests
 
@@ -44,36 +47,37 @@ class Shared:
     """The text of token ids."""
 
 
+class EngineOptions(LocalOptions):
+    """What all back ends of our engine have."""
+
+    engine: Literal["auto", "native", "torch", "transformers"] = Field("auto", description="what computes")
+    emulate: Text | None = Field(None, description="a cost table, whose machine's speed is emulated")
+    emulate_scale: Literal["auto"] | Annotated[float, Field(gt=0, le=LARGEST_SCALE)] = Field(
+        "auto", description="how much slower than the table; auto = as little as this machine permits"
+    )
+
+
 class EngineLLM(LocalLLM):
     """A model decoded by our loop, with the drafter of ``method``; requests that come together share its steps."""
 
     concurrent: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        engine: str = "auto",
-        emulate: str | None = None,
-        emulate_scale: float | str = AUTO,
-        **options: Any,
-    ) -> None:
+    Options: ClassVar[type[Settings]] = EngineOptions
+
+    def __init__(self, model: str, **options: Any) -> None:
         super().__init__(model, **options)
-        if engine not in ENGINES:
-            raise unknown("engine", engine, ENGINES, key="engine")
-        self.engine = engine
-        drafters.check(self.method, self.options)
-        self._length = lengths.create(str(self.options.get("length", drafters.default_length(self.method))))
-        self._emulated = Emulated.parse(emulate, emulate_scale, drafts=self.method != "autoregressive")
+        self.engine = getattr(self.options, "engine", "auto")
+        own = drafters.METHODS[self.method].options.model_fields
+        self.drafting = {name: value for name, value in self.options.given().items() if name in own}
+        """The method's options that are set."""
+        drafters.check(self.method, self.drafting)
+        self._length = lengths.create(getattr(self.options, "length", drafters.default_length(self.method)))
+        self._emulated = Emulated.parse(self.options, drafts=self.method != "autoregressive")
         self._emulation: Any = None
         self._target: Any = None
         self._drafter: Any = None
         self._batcher: Any = None
         self._ending: Any = None
-
-    @classmethod
-    def option_names(cls) -> tuple[str, ...]:
-        return (*super().option_names(), "engine", "emulate", "emulate_scale", *drafters.options(cls.method))
 
     def identity(self, digests: FileDigests) -> dict[str, Any]:
         named = AUTOREGRESSIVE if self.method == "autoregressive" else {}
@@ -84,15 +88,15 @@ class EngineLLM(LocalLLM):
         super().check_files()
         folder = Path(self.model)
         target = model_sizes(read_config(folder, key="model")) if folder.is_dir() else None
-        drafters.check_files(self.method, self.options, target)
+        drafters.check_files(self.method, self.drafting, target)
 
     def _option_identity(self, digests: FileDigests) -> dict[str, Any]:
         names = drafters.METHODS[self.method].recorded
-        options = drafters.replace_files(self.method, self.options, digests.path)
+        options = drafters.replace_files(self.method, self.drafting, digests.path)
         return {names.get(key, key): value for key, value in options.items()}
 
     def lossy(self, sampling: Sampling) -> bool:
-        return self.options.get("acceptance") == "typical" and not sampling.greedy
+        return self.options.acceptance == "typical" and not sampling.greedy
 
     def _prepare(self) -> None:
         from ianvs_specdec.engine.loop import Engine
@@ -106,7 +110,7 @@ class EngineLLM(LocalLLM):
             engine=self.engine,
         )
         trees = getattr(self._target, "takes_trees", True)
-        self._drafter = drafters.create(self.method, self.options, trees=trees)
+        self._drafter = drafters.create(self.method, self.drafting, trees=trees)
         self._drafter.prepare(self._target)
         memory = for_sequences(self._target.device)
         if self._emulated is not None:
@@ -127,7 +131,7 @@ class EngineLLM(LocalLLM):
         """Take requests from now on, which ``engine`` decodes."""
         from ianvs_specdec.backends.batcher import Batcher
 
-        self._batcher = Batcher(engine, self.threads or self._default_threads)
+        self._batcher = Batcher(engine, self.options.threads or self._default_threads)
         # Its thread would keep the weights of a model that was never closed.
         self._ending = weakref.finalize(self, self._batcher.close)
 
@@ -202,7 +206,7 @@ class EngineLLM(LocalLLM):
                 eos_ids=self._eos_ids,
                 stop=stop,
                 on_tokens=emit,
-                rule=self.options.get("acceptance", "rejection"),
+                rule=self.options.acceptance,
                 prediction=prediction,
                 task=hints.task,
                 given_up=hints.given_up,
@@ -251,9 +255,9 @@ class EngineLLM(LocalLLM):
 def of_method(method: str) -> type[EngineLLM]:
     """The back end that drafts with ``method``."""
     entry = drafters.METHODS[method]
-    mappings = tuple(key for key, option in entry.options.items() if option is dict)
+    own = type(f"{entry.backend}Options", (EngineOptions, entry.options), {"__module__": __name__})
     about = f"{entry.about[0].upper()}{entry.about[1:]}." if entry.about else f"Drafts of the method {method}."
-    body = {"backend": entry.backend, "method": method, "mappings": mappings}
+    body = {"backend": entry.backend, "method": method, "Options": own}
     return type(entry.class_name, (EngineLLM,), {"__doc__": about, "__module__": __name__, **body})
 
 

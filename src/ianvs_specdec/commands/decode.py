@@ -29,6 +29,7 @@ from ianvs_specdec.commands import remote_decode as far
 from ianvs_specdec.commands.hyperparameters import add_template, told
 from ianvs_specdec.commands.prompts import read_prompts, requests_of, tokenizer_of
 from ianvs_specdec.common.errors import UserError, unknown
+from ianvs_specdec.common.settings import build, table
 from ianvs_specdec.common.storage.replacing import replacing
 from ianvs_specdec.common.types import ENGINES, Sampling
 
@@ -131,21 +132,15 @@ def _methods() -> str:
         # That of --drafter has the options of its class.
         if name != "own":
             lines.append(f"  {name}: {method.about}")
-            lines += [f"    {key}: {wanted} ({default})" for key, wanted, default in drafters.describe(name)]
-            lines += [f"    length ({method.length})"] if "length" in drafters.options(name) else []
-    return "\n".join(
-        [
-            *lines,
-            "  length is one of fixed:N, full, confidence:P, goodput, queue:N, table:…, ema, bandit: docs/decoding.md",
-            f"  all methods have acceptance: one of {', '.join(drafters.RULES)}",
-        ]
-    )
+            rows = (row for row in table(method.options) if row.name != "acceptance")
+            lines += [f"    {row.name}: {row.wanted} ({row.default})" for row in rows]
+    return "\n".join([*lines, f"  all methods have acceptance: one of {', '.join(drafters.RULES)}"])
 
 
 def method_of(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     """Name and options of the method."""
     method = "own" if options.drafter else drafters.resolve(options.method)
-    known = drafters.options(method)
+    known = drafters.method_of(method).options.names()
     settings: dict[str, Any] = {}
     for item in options.set:
         key, equals, value = item.partition("=")
@@ -176,10 +171,10 @@ def _value(text: str) -> Any:
 
 def sampling_of(options: argparse.Namespace) -> Sampling:
     names = ("temperature", "top_p", "top_k", "repetition_penalty", "seed")
+    chosen = {name: getattr(options, name) for name in names}
     try:
-        chosen = {name: getattr(options, name) for name in names}
-        return replace(told(options), max_tokens=options.max_new_tokens, **chosen)
-    except ValueError as error:
+        return build(Sampling, {**vars(told(options)), **chosen, "max_tokens": options.max_new_tokens})
+    except UserError as error:
         raise UserError(str(error).replace("max_tokens", "--max-new-tokens")) from error
 
 

@@ -11,7 +11,7 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.progress import Progress
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin.models import EdgeModel
-from ianvs_specdec.plugin.settings import Settings
+from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.routing.outcomes.states import RecordedStates, record_all
 
 GIVEN = ("edge", "edge_backend", "edge_set", "states")
@@ -42,7 +42,7 @@ def recorded(
 ) -> RecordedStates:
     """The edge model's pooled hidden states of the queries' prompts, unless ``check`` raises UserError for its
     name and digest; what is recorded already is not computed again. Raises UserError."""
-    settings = Settings.parse(model_of(options, "edge", EdgeModel.check_hyperparameters))
+    settings = ModelSettings.parse(model_of(options, "edge", EdgeModel.check_hyperparameters))
     folder = options.states or out.with_name(f"{out.name}.states")
     progress = Progress("prompts", {"edge": len(queries)})
     try:

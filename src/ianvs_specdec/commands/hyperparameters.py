@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import yaml
 
 from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.settings import build
 from ianvs_specdec.common.types import Sampling
 
 Parsed = TypeVar("Parsed")
@@ -68,8 +69,8 @@ def add_template(parser: argparse.ArgumentParser) -> None:
 def told(options: argparse.Namespace) -> Sampling:
     """What ``add_template`` reads. Raises UserError."""
     try:
-        return Sampling(chat_template_kwargs=options.chat_template_kwargs, template_time=options.template_time)
-    except ValueError as error:
+        return build(Sampling, {name: getattr(options, name) for name in ("chat_template_kwargs", "template_time")})
+    except UserError as error:
         raise UserError(f"--{str(error).replace('_', '-', 2)}") from error
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from ianvs_specdec.commands.hyperparameters import read_hyperparameters
 from ianvs_specdec.commands.output import check_out, written
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.plugin.settings import Settings
+from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.records.identity import write_atomically
 
 SECONDS = 60.0
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
         raise UserError("which model? Give --model, or --settings with a file that has the key model")
     # What is measured is this machine.
     values = {name: value for name, value in given.values.items() if not name.startswith("emulate")}
-    settings: Settings = replace(given, values=values).check(Settings.parse)
+    settings: ModelSettings = replace(given, values=values).check(ModelSettings.parse)
     llm: Any = settings.llm(settings.backend)
     if not hasattr(llm, "profile"):
         raise UserError(f"the back end {settings.backend} is not our engine, whose steps are measured: name another")
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
         hardware = llm.hardware()
     machine = ", ".join(str(hardware[name]) for name in ("processor", "device") if hardware.get(name))
     note = f"measured by specdec profile with {hardware.get('threads')} threads, engine {llm.engine}, {llm.dtype}"
-    costs = replace(costs, machine=machine, model=Path(settings.model).name, method=llm.method, note=note)
+    costs = replace(costs, machine=machine, model=Path(settings.own.model).name, method=llm.method, note=note)
     with written(options.out):
         write_atomically(options.out, json.dumps(costs.to_json(), indent=1) + "\n")
     step = costs.step_seconds(1, 0, 1)

@@ -14,7 +14,7 @@ from ianvs_specdec.commands.hyperparameters import add_template, read_hyperparam
 from ianvs_specdec.common import heap
 from ianvs_specdec.common.errors import UserError, install
 from ianvs_specdec.models.templates import CLOCK, reads
-from ianvs_specdec.plugin.settings import Settings
+from ianvs_specdec.plugin.settings import ModelSettings
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 CONCURRENCY = 64
@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
     if CLOCK in reads(chat_template(llm)) and not settings.sampling.template_time:
         print("specdec serve: the chat template is told the date of the day; --template-time sets it", file=sys.stderr)
     heap.keep()
-    name = options.name or served_name(settings.model)
+    name = options.name or served_name(settings.own.model)
     metrics = Metrics(name, settings.backend)
     engine = Engine(llm, options.queue, concurrency, metrics)
     service = Service(name, settings.sampling, key, options.deadline, options.max_body)
@@ -130,7 +130,7 @@ def _key(variable: str | None) -> str:
     return key
 
 
-def _settings(options: argparse.Namespace) -> Settings:
+def _settings(options: argparse.Namespace) -> ModelSettings:
     """The hyperparameters of the file, with those of the command line in place of the same ones there."""
     named = {
         "--model": options.model,
@@ -144,8 +144,8 @@ def _settings(options: argparse.Namespace) -> Settings:
     given = read_hyperparameters(options.settings, options.set, "--set", named)
     if not given.values.get("model"):
         raise UserError("which model? Give --model, or --settings with a file that has the key model")
-    settings = given.check(Settings.parse)
-    if options.length is not None and "length" not in backend(settings.backend).option_names():
+    settings = given.check(ModelSettings.parse)
+    if options.length is not None and "length" not in backend(settings.backend).Options.model_fields:
         raise UserError(
             f"--length: the back end {settings.backend} does not draft with lengths; --backend names another"
         )

@@ -16,7 +16,7 @@ from ianvs_specdec.commands import owned
 from ianvs_specdec.commands.hyperparameters import read_hyperparameters
 from ianvs_specdec.common import heap
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.plugin.settings import Settings
+from ianvs_specdec.plugin.settings import ModelSettings
 
 if TYPE_CHECKING:
     from ianvs_specdec.backends.specdec import EngineLLM
@@ -102,7 +102,7 @@ def _model(options: argparse.Namespace) -> EngineLLM:
     given = read_hyperparameters(options.settings, options.set, "--set", named)
     if not given.values.get("model"):
         raise UserError("which model? Give --settings with a file that has the key model, or --model")
-    settings = given.check(Settings.parse)
+    settings = given.check(ModelSettings.parse)
     from ianvs_specdec.backends.specdec import EngineLLM
 
     if not issubclass(backend(settings.backend), EngineLLM):
@@ -113,7 +113,7 @@ def _model(options: argparse.Namespace) -> EngineLLM:
         )
     llm = settings.llm(settings.backend)
     assert isinstance(llm, EngineLLM)
-    if llm.options.get("acceptance", "coupled") != "coupled":
+    if llm.drafting.get("acceptance", "coupled") != "coupled":
         raise UserError("acceptance: drafts that come without probabilities are sampled by acceptance coupled only")
     return llm
 

@@ -56,7 +56,10 @@ class UserError(Exception):
     A message may hold what servers and files say; it is made ``visible``.
 
     ``key`` names the configuration key at fault, where there is one; a host that knows the file adds file and line.
+    ``others`` are further faults that were found with it.
     """
+
+    others: tuple[UserError, ...] = ()
 
     def __init__(self, message: str, *, key: str | None = None) -> None:
         cause = sys.exception()

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
-import reprlib
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Sequence
+from dataclasses import field, fields, replace
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+from pydantic.dataclasses import dataclass
+
+from ianvs_specdec.common.settings import STRICT, called, rule
 
 COLDEST, HOTTEST = 1e-6, 1e6
 LEAST_PENALTY, LARGEST_PENALTY = 1e-3, 1e3
@@ -23,59 +27,74 @@ RESERVED = {
 _NEWER = ("logprobs", "min_tokens", "ignore_eos", "chat_template_kwargs", "template_time")
 
 
-@dataclass(frozen=True)
+def _warm(value: float) -> None:
+    if value and not COLDEST <= value <= HOTTEST:
+        raise ValueError(f"must be 0 (greedy) or a number from {COLDEST:g} to {HOTTEST:g}, not {value!r}")
+
+
+def _plain(value: dict[str, Any]) -> None:
+    # Keys that are no texts, and values that JSON does not have, come back as others or not at all.
+    try:
+        plain = json.loads(json.dumps(value, allow_nan=False)) == value
+    except (TypeError, ValueError, RecursionError):
+        plain = False
+    if not plain or RESERVED & value.keys():
+        raise ValueError(f"must be JSON by name, without {sorted(RESERVED)}")
+
+
+def _time(value: str) -> None:
+    try:
+        datetime.fromisoformat(value or "2026-11-28")
+    except ValueError:
+        raise ValueError(f"must be a time such as 2026-11-28T09:00, not {value!r}") from None
+
+
+def _texts(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Sequence) else value
+
+
+Count = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
+Temperature = Annotated[float, rule(_warm), called("0 (greedy) or a number from 1e-06 to 1e+06")]
+Stop = Annotated[tuple[str, ...], BeforeValidator(_texts), called("a text or a list of texts")]
+
+
+@dataclass(frozen=True, config=STRICT)
 class Sampling:
     """How a chat becomes a prompt, how tokens are chosen and when generation ends.
 
-    ``temperature`` 0 is greedy decoding; what is colder than ``COLDEST`` is refused. ``top_p``, ``top_k`` (0 = off)
-    and ``repetition_penalty`` have the meaning and the order of application they have in transformers. ``stop`` strings
-    end the output and are not part of it. Tokens that end it are none of its first ``min_tokens``, and with
-    ``ignore_eos`` they are tokens like all others. ``chat_template_kwargs`` are variables of the model's chat template,
-    ``template_time`` (ISO 8601) is what its clock shows; "" leaves that to who renders it.
+    ``top_p``, ``top_k`` and ``repetition_penalty`` have the meaning and the order of application they have in
+    transformers. ``stop`` strings end the output and are not part of it. Tokens that end it are none of its first
+    ``min_tokens``, and with ``ignore_eos`` they are tokens like all others.
     """
 
-    max_tokens: int = 512
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
-    repetition_penalty: float = 1.0
-    seed: int = 0
-    stop: tuple[str, ...] = ()
-    logprobs: bool = False
-    min_tokens: int = 0
-    ignore_eos: bool = False
-    chat_template_kwargs: dict[str, Any] = field(default_factory=dict, hash=False)
-    template_time: str = ""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop))
+    max_tokens: Annotated[int, Field(ge=1, le=LARGEST_COUNT, description="the most tokens of an answer")] = 512
+    temperature: Annotated[Temperature, Field(description="0 decodes greedily")] = 0.0
+    top_p: Annotated[float, Field(gt=0, le=1, description="the probability mass that is sampled from")] = 1.0
+    top_k: Annotated[Count, Field(description="how many tokens are sampled from; 0 = all")] = 0
+    repetition_penalty: Annotated[
+        float, Field(ge=LEAST_PENALTY, le=LARGEST_PENALTY, description="above 1, tokens do not repeat as often")
+    ] = 1.0
+    seed: Annotated[int, Field(ge=SEEDS[0], le=SEEDS[-1], description="of the random numbers")] = 0
+    stop: Annotated[Stop, Field(description="texts that end an answer")] = ()
+    logprobs: Annotated[bool, Field(description="record how sure the model is of each token")] = False
+    min_tokens: Annotated[Count, Field(description="the least tokens of an answer")] = 0
+    ignore_eos: Annotated[bool, Field(description="go on after the end of the sequence")] = False
+    chat_template_kwargs: Annotated[
+        dict[str, Any], rule(_plain), Field(description="variables of the model's chat template")
+    ] = field(default_factory=dict, hash=False)
+    template_time: Annotated[
         # YAML makes dates of dates.
-        object.__setattr__(self, "template_time", time := str(self.template_time))
-        warm, penal, given = self.temperature, self.repetition_penalty, self.chat_template_kwargs
-        # Keys that are no texts, and values that JSON does not have, come back as others or not at all.
-        plain = _holds(lambda: json.loads(json.dumps(given, allow_nan=False)) == given) and isinstance(given, dict)
-        warmth = f"0 (greedy) or more, from {COLDEST} to {HOTTEST}"
-        for name, ok, rule in (
-            ("max_tokens", 1 <= self.max_tokens <= LARGEST_COUNT, f"at least 1 and at most {LARGEST_COUNT}"),
-            ("temperature", warm == 0 or COLDEST <= warm <= HOTTEST, warmth),
-            ("top_p", 0 < self.top_p <= 1, "in (0, 1]"),
-            ("top_k", 0 <= self.top_k <= LARGEST_COUNT, f"0 (off) or at most {LARGEST_COUNT}"),
-            (
-                "repetition_penalty",
-                LEAST_PENALTY <= penal <= LARGEST_PENALTY,
-                f"from {LEAST_PENALTY} to {LARGEST_PENALTY}",
-            ),
-            ("seed", self.seed in SEEDS, "a number of 64 bits"),
-            ("min_tokens", 0 <= self.min_tokens <= self.max_tokens, f"from 0 to max_tokens ({self.max_tokens})"),
-            (
-                "chat_template_kwargs",
-                plain and not RESERVED & given.keys(),
-                f"JSON by name, without {sorted(RESERVED)}",
-            ),
-            ("template_time", not time or _holds(lambda: datetime.fromisoformat(time)), "as 2026-11-28T09:00"),
-        ):
-            if not ok:
-                raise ValueError(f"{name} must be {rule}, got {reprlib.repr(getattr(self, name))}")
+        str,
+        BeforeValidator(str),
+        rule(_time),
+        Field(description="the time that the chat template reads (ISO 8601)"),
+    ] = ""
+
+    @model_validator(mode="after")
+    def _least_fits(self) -> Self:
+        if self.min_tokens > self.max_tokens:
+            raise ValueError(f"min_tokens must be from 0 to max_tokens ({self.max_tokens}), not {self.min_tokens}")
+        return self
 
     @property
     def greedy(self) -> bool:
@@ -100,10 +119,3 @@ class Sampling:
     def after(self, tokens: int) -> Sampling:
         """The same for what follows the first ``tokens`` tokens of an answer."""
         return replace(self, max_tokens=self.max_tokens - tokens, min_tokens=max(0, self.min_tokens - tokens))
-
-
-def _holds(check: Callable[[], Any]) -> bool:
-    try:
-        return bool(check())
-    except (TypeError, ValueError, RecursionError):
-        return False

@@ -8,8 +8,7 @@ from ianvs_specdec.drafters.registry import (
     check_files,
     create,
     default_length,
-    describe,
-    options,
+    method_of,
     replace_files,
     resolve,
 )
@@ -22,8 +21,7 @@ __all__ = [
     "check_files",
     "create",
     "default_length",
-    "describe",
-    "options",
+    "method_of",
     "replace_files",
     "resolve",
 ]

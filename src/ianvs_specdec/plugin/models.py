@@ -19,7 +19,7 @@ from ianvs_specdec.plugin.overhead import settled
 from ianvs_specdec.plugin.overlap import REQUESTS
 from ianvs_specdec.plugin.response import Response, prefill_response, with_prefill
 from ianvs_specdec.plugin.routed import RoutedModel
-from ianvs_specdec.plugin.settings import SAME_AS_EDGE, Settings
+from ianvs_specdec.plugin.settings import SAME_AS_EDGE, ModelSettings
 from ianvs_specdec.plugin.timings import MONOTONIC_EPOCH, circumstances
 from ianvs_specdec.records.identity import digest
 from ianvs_specdec.records.journal import Journal, Prefill
@@ -75,11 +75,11 @@ class EdgeModel(RoutedModel):
         self._llm.check_encode()
         repeat = current_repeat()
         manner = self._manner(self._sampling(query, repeat), repeat)
-        check(self.settings.model, str(manner.own.value["model"]))
+        check(self.settings.own.model, str(manner.own.value["model"]))
         messages, prediction = messages_of(query, []), query.hints(0).prediction
         key = digest([manner.own.key(messages, prediction), "probe", list(layers), POOLING])
         with self._journal.asking(key):
-            kept = self._journal.prefill(key) if self.settings.use_cache else None
+            kept = self._journal.prefill(key) if self.settings.own.use_cache else None
             if kept is None:
                 try:
                     self._encode(key, manner, messages, layers)
@@ -90,7 +90,7 @@ class EdgeModel(RoutedModel):
                 kept = self._journal.prefill(key)
                 assert kept is not None
         tokens = kept.prefill.prompt_tokens
-        about = {"side": self.side, "model": self.settings.model, "backend": self.backend()}
+        about = {"side": self.side, "model": self.settings.own.model, "backend": self.backend()}
         response = prefill_response(query, kept, key, **about, cost=self.settings.cost(tokens, 0))
         return edge_first.Read(np.frombuffer(kept.prefill.states, STATE).astype(np.float16), response)
 
@@ -120,9 +120,9 @@ class CloudModel(RoutedModel):
     side: ClassVar[str] = "cloud"
 
     @classmethod
-    def _parse(cls, hyperparameters: dict[str, Any]) -> Settings:
-        settings = Settings.parse(hyperparameters, follows_edge=True)
-        if settings.samples > 1:
+    def _parse(cls, hyperparameters: dict[str, Any]) -> ModelSettings:
+        settings = ModelSettings.parse(hyperparameters, follows_edge=True)
+        if settings.own.samples > 1:
             reason = "samples is for the edge model: a router compares them to decide whether to ask the cloud"
             raise UserError(reason, key="samples")
         return settings

@@ -21,7 +21,7 @@ from ianvs_specdec.plugin.overhead import settled
 from ianvs_specdec.plugin.requests import Requests
 from ianvs_specdec.plugin.response import Attempt, Response, response_of, turn_of
 from ianvs_specdec.plugin.rows_checked import RowsChecked, refused
-from ianvs_specdec.plugin.settings import SAME_AS_EDGE, Settings
+from ianvs_specdec.plugin.settings import SAME_AS_EDGE, ModelSettings
 from ianvs_specdec.plugin.timings import Timings
 from ianvs_specdec.plugin.worth import Worth
 from ianvs_specdec.records.baseline import compare
@@ -87,11 +87,11 @@ class RoutedModel(RowsChecked):
         """See ``validation.refused``."""
         given = cls._parse(hyperparameters)
         llm = given.llm("autoregressive" if given.backend == SAME_AS_EDGE else given.backend)
-        return refused(llm, given.sampling, given.max_failures, rows)
+        return refused(llm, given.sampling, given.own.max_failures, rows)
 
     @classmethod
-    def _parse(cls, hyperparameters: dict[str, Any]) -> Settings:
-        return Settings.parse(hyperparameters)
+    def _parse(cls, hyperparameters: dict[str, Any]) -> ModelSettings:
+        return ModelSettings.parse(hyperparameters)
 
     def backend(self) -> str:
         """The name of the back end, resolved."""
@@ -157,8 +157,8 @@ class RoutedModel(RowsChecked):
 
     def _drawn(self, sampling: Sampling) -> Iterator[Sampling]:
         """How the further samples are drawn: requests of their own, with seeds that no repeat has."""
-        temperature = float(self.settings.samples_temperature)
-        for number in range(1, self.settings.samples):
+        temperature = float(self.settings.own.samples_temperature)
+        for number in range(1, self.settings.own.samples):
             seed = sampling.seed + number * SEEDS_APART
             yield dataclasses.replace(sampling, temperature=temperature, seed=seed, logprobs=False)
 
@@ -184,7 +184,7 @@ class RoutedModel(RowsChecked):
             name = self.backend()
             llm = self.settings.checked(name)
             self._journal = Journal.of_job()
-            self._manners = Manners(self.settings.model, llm, FileDigests(job_folder() / DIGESTS))
+            self._manners = Manners(self.settings.own.model, llm, FileDigests(job_folder() / DIGESTS))
             self._requests = Requests(
                 self.side,
                 llm,
@@ -192,7 +192,7 @@ class RoutedModel(RowsChecked):
                 self._manners,
                 self._cut_prompts,
                 self._ready,
-                use_cache=self.settings.use_cache,
+                use_cache=self.settings.own.use_cache,
                 coupled=self._coupled,
             )
             self._llm = llm
@@ -247,7 +247,7 @@ class RoutedModel(RowsChecked):
         assert self._llm is not None
         assert self._journal is not None
         llm, journal = self._llm, self._journal
-        if self.settings.use_cache and (why := journal.explain_miss(manner.own, messages, self.side)):
+        if self.settings.own.use_cache and (why := journal.explain_miss(manner.own, messages, self.side)):
             log.warning("%s model: %s", self.side, why)
         journal.ensure_writable()
         with self._mutex:
@@ -267,7 +267,7 @@ class RoutedModel(RowsChecked):
         with self._mutex:
             self._failed += 1
             failed = self._failed
-        permitted = self.settings.max_failures
+        permitted = self.settings.own.max_failures
         if failed > permitted:
             if not permitted:
                 raise reason
@@ -283,7 +283,7 @@ class RoutedModel(RowsChecked):
             attempt.turns,
             samples,
             side=self.side,
-            model=self.settings.model,
+            model=self.settings.own.model,
             backend=self.backend(),
         )
         usage = response["usage"]

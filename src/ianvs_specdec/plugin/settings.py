@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import reprlib
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
+from pydantic.fields import FieldInfo
 
 from ianvs_specdec.backends import BACKENDS, backend, resolve
 from ianvs_specdec.backends.api.secrets import check_no_secrets
@@ -13,95 +16,97 @@ from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.backends.prompts import check_model
 from ianvs_specdec.common.errors import UserError, unknown, warn_once
 from ianvs_specdec.common.sampling import COLDEST, HOTTEST, LARGEST_COUNT, Sampling
+from ianvs_specdec.common.settings import Settings, Text, build, rule, takes_mapping, together
 from ianvs_specdec.records.cost import PRICES, cost
 
 SAME_AS_EDGE = "same-as-edge"
 """Value of the cloud model's ``backend``: the back end that the edge model of the same test case has."""
 
-_NUMBERS = ("temperature", "top_p", "repetition_penalty", "samples_temperature", *PRICES)
-_SAMPLES = ("samples", "samples_temperature")
 MOST_SAMPLES = 100
-_WHOLE = ("max_tokens", "min_tokens", "top_k", "seed", "max_failures", "samples")
+Price = Annotated[float, Field(ge=0, le=LARGEST_COUNT, description="per million tokens")]
 
 
-def option_names() -> tuple[str, ...]:
-    """The options of all back ends. A grid crosses every option with every back end; each takes the ones that are its
-    own.
+def _warm(value: float) -> None:
+    if not COLDEST <= value <= HOTTEST:
+        raise ValueError(f"must be from {COLDEST:g} (at 0 all samples would be alike) to {HOTTEST:g}, not {value!r}")
+
+
+def _unescaped(value: tuple[str, ...]) -> None:
+    if "\\\\n" in repr(value):
+        warn_once(f'stop: {value!r} holds a backslash and a letter; in YAML a line break is "\\n", in double quotes')
+
+
+class OwnSettings(Settings):
+    """The hyperparameters that are neither a sampling parameter nor an option of a back end."""
+
+    model: Text = Field(description="a folder in Hugging Face format, a GGUF file, or the name that a server knows")
+    backend: Text = Field("autoregressive", description="the back end; the cloud's may be same-as-edge")
+    use_cache: bool = Field(True, description="replay answers that the journal has")
+    price_prompt: Price | None = None
+    price_completion: Price | None = None
+    price_cached: Price | None = Field(None, description="cached tokens of a prompt; by default they cost as others")
+    max_failures: Annotated[int, Field(ge=0, le=LARGEST_COUNT)] = Field(
+        0, description="queries that may remain without an answer before the test case is given up"
+    )
+    samples: Annotated[int, Field(ge=1, le=MOST_SAMPLES)] = Field(1, description="how many answers are asked for")
+    samples_temperature: Annotated[float, rule(_warm)] = Field(
+        1.0, description="the temperature of all answers but the first"
+    )
+
+
+@functools.cache
+def options() -> dict[str, list[FieldInfo]]:
+    """The options of all back ends, each with its declarations. A grid crosses every option with every back end; each
+    takes the ones that are its own.
     """
-    return tuple(dict.fromkeys(name for known in BACKENDS for name in backend(known).option_names()))
-
-
-def mapping_names() -> frozenset[str]:
-    """The options of all back ends whose value is itself a mapping."""
-    return frozenset(name for known in BACKENDS for name in backend(known).mappings)
+    found: dict[str, list[FieldInfo]] = {}
+    for known in BACKENDS:
+        for name, declared in backend(known).Options.model_fields.items():
+            found.setdefault(name, []).append(declared)
+    return found
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Checked hyperparameters.
+class ModelSettings:
+    """The hyperparameters of an edge or cloud model, checked."""
 
-    Prices are per million tokens, None where there is none; cached tokens of a prompt then cost what the others do.
-    ``max_failures`` is the number of queries that may remain without an answer before the test case is given up.
-    ``samples`` is how many answers are asked for, all but the first drawn with ``samples_temperature``.
-    """
-
-    model: str
-    backend: str
-    options: Mapping[str, Any]
+    own: OwnSettings
     sampling: Sampling
-    use_cache: bool = True
-    price_prompt: float | None = None
-    price_completion: float | None = None
-    price_cached: float | None = None
-    max_failures: int = 0
-    samples: int = 1
-    samples_temperature: float = 1.0
+    options: Mapping[str, Any]
 
     @classmethod
-    def parse(cls, hyperparameters: Mapping[str, Any], *, follows_edge: bool = False) -> Settings:
+    def parse(cls, hyperparameters: Mapping[str, Any], *, follows_edge: bool = False) -> ModelSettings:
         """Raises UserError with the ``key`` at fault. ``follows_edge`` allows the back end ``same-as-edge``."""
-        own = ("model", "backend", "use_cache", *PRICES, "max_failures", *_SAMPLES, *Sampling.names())
         for key in hyperparameters:
-            if key not in own and key not in option_names():
-                raise unknown("hyperparameter", key, (*own, *option_names()), key=key)
+            if key not in names():
+                raise unknown("hyperparameter", key, names(), key=key)
         check_no_secrets(hyperparameters)
         given = {key: value for key, value in hyperparameters.items() if value is not None}
         if isinstance(given.get("top_k"), Mapping):
             reason = "top_k is of how many tokens sampling draws one, a whole number; the breadth of EAGLE's tree is"
             raise UserError(f"{reason} eagle_topk", key="top_k")
-        _check_types(given)
-        if "model" not in given:
-            raise UserError(
-                "the hyperparameter model is missing: a folder in Hugging Face format, or a name", key="model"
-            )
-        try:
-            sampling = Sampling(**{key: given[key] for key in Sampling.names() if key in given})
-        except ValueError as error:
-            raise UserError(str(error), key=str(error).partition(" ")[0]) from error
-        settings = cls(
-            model=given["model"],
-            backend=resolve(given.get("backend", "autoregressive")),
-            options={key: value for key, value in given.items() if key in option_names()},
-            sampling=sampling,
-            use_cache=given.get("use_cache", True),
-            price_prompt=given.get("price_prompt"),
-            price_completion=given.get("price_completion"),
-            price_cached=given.get("price_cached"),
-            max_failures=given.get("max_failures", 0),
-            **{key: given[key] for key in _SAMPLES if key in given},
+        own, sampling = together(
+            lambda: OwnSettings.parse({key: given[key] for key in OwnSettings.names() if key in given}),
+            lambda: build(Sampling, {key: given[key] for key in Sampling.names() if key in given}),
         )
+        _unescaped(sampling.stop)
+        settings = cls(own, sampling, {key: value for key, value in given.items() if key in options()})
         if not (follows_edge and settings.backend == SAME_AS_EDGE):
             settings.checked(settings.backend)
         return settings
 
+    @property
+    def backend(self) -> str:
+        return resolve(self.own.backend)
+
     def checked(self, name: str) -> LLM:
         """The model behind the back end ``name``, not loaded; everything that depends on the back end is checked."""
         if backend(name, key="backend").local:
-            check_model(self.model)
+            check_model(self.own.model)
         llm = self.llm(name)
         llm.check(self.sampling)
-        if self.samples > 1:
-            llm.check(replace(self.sampling, temperature=float(self.samples_temperature)))
+        if self.own.samples > 1:
+            llm.check(replace(self.sampling, temperature=self.own.samples_temperature))
         return llm
 
     def check_files(self) -> None:
@@ -124,13 +129,11 @@ class Settings:
         """The model behind the back end ``name``, not loaded, with those of the options that are that back end's."""
         chosen = backend(name, key="backend")
         own = {key: _for_backend(key, value, name) for key, value in self.options.items()}
-        return chosen(
-            self.model, **{key: own[key] for key in chosen.option_names() if key in own and own[key] is not None}
-        )
+        return chosen(self.own.model, **{key: own[key] for key in chosen.Options.model_fields if key in own})
 
     def cost(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0) -> float | None:
         """Price of one answer; None without a price. ``cached_tokens`` are some of ``prompt_tokens``."""
-        prices = {name: getattr(self, name) for name in PRICES}
+        prices = {name: getattr(self.own, name) for name in PRICES}
         return cost(prices, prompt_tokens, completion_tokens, cached_tokens)
 
 
@@ -144,7 +147,7 @@ def _for_backend(key: str, value: Any, name: str) -> Any:
         return value
     values = {resolve(known): item for known, item in value.items()}
     whole = all(known in BACKENDS and (item is None or isinstance(item, Mapping)) for known, item in values.items())
-    if key in mapping_names() and not whole:
+    if any(takes_mapping(declared) for declared in options()[key]) and not whole:
         return value
     for known in values:
         if known not in BACKENDS:
@@ -152,28 +155,6 @@ def _for_backend(key: str, value: Any, name: str) -> Any:
     return values.get(resolve(name))
 
 
-def _check_types(given: Mapping[str, Any]) -> None:
-    def check(keys: tuple[str, ...], kinds: tuple[type, ...], what: str) -> None:
-        for key in keys:
-            value = given.get(key)
-            if value is not None and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
-                raise UserError(f"{key} must be {what}, not {reprlib.repr(value)}", key=key)
-
-    check(_NUMBERS, (int, float), "a number")
-    check(_WHOLE, (int,), "a whole number")
-    check(("model", "backend"), (str,), "a text")
-    check(("use_cache", "logprobs", "ignore_eos"), (bool,), "true or false")
-    stop = given.get("stop", ())
-    if "\\\\n" in repr(stop):
-        warn_once(f'stop: {stop!r} holds a backslash and a letter; in YAML a line break is "\\n", in double quotes')
-    if not isinstance(stop, (str, list, tuple)) or not all(isinstance(item, str) for item in stop):
-        raise UserError(f"stop must be a text or a list of texts, not {stop!r}", key="stop")
-    for key in (*PRICES, "max_failures"):
-        if not 0 <= given.get(key, 0) <= LARGEST_COUNT:
-            reason = f"{key} must be 0 or more, at most {LARGEST_COUNT}, not {reprlib.repr(given[key])}"
-            raise UserError(reason, key=key)
-    if not 1 <= (samples := given.get("samples", 1)) <= MOST_SAMPLES:
-        raise UserError(f"samples must be from 1 (the answer alone) to {MOST_SAMPLES}, not {samples!r}", key="samples")
-    if not COLDEST <= (temperature := given.get("samples_temperature", 1.0)) <= HOTTEST:
-        reason = f"samples_temperature must be from {COLDEST:g} (at 0 all samples would be alike) to {HOTTEST:g}"
-        raise UserError(f"{reason}, not {reprlib.repr(temperature)}", key="samples_temperature")
+def names() -> tuple[str, ...]:
+    """All hyperparameters of a model."""
+    return tuple(dict.fromkeys((*OwnSettings.names(), *Sampling.names(), *options())))

@@ -30,7 +30,7 @@ class Worth:
         """Count an answer; ``baseline``: see ``records.baseline.compare``."""
         trace, plain = completion.trace, baseline or {}
         drafts = [step for step in trace.steps if step.drafted]
-        guesser = next((name for name in ("head", "draft") if name in getattr(llm, "options", ())), None)
+        guesser = next((name for name in ("head", "draft") if getattr(llm.options, name, None)), None)
         with self._lock:
             before, self._drafts = self._drafts, self._drafts + len(drafts)
             self._accepted += sum(step.accepted for step in drafts)

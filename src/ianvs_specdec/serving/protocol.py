@@ -14,12 +14,13 @@ import math
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.backends.api.stream import TRUNCATED
-from ianvs_specdec.common.errors import unknown
+from ianvs_specdec.common.errors import UserError, unknown
+from ianvs_specdec.common.settings import build
 from ianvs_specdec.common.types import Completion, Hints, Message, Sampling
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
@@ -199,32 +200,23 @@ def _prediction(given: Mapping[str, Any]) -> str:
 
 
 def _sampling(given: Mapping[str, Any], defaults: Sampling) -> Sampling:
-    number, whole = (int, float), "a whole number"
     limit = "max_completion_tokens" if given.get("max_completion_tokens") is not None else "max_tokens"
-    seed = _take(given, "seed", int, whole)
-    if seed is not None and seed not in SEEDS:
+    names = ("temperature", "top_p", "top_k", "repetition_penalty", "min_tokens", "ignore_eos", "seed", "logprobs")
+    chosen = {name: given[name] for name in names if given.get(name) is not None}
+    if isinstance(seed := chosen.get("seed"), int) and seed not in SEEDS:
         raise _wrong("seed", "seed must fit into 64 bits")
-    top_k = _take(given, "top_k", int, whole)
-    chosen = {
-        "max_tokens": _take(given, limit, int, whole),
-        "temperature": _take(given, "temperature", number, "a number"),
-        "top_p": _take(given, "top_p", number, "a number"),
-        # Other servers write -1 for no limit.
-        "top_k": 0 if top_k == -1 else top_k,
-        "repetition_penalty": _take(given, "repetition_penalty", number, "a number"),
-        "min_tokens": _take(given, "min_tokens", int, whole),
-        "ignore_eos": _take(given, "ignore_eos", bool, "true or false"),
-        "seed": seed,
-        "stop": _stop(given),
-        "logprobs": _take(given, "logprobs", bool, "true or false"),
-        "chat_template_kwargs": {
-            **defaults.chat_template_kwargs,
-            **(_take(given, "chat_template_kwargs", dict, "an object") or {}),
-        },
+    # Other servers write -1 for no limit.
+    if chosen.get("top_k") == -1:
+        del chosen["top_k"]
+    variables = _take(given, "chat_template_kwargs", dict, "an object") or {}
+    chosen |= {
+        "max_tokens": given[limit] if given.get(limit) is not None else defaults.max_tokens,
+        "stop": _stop(given) or defaults.stop,
     }
+    chosen["chat_template_kwargs"] = {**defaults.chat_template_kwargs, **variables}
     try:
-        return replace(defaults, **{name: value for name, value in chosen.items() if value is not None})
-    except (ValueError, OverflowError) as error:
+        return build(Sampling, {**vars(defaults), **chosen})
+    except UserError as error:
         message = str(error).replace("max_tokens", limit)
         raise _wrong(message.partition(" ")[0], message) from error
 

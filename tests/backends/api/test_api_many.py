@@ -16,7 +16,7 @@ from ianvs_specdec.backends import APIBasedLLM
 from ianvs_specdec.backends.specdec import AutoregressiveLLM
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Sampling
-from ianvs_specdec.plugin.settings import Settings
+from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.records.identity import FileDigests
 from tests.support.api_server import ScriptedAPI, Serve, answer, error, refusal, serving
 
@@ -265,7 +265,7 @@ def test_lengths_are_passed_on(serve: Serve) -> None:
 
 def test_mappings_and_lists_come_through_the_settings(serve: Serve) -> None:
     server = serve(lambda prompt, number: answer(prompt))
-    model = Settings.parse(
+    model = ModelSettings.parse(
         {
             "model": "m",
             "backend": "api",
@@ -291,8 +291,8 @@ def test_lossless_is_measured_against_the_same_model_at_home(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        ({"api_endpoints": []}, "a list of servers"),
-        ({"api_endpoints": {"base_url": "x"}}, "a list of servers"),
+        ({"api_endpoints": []}, "must be a list"),
+        ({"api_endpoints": {"base_url": "x"}}, "must be a list"),
         ({"api_endpoints": ["http://x/v1"]}, "a list of mappings with base_url"),
         ({"api_endpoints": [{"base_url": "X", "wieght": 2}]}, "Did you mean 'weight'"),
         ({"api_endpoints": [{"base_url": "X", "weight": 0}]}, "above 0"),

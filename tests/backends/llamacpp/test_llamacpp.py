@@ -21,7 +21,7 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Completion, Message, Sampling
 from ianvs_specdec.models.gguf.gguf import export_gguf
 from ianvs_specdec.plugin.models import CloudModel
-from ianvs_specdec.plugin.settings import Settings
+from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.records.identity import FileDigests
 from tests.support.folders import CLOUD, EDGE, EXAMPLE, random_model
 
@@ -275,11 +275,11 @@ def test_wrong_options_are_told_before_anything_is_loaded(options: dict[str, Any
 
 def test_all_options_can_be_given_in_yaml() -> None:
     options = {"threads": 2, "n_ctx": 512, "gguf_type": "q8_0", "gpu_layers": -1, "prompt_lookup": 4}
-    settings = Settings.parse({"model": str(EDGE), "backend": "llamacpp", **options, "acceptance": "coupled"})
+    settings = ModelSettings.parse({"model": str(EDGE), "backend": "llamacpp", **options, "acceptance": "coupled"})
     llm = settings.llm("llamacpp")
     assert isinstance(llm, LlamaCppLLM)
-    assert {name: getattr(llm, name) for name in options} == options
-    assert backend("llamacpp").option_names() == (*options, "acceptance", "truncate_prompts")
+    assert llm.options.given() == {**options, "acceptance": "coupled"}
+    assert backend("llamacpp").Options.names() == (*options, "acceptance", "truncate_prompts")
 
 
 def test_what_answers_depend_on_is_in_the_identity(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from ianvs_specdec.backends.specdec import of_method
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Sampling, Step
 from ianvs_specdec.plugin.models import EdgeModel
-from ianvs_specdec.plugin.settings import Settings
+from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.records.identity import FileDigests
 from tests.support.paths import EXAMPLE
 
@@ -197,7 +197,7 @@ def test_what_the_package_cannot_do_is_refused_before_it_is_loaded(
 @pytest.mark.parametrize(
     ("name", "options", "key", "message"),
     [
-        ("eagle-llm", {"head": None}, "head", "needs head"),
+        ("eagle-llm", {"head": None}, "head", "head is missing: the folder of an EAGLE-1"),
         ("eagle-llm", {"tree": "dynamic"}, "tree", "Known: chain, static"),
         ("eagle-llm", {"depth": 0}, "depth", "whole number from 1"),
         ("eagle-llm", {"depth": True}, "depth", "whole number from 1"),
@@ -209,7 +209,7 @@ def test_what_the_package_cannot_do_is_refused_before_it_is_loaded(
         ("lade", {"dtype": "float8"}, "dtype", "unknown dtype"),
         ("lade", {"threads": 0}, "threads", "whole number from 1"),
         ("lade", {"threads": 10**30}, "threads", "to 1024"),
-        ("lade", {"device": "cuda"}, "device", "runs on a CPU"),
+        ("lade", {"device": "cuda"}, "device", "unknown device 'cuda'"),
     ],
 )
 def test_options_that_cannot_be_are_told_with_their_key(
@@ -220,10 +220,10 @@ def test_options_that_cannot_be_are_told_with_their_key(
     assert error.value.key == key
 
 
-def parse(name: str, **options: Any) -> Settings:
+def parse(name: str, **options: Any) -> ModelSettings:
     """As ``ianvs check`` does."""
     chosen = {PYTHONS[name]: sys.executable, **OWN[name], **options}
-    return Settings.parse({"backend": name, "model": str(MODELS / "edge"), **chosen})
+    return ModelSettings.parse({"backend": name, "model": str(MODELS / "edge"), **chosen})
 
 
 @pytest.mark.parametrize("name", OWN)

@@ -23,7 +23,7 @@ from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.backends.split.process import Started
 from ianvs_specdec.common.errors import AbandonedError, UserError
 from ianvs_specdec.common.types import Hints, Sampling, Trace
-from ianvs_specdec.plugin.settings import Settings
+from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.records.identity import FileDigests
 from tests.support.models import build_model
 from tests.support.paths import EXAMPLE
@@ -59,7 +59,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "a policy": ({"edge": {**STREAM, "outage": "hope"}}, "edge", "edge: unknown outage 'hope'"),
     "drafts on their way": ({"edge": {**STREAM, "in_flight": 0}}, "edge", "in_flight must be a whole number from 1"),
     "no drafter": ({"edge": {"mode": "split"}}, "edge", "method is missing"),
-    "no draft model": ({"edge": DRAFTS}, "edge", "edge: method draft_model needs draft"),
+    "no draft model": ({"edge": DRAFTS}, "edge", "edge: draft is missing: the folder of the draft model"),
     "a method": ({"edge": {"method": "medusa", "head": "x"}}, "edge", "needs what the target computes"),
     "a dtype": ({"edge": {**STREAM, "dtype": "int8"}}, "edge", "unknown dtype of edge"),
     "a length": ({"edge": {"method": "prompt_lookup", "length": "goodput"}}, "edge", "auto or fixed:N"),
@@ -71,8 +71,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "a name for no mapping": ({"named": {"stream": "stream"}}, "named", "from names to mappings"),
     "a back end beside": ({"beside": {"backend": "vllm"}}, "beside", "unknown back end of our engine in beside"),
     "an option beside": ({"beside": {"backend": "PromptLookup", "head": "x"}}, "beside", "unknown option of PromptL"),
-    "a head beside": ({"beside": {"backend": "EagleSpecDec"}}, "beside", "beside: method eagle needs head"),
-    "another acceptance": ({"acceptance": "typical"}, "acceptance", "by coupled only"),
+    "a head beside": (
+        {"beside": {"backend": "EagleSpecDec"}},
+        "beside",
+        "beside: head is missing: the folder of the head",
+    ),
+    "another acceptance": ({"acceptance": "typical"}, "acceptance", "acceptance must be coupled"),
     "drafts of a verifier that runs": (
         {"verifier": "far:1", "beside": {"backend": "PromptLookup"}},
         "beside",
@@ -112,7 +116,7 @@ def test_the_shipped_grid_has_names_that_fit_into_a_table(file: str, folder: Pat
 
 
 def test_a_mapping_of_the_job_reaches_it_whole(folder: Path) -> None:
-    settings = Settings.parse({"model": str(folder), "backend": "SplitSpecDec", "edge": STREAM, "link": "lan"})
+    settings = ModelSettings.parse({"model": str(folder), "backend": "SplitSpecDec", "edge": STREAM, "link": "lan"})
     digests = FileDigests(None)
     assert settings.llm("SplitSpecDec").identity(digests) == split(folder, link="lan", threads=None).identity(digests)
 

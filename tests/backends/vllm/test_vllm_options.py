@@ -11,7 +11,7 @@ import pytest
 
 from ianvs_specdec.backends.vllm.backend import VllmLLM
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.plugin.settings import Settings
+from ianvs_specdec.plugin.settings import ModelSettings
 from tests.support.paths import EXAMPLE
 
 MODELS = EXAMPLE / "models"
@@ -101,8 +101,8 @@ def test_a_python_without_vllm_is_told_by_the_real_worker(monkeypatch: pytest.Mo
         vllm().load()
 
 
-def settings(backend: str, **options: Any) -> Settings:
-    return Settings.parse({"model": str(MODELS / "cloud"), "backend": backend, **options})
+def settings(backend: str, **options: Any) -> ModelSettings:
+    return ModelSettings.parse({"model": str(MODELS / "cloud"), "backend": backend, **options})
 
 
 def test_an_option_that_is_a_mapping_may_stand_alone_or_under_its_back_end() -> None:
@@ -127,15 +127,15 @@ def test_options_that_are_no_mappings_still_go_by_back_end() -> None:
     chosen = settings("vllm", max_model_len={"vllm": 100}, dtype={"vllm": "float32", "specdec": "bfloat16"})
     llm = chosen.llm("vllm")
     assert isinstance(llm, VllmLLM)
-    assert (llm.dtype, llm.options) == ("float32", {"max_model_len": 100})
+    assert (llm.options.dtype, llm.simple) == ("float32", {"max_model_len": 100})
     with pytest.raises(UserError, match="unknown back end in max_model_len"):
         settings("autoregressive", max_model_len={"vlm": 100})
 
 
 def test_loading_the_module_and_checking_options_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from ianvs_specdec.plugin.settings import Settings\n"
-        f"Settings.parse({{'model': {str(MODELS / 'cloud')!r}, 'backend': 'vllm', "
+        "import sys; from ianvs_specdec.plugin.settings import ModelSettings\n"
+        f"ModelSettings.parse({{'model': {str(MODELS / 'cloud')!r}, 'backend': 'vllm', "
         f"'speculative': {{'method': 'eagle', 'model': {HEAD!r}}}}})\n"
         "assert not {'torch', 'transformers', 'vllm'} & set(sys.modules), 'heavy'"
     )

@@ -19,7 +19,7 @@ from ianvs_specdec.backends.vllm.backend import VllmLLM, steps_of
 from ianvs_specdec.common.errors import AnswerError, ContextWindowError, UserError
 from ianvs_specdec.common.types import Sampling, Step
 from ianvs_specdec.plugin.models import EdgeModel
-from ianvs_specdec.plugin.settings import Settings
+from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.records.identity import FileDigests
 from tests.support.paths import EXAMPLE
 
@@ -205,8 +205,8 @@ def test_sampled_drafts_are_refused_on_the_cpu_build_before_anything_is_loaded(
         assert error.value.key == "temperature"
     chosen = {"backend": "vllm", "model": str(MODELS / "edge"), "vllm_python": sys.executable}
     with pytest.raises(UserError, match="55005"):
-        Settings.parse({**chosen, "speculative": SPECULATIVE, "temperature": 0.7})
-    Settings.parse({**chosen, "speculative": SPECULATIVE})
+        ModelSettings.parse({**chosen, "speculative": SPECULATIVE, "temperature": 0.7})
+    ModelSettings.parse({**chosen, "speculative": SPECULATIVE})
     llm.check(Sampling())
     stand_in().check(sampled)
     stand_in(cpu=False, speculative=SPECULATIVE).check(sampled)

@@ -5,10 +5,11 @@ many threads, the key kept secret.
 from __future__ import annotations
 
 import logging
-import reprlib
 import threading
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
 
 from ianvs_specdec.backends.api.endpoints import Endpoint
 from ianvs_specdec.backends.api.secrets import check_no_secrets
@@ -17,6 +18,7 @@ from ianvs_specdec.backends.base import LLM, NO_HINTS, OnChunk
 from ianvs_specdec.backends.specdec import of_method
 from ianvs_specdec.backends.top_logprobs import TOP
 from ianvs_specdec.common.errors import UserError, unknown, warn_once
+from ianvs_specdec.common.settings import Settings, Text
 from ianvs_specdec.common.types import Completion, Hints, Message, Sampling
 from ianvs_specdec.records.identity import FileDigests, machine
 
@@ -26,25 +28,44 @@ LONGEST_SECONDS = 1e6
 """Eleven days; what is much longer no socket waits."""
 
 
+Seconds = Annotated[float, Field(ge=0.001, le=LONGEST_SECONDS)]
+PerMinute = Annotated[float, Field(ge=0.001, le=1e9)]
+
+
+class ApiOptions(Settings):
+    """The options of ``api``. Rejected requests (4xx) are not repeated, except 408, 409, 425 and 429. Limits are over
+    all endpoints; a token is reckoned as four characters of prompt, plus ``max_tokens``, until the server has counted.
+    """
+
+    api_base_url: Text = Field(
+        "OPENAI_BASE_URL", description="a URL, or the environment variable that holds it, as one with a password must"
+    )
+    api_key_env: Text = Field(
+        "OPENAI_API_KEY", description="the environment variable that holds the key; not needed on this machine"
+    )
+    api_endpoints: Annotated[list[Any], Field(min_length=1)] | None = Field(
+        None, description="several servers in place of one, each with base_url and perhaps key_env, weight, model"
+    )
+    api_provider: Literal["openai"] = Field("openai", description="the protocol; other providers have URLs for it")
+    api_timeout: Seconds = Field(60.0, description="seconds without a sign of life until an attempt is given up")
+    api_deadline: Seconds = Field(600.0, description="seconds for an answer with all its attempts and its waiting")
+    api_retries: Annotated[int, Field(ge=0, le=10**9)] = Field(5, description="attempts after the first")
+    api_retry_budget: Annotated[float, Field(ge=0, le=1e9)] = Field(
+        0.2, description="repeated attempts of all requests, as a share of them; the first ten are free"
+    )
+    api_concurrency: Annotated[int, Field(ge=1, le=10**9)] | None = Field(None, description="requests in flight")
+    api_rate: PerMinute | None = Field(None, description="requests per minute")
+    api_token_rate: PerMinute | None = Field(None, description="tokens per minute")
+    api_extra_body: dict[str, Any] | None = Field(
+        None, description="merged into the request; null removes a key; specdec: true asks specdec serve for steps"
+    )
+    api_baseline: dict[str, Any] | None = Field(
+        None, description="with specdec: true, the settings of autoregressive decoding that Lossless compares with"
+    )
+
+
 class APIBasedLLM(LLM):
     """A model behind an API, asked from many threads at once.
-
-    - ``api_base_url`` is a URL, or the name of an environment variable that holds it, which a URL with a password
-      must; ``api_key_env`` names the one that holds the key, which is never written or logged. A server on this
-      machine may do without a key.
-    - ``api_endpoints``: several servers in place of one, a list of ``{base_url, key_env, weight, model}`` of which only
-      ``base_url`` is needed. What one fails to answer goes to another; see ``Endpoints``.
-    - ``api_timeout``: seconds without any sign of life after which an attempt is given up; ``api_deadline``: seconds
-      for one answer with all its attempts and all its waiting; ``api_retries``: attempts after the first;
-      ``api_retry_budget``: repeated attempts of all requests, as a share of the requests (the first ten are free).
-      Rejected requests (4xx) are not repeated, except 408, 409, 425 and 429.
-    - ``api_concurrency``: requests in flight at once; ``api_rate``, ``api_token_rate``: requests and tokens per minute
-      (a token is reckoned as four characters of prompt, plus ``max_tokens``, until the server has counted). All are
-      over all endpoints, and without limit by default.
-    - ``api_extra_body``: a mapping merged into the request; a null takes a key out of it. ``{specdec: true}`` makes
-      ``specdec serve`` tell token ids and verification steps.
-    - ``api_baseline``: with ``{specdec: true}``, the settings (``model``, a folder, and ``dtype``, ``device``,
-      ``threads``) with which back end autoregressive answers as the server should: what Lossless compares with.
 
     Times in the trace count from the call: waiting for a place and failed attempts are in them. So are the bytes of
     all attempts; a new connection belongs to the request that opened it. A request that is not answered raises
@@ -59,61 +80,20 @@ class APIBasedLLM(LLM):
     backend: ClassVar[str] = "api"
     local: ClassVar[bool] = False
     concurrent: ClassVar[bool] = True
-    mappings: ClassVar[tuple[str, ...]] = ("api_extra_body", "api_baseline")
+    Options: ClassVar[type[Settings]] = ApiOptions
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        api_base_url: str = "OPENAI_BASE_URL",
-        api_key_env: str = "OPENAI_API_KEY",
-        api_endpoints: list[Mapping[str, Any]] | None = None,
-        api_provider: str = "openai",
-        api_timeout: float = 60.0,
-        api_deadline: float = 600.0,
-        api_retries: int = 5,
-        api_retry_budget: float = 0.2,
-        api_concurrency: int | None = None,
-        api_rate: float | None = None,
-        api_token_rate: float | None = None,
-        api_extra_body: Mapping[str, Any] | None = None,
-        api_baseline: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(model)
-        if api_provider != "openai":
-            hint = "servers of other providers that speak the same protocol work by their api_base_url"
-            raise UserError(f"{unknown('api_provider', api_provider, ['openai'])}; {hint}", key="api_provider")
-        _check_number("api_timeout", api_timeout, 0.001, most=LONGEST_SECONDS)
-        _check_number("api_deadline", api_deadline, 0.001, most=LONGEST_SECONDS)
-        _check_number("api_retries", api_retries, 0, whole=True)
-        _check_number("api_retry_budget", api_retry_budget, 0)
-        _check_number("api_concurrency", api_concurrency, 1, whole=True, optional=True)
-        _check_number("api_rate", api_rate, 0.001, optional=True)
-        _check_number("api_token_rate", api_token_rate, 0.001, optional=True)
-        if api_endpoints is not None and (not isinstance(api_endpoints, list) or not api_endpoints):
-            raise UserError("api_endpoints must be a list of servers", key="api_endpoints")
-        servers = {"api_base_url": api_base_url, "api_key_env": api_key_env, "api_endpoints": api_endpoints}
-        check_no_secrets({**servers, "api_extra_body": api_extra_body})
-        for name, mapping in (("api_extra_body", api_extra_body), ("api_baseline", api_baseline)):
-            if mapping is not None and not isinstance(mapping, Mapping):
-                raise UserError(f"{name} must be a mapping, not {mapping!r}", key=name)
-        self.endpoints = [Endpoint.parse(entry, model, api_key_env) for entry in api_endpoints or ()] or [
-            Endpoint(api_base_url, api_key_env, model)
+    def __init__(self, model: str, **options: Any) -> None:
+        super().__init__(model, **options)
+        given = self.options
+        servers = {name: getattr(given, name) for name in ("api_base_url", "api_key_env", "api_endpoints")}
+        check_no_secrets({**servers, "api_extra_body": given.api_extra_body})
+        self.endpoints = [Endpoint.parse(entry, model, given.api_key_env) for entry in given.api_endpoints or ()] or [
+            Endpoint(given.api_base_url, given.api_key_env, model)
         ]
-        self.timeout, self.deadline, self.retries = float(api_timeout), float(api_deadline), api_retries
-        self.retry_budget, self.concurrency = float(api_retry_budget), api_concurrency
-        self.rate, self.token_rate, self.extra_body = api_rate, api_token_rate, dict(api_extra_body or {})
-        self._baseline = _baseline(api_baseline, self.extra_body) if api_baseline else None
+        self.extra_body = given.api_extra_body or {}
+        self._baseline = _baseline(given.api_baseline, self.extra_body) if given.api_baseline else None
         self._session: Session | None = None
         self._lock = threading.Lock()
-
-    @classmethod
-    def option_names(cls) -> tuple[str, ...]:
-        return (
-            *("api_base_url", "api_key_env", "api_endpoints", "api_provider", "api_timeout", "api_deadline"),
-            *("api_retries", "api_retry_budget", "api_concurrency", "api_rate", "api_token_rate", "api_extra_body"),
-            "api_baseline",
-        )
 
     def unready(self) -> UserError | None:
         """What the environment lacks for asking the first such server: a key, or the URL itself."""
@@ -168,7 +148,9 @@ class APIBasedLLM(LLM):
         hints: Hints = NO_HINTS,
     ) -> Completion:
         session = self._open()
-        return session.answer(Call(self.body(messages, sampling), self.deadline, sampling.max_tokens, on_chunk))
+        return session.answer(
+            Call(self.body(messages, sampling), self.options.api_deadline, sampling.max_tokens, on_chunk)
+        )
 
     def body(self, messages: list[Message], sampling: Sampling) -> dict[str, Any]:
         """The request, as JSON, without the model's name."""
@@ -192,17 +174,6 @@ class APIBasedLLM(LLM):
             **self.extra_body,
         }
         return {name: value for name, value in body.items() if value is not None}
-
-
-def _check_number(
-    name: str, value: Any, least: float, *, most: float = 1e9, whole: bool = False, optional: bool = False
-) -> None:
-    if value is None and optional:
-        return
-    right = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
-    if not right or not least <= value <= most:
-        rule = f"{name} must be a {'whole ' if whole else ''}number from {least}"
-        raise UserError(f"{rule} and at most {most:g}, not {reprlib.repr(value)}", key=name)
 
 
 def _baseline(settings: Mapping[str, Any], extra_body: Mapping[str, Any]) -> LLM:

@@ -63,13 +63,14 @@ class Session:
     """Connections and limits between ``load`` and ``close``."""
 
     def __init__(self, llm: APIBasedLLM) -> None:
-        self._timeout, self._retries = llm.timeout, llm.retries
+        limits = llm.options
+        self._timeout, self._retries = limits.api_timeout, limits.api_retries
         self._interruption = Interruption()
         self._endpoints = Endpoints(llm.endpoints)
         self._secrets = Secrets([secret for endpoint in llm.endpoints for secret in endpoint.secrets()])
-        self._places, self._budget = Places(llm.concurrency), Budget(llm.retry_budget)
-        self._requests, self._tokens = Rate(llm.rate), Rate(llm.token_rate)
-        rates = (("api_rate", llm.rate), ("api_token_rate", llm.token_rate))
+        self._places, self._budget = Places(limits.api_concurrency), Budget(limits.api_retry_budget)
+        self._requests, self._tokens = Rate(limits.api_rate), Rate(limits.api_token_rate)
+        rates = (("api_rate", limits.api_rate), ("api_token_rate", limits.api_token_rate))
         self._rates = " and ".join(name for name, rate in rates if rate is not None)
         self._clients = {endpoint: self._client(endpoint) for endpoint in llm.endpoints}
         self._targets = {endpoint: endpoint.target() for endpoint in llm.endpoints}

@@ -5,27 +5,42 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
+from pydantic import Field
+
+from ianvs_specdec import lengths
 from ianvs_specdec.backends.answering import chat_of
+from ianvs_specdec.backends.base import Threads, Truncate
 from ianvs_specdec.backends.prompts import Chat, check_model, model_folder
 from ianvs_specdec.backends.specdec import EngineLLM
-from ianvs_specdec.common.errors import UserError, packages, unknown
-from ianvs_specdec.models.gguf.gguf import TYPES, export_gguf
+from ianvs_specdec.common.errors import UserError, packages
+from ianvs_specdec.common.settings import Count, Settings
+from ianvs_specdec.drafters.options import Acceptance
+from ianvs_specdec.models.gguf.gguf import export_gguf
 from ianvs_specdec.records.identity import FileDigests, machine, usable_processors, version
 
 EXPORT_VERSION = 2
 """Part of the name of an exported file, so that a file of an earlier exporter is not taken for one of this."""
 
 
+class LlamaCppOptions(Settings):
+    """The options of ``llamacpp``."""
+
+    threads: Threads | None = None
+    n_ctx: Count | None = Field(None, description="the context window; by default the model's own, at most 8192")
+    gguf_type: Literal["f32", "f16", "bf16", "q8_0"] = Field("f16", description="the weights of an exported model")
+    gpu_layers: Annotated[int, Field(ge=-1)] = Field(0, description="layers that a GPU takes; -1 = all")
+    prompt_lookup: Annotated[int, Field(ge=0)] = Field(0, description="tokens to draft from earlier text; 0 = none")
+    acceptance: Acceptance = Field("rejection", description="how sampled drafts are accepted")
+    truncate_prompts: Truncate = False
+
+
 class LlamaCppLLM(EngineLLM):
     """A model run by llama.cpp, decoded by our loop.
 
-    ``model`` is a ``.gguf`` file, or a Hugging Face folder or name, which is exported with weights of ``gguf_type`` to
-    a file in the job's folder, once. ``n_ctx`` is the context window, None for the model's own, at most 8192.
-    ``prompt_lookup`` is how many tokens to draft from what followed the same words earlier (0 = none): verified like
-    every draft, it changes no token. ``gpu_layers`` is how many layers a GPU takes, where llama.cpp was built for one;
-    -1 = all. ``truncate_prompts``: see ``prompts.Chat``. Times count from the call, as everywhere.
+    ``model`` is a ``.gguf`` file, or a Hugging Face folder or name, which is exported to a file in the job's folder,
+    once. Times count from the call, as everywhere.
     """
 
     backend: ClassVar[str] = "llamacpp"
@@ -35,39 +50,16 @@ class LlamaCppLLM(EngineLLM):
     # Whether the model is there is checked here: a file is one, too.
     local: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        threads: int | None = None,
-        n_ctx: int | None = None,
-        gguf_type: str = "f16",
-        gpu_layers: int = 0,
-        prompt_lookup: int = 0,
-        acceptance: str = "rejection",
-        truncate_prompts: bool = False,
-    ) -> None:
-        for name, value, least in (
-            ("n_ctx", n_ctx, 1),
-            ("gpu_layers", gpu_layers, -1),
-            ("prompt_lookup", prompt_lookup, 0),
-        ):
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-                raise UserError(f"{name} must be a whole number from {least}, not {value!r}", key=name)
-        if gguf_type not in TYPES:
-            raise unknown("gguf_type", gguf_type, TYPES, key="gguf_type")
-        decoding = {"acceptance": acceptance, "length": f"fixed:{prompt_lookup}"}
-        super().__init__(model, threads=threads, truncate_prompts=truncate_prompts, **decoding)
-        self.n_ctx, self.gguf_type, self.gpu_layers, self.prompt_lookup = n_ctx, gguf_type, gpu_layers, prompt_lookup
+    Options: ClassVar[type[Settings]] = LlamaCppOptions
+
+    def __init__(self, model: str, **options: Any) -> None:
+        super().__init__(model, **options)
+        self._length = lengths.create(f"fixed:{self.options.prompt_lookup}")
         if self._is_file:
             if not Path(model).is_file():
                 raise UserError(f"there is no file {model}", key="model")
         else:
             check_model(model)
-
-    @classmethod
-    def option_names(cls) -> tuple[str, ...]:
-        return ("threads", "n_ctx", "gguf_type", "gpu_layers", "prompt_lookup", "acceptance", "truncate_prompts")
 
     @classmethod
     def check_encode(cls) -> None:
@@ -82,12 +74,12 @@ class LlamaCppLLM(EngineLLM):
         return {
             "backend": self.backend,
             "model": digests.file(Path(self.model)) if self._is_file else digests.folder(model_folder(self.model)),
-            **({} if self._is_file else {"gguf_type": self.gguf_type}),
-            "n_ctx": self.n_ctx,
-            "gpu_layers": self.gpu_layers,
-            "threads": self.threads,
-            "prompt_lookup": self.prompt_lookup,
-            "acceptance": self.options["acceptance"],
+            **({} if self._is_file else {"gguf_type": self.options.gguf_type}),
+            "n_ctx": self.options.n_ctx,
+            "gpu_layers": self.options.gpu_layers,
+            "threads": self.options.threads,
+            "prompt_lookup": self.options.prompt_lookup,
+            "acceptance": self.options.acceptance,
         }
 
     def baseline_identity(self, digests: FileDigests) -> dict[str, Any] | None:
@@ -106,8 +98,8 @@ class LlamaCppLLM(EngineLLM):
 
         self._default_threads = self._default_threads or torch.get_num_threads()
         path = Path(self.model) if self._is_file else self._exported()
-        threads = self.threads or usable_processors()
-        model = LlamaCppModel(path, n_ctx=self.n_ctx, threads=threads, gpu_layers=self.gpu_layers)
+        threads = self.options.threads or usable_processors()
+        model = LlamaCppModel(path, n_ctx=self.options.n_ctx, threads=threads, gpu_layers=self.options.gpu_layers)
         if self._is_file:
             tokenizer = GgufTokenizer(model)
             self._chat, self._eos_ids = Chat(tokenizer, model.window), tokenizer.ends
@@ -129,9 +121,9 @@ class LlamaCppLLM(EngineLLM):
         try:
             place.mkdir(parents=True, exist_ok=True)
             digest = FileDigests(place / "model_files.json").folder(folder)
-            path = place / f"{folder.resolve().name}-{digest[:16]}-{self.gguf_type}-{EXPORT_VERSION}.gguf"
+            path = place / f"{folder.resolve().name}-{digest[:16]}-{self.options.gguf_type}-{EXPORT_VERSION}.gguf"
             if not path.is_file():
-                export_gguf(folder, path, self.gguf_type)
+                export_gguf(folder, path, self.options.gguf_type)
         except OSError as error:
             raise UserError(f"cannot export the model to {place}: {error.strerror or error}", key="model") from error
         return path
@@ -142,8 +134,10 @@ class LlamaCppLLM(EngineLLM):
     def hardware(self) -> Mapping[str, Any]:
         return {
             **machine(),
-            "device": f"llama.cpp, {self.gpu_layers} layers on a GPU" if self.gpu_layers else "llama.cpp, cpu",
-            "threads": self.threads or usable_processors(),
+            "device": f"llama.cpp, {self.options.gpu_layers} layers on a GPU"
+            if self.options.gpu_layers
+            else "llama.cpp, cpu",
+            "threads": self.options.threads or usable_processors(),
             "llama_cpp": version("llama-cpp-python"),
             **({"instructions": self._model.instructions()} if self._model is not None else {}),
         }

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import tempfile
 import threading
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
 
 from ianvs_specdec.backends.answering import PendingAnswer, chat_of
-from ianvs_specdec.backends.base import NO_HINTS, LoadedLLM, OnChunk, check_threads
-from ianvs_specdec.backends.local import DTYPES, WARM_UP, instructions
+from ianvs_specdec.backends.base import NO_HINTS, DType, LoadedLLM, OnChunk, Threads, Truncate
+from ianvs_specdec.backends.local import WARM_UP, instructions
 from ianvs_specdec.backends.official.layout import check_head, check_model, old_head, old_model
 from ianvs_specdec.backends.process import WorkerProcess, environment, missing, probe, python_of
-from ianvs_specdec.backends.prompts import Chat, check_truncation, model_folder
+from ianvs_specdec.backends.prompts import Chat, model_folder
 from ianvs_specdec.backends.specdec import of_method
 from ianvs_specdec.backends.untrusted import MOST_DRAFTED, MOST_TOKENS, listed, whole
-from ianvs_specdec.common.errors import UserError, packages, unknown
+from ianvs_specdec.common.errors import UserError, packages
+from ianvs_specdec.common.settings import Count, Settings, Text
 from ianvs_specdec.common.types import Completion, Hints, Message, Sampling, Step
 from ianvs_specdec.records.identity import FileDigests
 
 WORKER = Path(__file__).with_name("worker.py")
-DEVICES = ("auto", "cpu")
-TREES = ("static", "chain")
+PYTHON = "the Python that has the package: a path, a program, or an environment variable that holds one"
 CHAIN = 5
 """Drafts of a chain where no depth is given: the longest path of the package's own tree."""
 TREE_NODES = 25
@@ -33,16 +36,36 @@ EAGLE_WINDOW = 1960
 """Tokens, those of the prompt included, after which it ends."""
 LLAMA_WINDOW = 2048
 """The window of a Llama whose configuration states none."""
-LEAST_LEVEL = 3
-"""lade 0.0.2 fails with an n-gram of fewer tokens."""
+
+
+class PublishedOptions(Settings):
+    """What the back ends of published packages have."""
+
+    dtype: DType = Field("auto", description="the type of the weights; auto = the one that they are stored in")
+    device: Literal["auto", "cpu"] = Field("auto", description="the packages run on a CPU here")
+    threads: Threads | None = None
+    truncate_prompts: Truncate = False
+
+
+class EagleLlmOptions(PublishedOptions):
+    eagle_python: Text | None = Field(None, description=PYTHON)
+    head: Annotated[Text, Field(description="the folder of an EAGLE-1 or EAGLE-2 head")]
+    tree: Literal["static", "chain"] = Field("static", description="the package's own tree of 25 drafts, or one branch")
+    depth: Count | None = Field(None, description="the drafts of a chain", json_schema_extra={"unset": str(CHAIN)})
+
+
+class LadeOptions(PublishedOptions):
+    lade_python: Text | None = Field(None, description=PYTHON)
+    # lade 0.0.2 fails with an n-gram of fewer tokens.
+    level: Annotated[int, Field(ge=3)] = Field(5, description="the length of n-grams, in tokens")
+    window: Count = Field(7, description="the width of the lookahead branch")
+    guess: Count = Field(7, description="the n-grams verified in one step")
 
 
 class PublishedLLM(LoadedLLM):
     """A Llama model decoded by a published package, greedy, on a CPU, one request at a time.
 
-    ``python`` is the option that names the Python with the package (a path, the name of a program, or of an environment
-    variable that holds one of these; default: the running one). Nothing of ours has to be installed there. ``dtype``
-    "auto" is the one that the weights are stored in; ``threads`` limits the CPU threads of one operation.
+    Nothing of ours has to be installed in the Python that has the package.
 
     The prompt is tokenised here, as for local models. Times are those at which the package's steps were done. The
     trace's steps are the package's own. Lossless and Speedup compare with autoregressive decoding by our engine.
@@ -55,43 +78,26 @@ class PublishedLLM(LoadedLLM):
     python_option: ClassVar[str]
     """The option that names the package's Python."""
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        dtype: str = "auto",
-        device: str = "auto",
-        threads: int | None = None,
-        truncate_prompts: bool = False,
-        **options: Any,
-    ) -> None:
-        super().__init__(model)
-        self.truncate_prompts = check_truncation(truncate_prompts)
-        if dtype not in DTYPES:
-            raise unknown("dtype", dtype, DTYPES, key="dtype")
-        if device not in DEVICES:
-            reason = f"the back end {self.backend} runs on a CPU: device must be cpu or auto, not {device!r}"
-            raise UserError(reason, key="device")
-        check_threads(threads)
-        self.dtype, self.device, self.threads = dtype, device, threads
-        self._named = options.pop(self.python_option, None)
-        if self._named is not None and (not isinstance(self._named, str) or not self._named):
-            raise UserError(f"{self.python_option} must be a text, not {self._named!r}", key=self.python_option)
-        self.settings = options
-        """What a request asks of the package, as ``worker`` describes it."""
+    def __init__(self, model: str, **options: Any) -> None:
+        super().__init__(model, **options)
+        self.truncate_prompts = self.options.truncate_prompts
         self._loading = threading.Lock()
         self._worker: WorkerProcess | None = None
         self._chat: Chat | None = None
         self._eos_ids: list[int] = []
         self._found: dict[str, str] | None = None
 
-    @classmethod
-    def option_names(cls) -> tuple[str, ...]:
-        return ("dtype", "device", "threads", "truncate_prompts", cls.python_option)
+    @abstractmethod
+    def _settings(self) -> dict[str, Any]:
+        """What a request asks of the package, as ``worker`` describes it."""
 
     def command(self) -> list[str]:
         """The worker's command line. Raises UserError where the option means no Python."""
-        return [python_of(self._named, self.python_option, self.backend), str(WORKER), self.backend]
+        return [
+            python_of(getattr(self.options, self.python_option), self.python_option, self.backend),
+            str(WORKER),
+            self.backend,
+        ]
 
     def versions(self) -> dict[str, str]:
         """The versions of the package and of what it computes with. Raises UserError where it is missing."""
@@ -126,14 +132,18 @@ class PublishedLLM(LoadedLLM):
             "backend": self.backend,
             "method": self.method,
             "versions": self.versions(),
-            "options": self.settings,
+            "options": self._settings(),
             "model": digests.folder(model_folder(self.model)),
-            "dtype": self.dtype,
-            "threads": self.threads,
+            "dtype": self.options.dtype,
+            "threads": self.options.threads,
         }
 
     def baseline_identity(self, digests: FileDigests) -> dict[str, Any] | None:
-        options: dict[str, Any] = {"dtype": self.dtype, "device": self.device, "threads": self.threads}
+        options: dict[str, Any] = {
+            "dtype": self.options.dtype,
+            "device": self.options.device,
+            "threads": self.options.threads,
+        }
         return of_method("autoregressive")(self.model, **options).identity(digests)
 
     @packages()
@@ -158,11 +168,11 @@ class PublishedLLM(LoadedLLM):
         with tempfile.TemporaryDirectory(prefix=f"specdec-{self.backend}-") as made:
             arguments = {
                 "model": str(old_model(folder, Path(made) / "model", self._eos_ids)),
-                "dtype": self.dtype,
-                "threads": self.threads,
+                "dtype": self.options.dtype,
+                "threads": self.options.threads,
                 **self._parts(Path(made)),
             }
-            return WorkerProcess(self.backend, self.command(), arguments, environment(self.threads))
+            return WorkerProcess(self.backend, self.command(), arguments, environment(self.options.threads))
 
     def _parts(self, folder: Path) -> dict[str, str]:
         """Further folders that the package reads, made below ``folder``."""
@@ -184,7 +194,7 @@ class PublishedLLM(LoadedLLM):
         request = {
             "max_tokens": min(sampling.max_tokens, chat.window - len(prompt)),
             "stop_token_ids": self._eos_ids,
-            "settings": self.settings,
+            "settings": self._settings(),
         }
         worker.ask(prompt, request, answer.take)
         return answer.completion(len(prompt), truncated)
@@ -195,7 +205,7 @@ class PublishedLLM(LoadedLLM):
 
     def hardware(self) -> Mapping[str, Any]:
         # In the words of our engine: times are compared where these are the same. The versions are in ``identity``.
-        ready = self._worker.ready if self._worker is not None else {"threads": self.threads}
+        ready = self._worker.ready if self._worker is not None else {"threads": self.options.threads}
         told = {name: ready[name] for name in ("threads", "instructions") if ready.get(name) is not None}
         return {**super().hardware(), "device": "cpu", **instructions(), **told}
 
@@ -207,30 +217,17 @@ class PublishedLLM(LoadedLLM):
 
 
 class EagleLlmLLM(PublishedLLM):
-    """eagle-llm, the package of EAGLE's authors. ``head`` is the folder of an EAGLE-1 or EAGLE-2 head; ``tree`` is
-    static, the package's own tree of 25 drafts, or chain, one branch of ``depth`` drafts.
-    """
+    """eagle-llm, the package of EAGLE's authors."""
 
     backend: ClassVar[str] = "eagle-llm"
     method: ClassVar[str] = "eagle"
     python_option: ClassVar[str] = "eagle_python"
 
-    def __init__(
-        self, model: str, *, head: str | None = None, tree: str = "static", depth: int | None = None, **options: Any
-    ) -> None:
-        if head is None:
-            raise UserError("the back end eagle-llm needs head: the folder of an EAGLE-1 or EAGLE-2 head", key="head")
-        if tree not in TREES:
-            raise unknown("tree of eagle-llm", tree, TREES, key="tree")
-        if depth is not None:
-            check_whole("depth", depth)
-        chain: dict[str, Any] = {"depth": depth or CHAIN} if tree == "chain" else {}
-        super().__init__(model, tree=tree, **chain, **options)
-        self.head = head
+    Options: ClassVar[type[Settings]] = EagleLlmOptions
 
-    @classmethod
-    def option_names(cls) -> tuple[str, ...]:
-        return (*super().option_names(), "head", "tree", "depth")
+    def _settings(self) -> dict[str, Any]:
+        chain = {"depth": self.options.depth or CHAIN} if self.options.tree == "chain" else {}
+        return {"tree": self.options.tree, **chain}
 
     def check(self, sampling: Sampling) -> None:
         if sampling.max_tokens > EAGLE_MOST:
@@ -240,41 +237,30 @@ class EagleLlmLLM(PublishedLLM):
 
     def _check_files(self) -> None:
         super()._check_files()
-        check_head(model_folder(self.head, key="head"))
+        check_head(model_folder(self.options.head, key="head"))
 
     def identity(self, digests: FileDigests) -> dict[str, Any]:
-        return {**super().identity(digests), "head": digests.folder(model_folder(self.head, key="head"))}
+        return {**super().identity(digests), "head": digests.folder(model_folder(self.options.head, key="head"))}
 
     def _parts(self, folder: Path) -> dict[str, str]:
-        return {"head": str(old_head(model_folder(self.head, key="head"), folder / "head"))}
+        return {"head": str(old_head(model_folder(self.options.head, key="head"), folder / "head"))}
 
     def _window(self, stated: int) -> int:
         # Its cache is as long as the model's window, and a step puts a whole tree behind the context.
-        return min(stated - self.settings.get("depth", TREE_NODES) - 1, EAGLE_WINDOW)
+        return min(stated - self._settings().get("depth", TREE_NODES) - 1, EAGLE_WINDOW)
 
 
 class LadeLLM(PublishedLLM):
-    """lade, the package of lookahead decoding's authors, with its numbers ``level``, ``window`` and ``guess``."""
+    """lade, the package of lookahead decoding's authors."""
 
     backend: ClassVar[str] = "lade"
     method: ClassVar[str] = "lookahead"
     python_option: ClassVar[str] = "lade_python"
 
-    def __init__(self, model: str, *, level: int = 5, window: int = 7, guess: int = 7, **options: Any) -> None:
-        check_whole("level", level, LEAST_LEVEL)
-        check_whole("window", window)
-        check_whole("guess", guess)
-        super().__init__(model, level=level, window=window, guess=guess, **options)
+    Options: ClassVar[type[Settings]] = LadeOptions
 
-    @classmethod
-    def option_names(cls) -> tuple[str, ...]:
-        return (*super().option_names(), "level", "window", "guess")
-
-
-def check_whole(key: str, value: Any, least: int = 1) -> None:
-    """Raise UserError unless the value of an option is a whole number from ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise UserError(f"{key} must be a whole number from {least}, not {value!r}", key=key)
+    def _settings(self) -> dict[str, Any]:
+        return {name: getattr(self.options, name) for name in ("level", "window", "guess")}
 
 
 def steps_of(received: Sequence[int], kept: Sequence[int], drafts: Any) -> list[Step]:

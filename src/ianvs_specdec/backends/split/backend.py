@@ -9,15 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ianvs_specdec import lengths
 from ianvs_specdec.backends import prompts
 from ianvs_specdec.backends.base import NO_HINTS, LoadedLLM, OnChunk
 from ianvs_specdec.backends.local import WARM_UP, instructions
+from ianvs_specdec.backends.split.options import SplitOptions
 from ianvs_specdec.backends.split.process import Started
 from ianvs_specdec.backends.split.settings import EdgeSide, chosen, link_options
 from ianvs_specdec.backends.split.target import VerifierModel
 from ianvs_specdec.common.errors import AbandonedError, AnswerError, UserError, not_installed, packages
 from ianvs_specdec.common.sampling import LARGEST_COUNT, Sampling
+from ianvs_specdec.common.settings import Settings
 from ianvs_specdec.common.types import Completion, Hints, Message, SplitTrace
 from ianvs_specdec.records.identity import FileDigests, machine
 
@@ -56,33 +57,18 @@ class SplitSpecDecLLM(LoadedLLM):
 
     backend: ClassVar[str] = "SplitSpecDec"
     local: ClassVar[bool] = True
-    mappings: ClassVar[tuple[str, ...]] = ("edge", "beside", "link", "named")
+    Options: ClassVar[type[Settings]] = SplitOptions
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        edge: str | Mapping[str, Any] | None = None,
-        named: Mapping[str, Any] | None = None,
-        link: str | Mapping[str, Any] | None = None,
-        verifier: str | None = None,
-        verifier_ca: str | None = None,
-        token_file: str | None = None,
-        length: Any = None,
-        acceptance: str = "",
-        truncate_prompts: bool = False,
-        **target: Any,
-    ) -> None:
-        super().__init__(model)
-        if acceptance not in ("", "coupled"):
-            reason = "acceptance: no probabilities travel to a verifier, so sampled tokens are accepted by coupled"
-            raise UserError(f"{reason} only, not {acceptance!r:.60}", key="acceptance")
-        self.truncate_prompts = prompts.check_truncation(truncate_prompts)
-        self._acceptance, self._address = acceptance, verifier
+    def __init__(self, model: str, **options: Any) -> None:
+        super().__init__(model, **options)
+        given = self.options.given()
+        target = {name: given[name] for name in (*VerifierModel.option_names(),) if name in given}
+        edge, named, link = (given.get(name) for name in ("edge", "named", "link"))
+        verifier, verifier_ca, token_file = (given.get(name) for name in ("verifier", "verifier_ca", "token_file"))
+        length, self.truncate_prompts = given.get("length"), self.options.truncate_prompts
+        self._acceptance, self._address = given.get("acceptance", ""), verifier
         self._authority, self._token_file = (None if file is None else Path(file) for file in (verifier_ca, token_file))
         self._length = None if length is None else str(length)
-        if self._length is not None:
-            lengths.create(self._length)
         told = {"edge": edge, "named": named, **target}
         target["beside"] = chosen(told, "beside")
         self._target = VerifierModel.parse(model, target, elsewhere=verifier is not None)
@@ -93,11 +79,6 @@ class SplitSpecDecLLM(LoadedLLM):
         self._connection: Connection | None = None
         self._edge: Edge | None = None
         self._chat: prompts.Chat | None = None
-
-    @classmethod
-    def option_names(cls) -> tuple[str, ...]:
-        own = ("edge", "named", "link", "verifier", "verifier_ca", "token_file", "length", "acceptance")
-        return (*own, "truncate_prompts", *VerifierModel.option_names())
 
     def check(self, sampling: Sampling) -> None:
         for package in PACKAGES:

@@ -53,7 +53,7 @@ class EdgeSide:
         method = values.get("method")
         if method is not None:
             method = drafters.resolve(str(method))
-        known = (*OWN, *(() if method is None else drafters.options(method)))
+        known = (*OWN, *(() if method is None else drafters.method_of(method).options.names()))
         for key in values:
             if key not in known:
                 raise unknown("key of edge", key, known, key="edge")

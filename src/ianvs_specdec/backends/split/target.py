@@ -32,8 +32,8 @@ class VerifierModel:
         chosen = of_method(known[name])
         own = {key: value for key, value in beside.items() if key != "backend"}
         for key in own:
-            if key not in drafters.options(chosen.method):
-                raise unknown(f"option of {name} in beside", key, drafters.options(chosen.method), key="beside")
+            if key not in (options_of := drafters.method_of(chosen.method).options.names()):
+                raise unknown(f"option of {name} in beside", key, options_of, key="beside")
         try:
             self._llm = chosen(model, **options, **own)
         except UserError as error:
@@ -83,4 +83,4 @@ class VerifierModel:
     def hardware(self) -> dict[str, Any]:
         """What is known of the verifier's machine, which is this one."""
         emulated = {name: self._options[name] for name in ("emulate", "emulate_scale") if name in self._options}
-        return {"device": self._llm.device_name, "verifier_threads": self._llm.threads, **emulated}
+        return {"device": self._llm.device_name, "verifier_threads": self._llm.options.threads, **emulated}

@@ -9,21 +9,15 @@ from typing import Any, ClassVar
 
 from ianvs_specdec.backends.answering import PendingAnswer, chat_of
 from ianvs_specdec.backends.base import NO_HINTS, LoadedLLM, OnChunk
-from ianvs_specdec.backends.local import DTYPES, WARM_UP
+from ianvs_specdec.backends.local import WARM_UP
 from ianvs_specdec.backends.process import WorkerProcess, python_of
-from ianvs_specdec.backends.prompts import Chat, check_truncation, model_folder
+from ianvs_specdec.backends.prompts import Chat, model_folder
 from ianvs_specdec.backends.top_logprobs import TOP
 from ianvs_specdec.backends.untrusted import MOST_DRAFTED, MOST_TOKENS, listed, whole
-from ianvs_specdec.backends.vllm.options import (
-    MAPPINGS,
-    MODEL_FREE,
-    OPTIONS,
-    check_options,
-    checked_engine_args,
-    checked_speculative,
-)
+from ianvs_specdec.backends.vllm.options import MODEL_FREE, VllmOptions
 from ianvs_specdec.backends.vllm.process import KEY, NAME, probe, start
-from ianvs_specdec.common.errors import UserError, packages, unknown
+from ianvs_specdec.common.errors import UserError, packages
+from ianvs_specdec.common.settings import Settings
 from ianvs_specdec.common.types import Completion, Hints, Message, Sampling, Step
 from ianvs_specdec.models.layout import check_model
 from ianvs_specdec.models.loading import check_stored
@@ -35,16 +29,16 @@ SAMPLED_DRAFTS = (
 )
 
 
+_OTHERS = ("vllm_python", "dtype", "threads", "truncate_prompts", "speculative", "engine_args")
+"""Options that are no engine arguments, or are set apart."""
+
+
 class VllmLLM(LoadedLLM):
     """A model behind an engine of vLLM; requests from many threads run in one batch.
 
-    ``vllm_python`` is the Python that has vLLM (a path, the name of a program, or of an environment variable that holds
-    one of these; default: the running one); nothing of ours has to be installed there. ``speculative`` is vLLM's
-    ``speculative_config``, passed on as it is but for ``model``, which may be a folder relative to the working
-    directory or a name on the hub. ``dtype``, ``quantization``, ``tensor_parallel_size``, ``gpu_memory_utilization``,
-    ``max_model_len``, ``max_num_seqs``, ``kv_cache_memory_bytes`` and ``enforce_eager`` are engine arguments of vLLM,
-    all others may stand in ``engine_args``. On a CPU, ``enforce_eager`` is true and ``kv_cache_memory_bytes`` 256 MiB
-    unless given, and ``threads`` limits the threads of one operation.
+    Nothing of ours has to be installed in the Python that has vLLM. ``speculative`` is vLLM's ``speculative_config``,
+    passed on as it is but for ``model``, which may be a folder relative to the working directory or a name on the hub.
+    On a CPU, ``enforce_eager`` is true and ``kv_cache_memory_bytes`` 256 MiB unless given.
 
     The prompt is tokenised here, as for local models; ``truncate_prompts``: see ``prompts.Chat``. Times are those at
     which an engine step was done. A step of the trace is one engine step after the prefill; vLLM tells the drafted and
@@ -59,41 +53,21 @@ class VllmLLM(LoadedLLM):
     backend: ClassVar[str] = "vllm"
     local: ClassVar[bool] = True
     concurrent: ClassVar[bool] = True
-    mappings: ClassVar[tuple[str, ...]] = MAPPINGS
+    Options: ClassVar[type[Settings]] = VllmOptions
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        vllm_python: str | None = None,
-        dtype: str = "auto",
-        threads: int | None = None,
-        speculative: Mapping[str, Any] | None = None,
-        engine_args: Mapping[str, Any] | None = None,
-        truncate_prompts: bool = False,
-        **options: Any,
-    ) -> None:
-        super().__init__(model)
-        if dtype not in DTYPES:
-            raise unknown("dtype", dtype, DTYPES, key="dtype")
-        check_options({"vllm_python": vllm_python, "threads": threads, **options})
-        self.truncate_prompts = check_truncation(truncate_prompts)
-        self.vllm_python = vllm_python
-        if vllm_python is not None:
+    def __init__(self, model: str, **options: Any) -> None:
+        super().__init__(model, **options)
+        self.truncate_prompts = self.options.truncate_prompts
+        if self.options.vllm_python is not None:
             self.python()
-        self.dtype, self.threads = dtype, threads
-        self.speculative = checked_speculative(speculative)
-        self.options = {name: value for name, value in options.items() if value is not None}
-        self.engine_args = checked_engine_args(engine_args)
+        self.speculative, self.engine_args = self.options.speculative or {}, self.options.engine_args or {}
+        self.simple = {name: value for name, value in self.options.given().items() if name not in _OTHERS}
+        """The options that are engine arguments."""
         self._loading = threading.Lock()
         self._engine: WorkerProcess | None = None
         self._chat: Chat | None = None
         self._eos_ids: list[int] = []
         self._found: tuple[str, bool] | None = None
-
-    @classmethod
-    def option_names(cls) -> tuple[str, ...]:
-        return OPTIONS
 
     @property
     def method(self) -> str:
@@ -102,7 +76,7 @@ class VllmLLM(LoadedLLM):
 
     def python(self) -> str:
         """The program that ``vllm_python`` means. Raises UserError where it means none."""
-        return python_of(self.vllm_python, KEY, NAME)
+        return python_of(self.options.vllm_python, KEY, NAME)
 
     def _vllm(self) -> tuple[str, bool]:
         """vLLM's version, and whether it is a build for CPUs."""
@@ -136,11 +110,11 @@ class VllmLLM(LoadedLLM):
             "backend": self.backend,
             "method": self.method,
             "vllm": self._vllm()[0],
-            "options": {**self.options, **({"engine_args": self.engine_args} if self.engine_args else {})},
+            "options": {**self.simple, **({"engine_args": self.engine_args} if self.engine_args else {})},
             "speculative": {**self.speculative, **contents},
             "model": digests.folder(model_folder(self.model), *more),
-            "dtype": self.dtype,
-            "threads": self.threads,
+            "dtype": self.options.dtype,
+            "threads": self.options.threads,
         }
 
     def baseline_identity(self, digests: FileDigests) -> dict[str, Any] | None:
@@ -155,7 +129,7 @@ class VllmLLM(LoadedLLM):
             if "load_format" not in self.engine_args:
                 check_stored(folder, what=f"the model {self.model}", key="model")
             version, _ = self._vllm()
-            engine = start(self.python(), self._arguments(folder), self.threads)
+            engine = start(self.python(), self._arguments(folder), self.options.threads)
             # What it runs on, rather than what the package's name says.
             self._found = (version, bool(engine.ready["cpu"]))
             try:
@@ -168,8 +142,8 @@ class VllmLLM(LoadedLLM):
                 raise
 
     def _arguments(self, folder: Path) -> dict[str, Any]:
-        safe = {"trust_remote_code": False}
-        arguments = {"model": str(folder.absolute()), "dtype": self.dtype, **safe, **self.options, **self.engine_args}
+        own = {"model": str(folder.absolute()), "dtype": self.options.dtype, "trust_remote_code": False}
+        arguments = {**own, **self.simple, **self.engine_args}
         if self.speculative:
             draft = self._draft()
             place = {} if draft is None else {"model": str(model_folder(draft, key="speculative").absolute())}

@@ -6,27 +6,17 @@ import difflib
 import logging
 from collections.abc import Iterable, Mapping
 from string import digits
-from typing import Any
+from typing import Annotated, Any
 
-from ianvs_specdec.backends.base import check_threads
+from pydantic import Field
+
+from ianvs_specdec.backends.base import DType, Threads, Truncate
 from ianvs_specdec.backends.prompts import check_model
 from ianvs_specdec.common.errors import UserError, unknown
+from ianvs_specdec.common.settings import Count, Settings, Text, rule
 
 log = logging.getLogger(__name__)
 
-COUNTS = ("tensor_parallel_size", "max_model_len", "max_num_seqs", "kv_cache_memory_bytes")
-TEXTS = ("vllm_python", "quantization")
-MAPPINGS = ("speculative", "engine_args")
-OPTIONS = (
-    "dtype",
-    "threads",
-    *TEXTS,
-    *COUNTS,
-    "gpu_memory_utilization",
-    "enforce_eager",
-    "truncate_prompts",
-    *MAPPINGS,
-)
 MODEL_FREE = ("ngram", "ngram_gpu", "suffix", "custom_class")
 """Methods whose ``model``, if any, is not a folder."""
 METHODS = (*MODEL_FREE, "eagle", "eagle3", "medusa", "mlp_speculator", "draft_model", "mtp", "dflash", "dspark")
@@ -70,36 +60,8 @@ MISSPELT = {"key": 0.9, "method": 0.8}
 """Names that are as alike as this are taken for one and the same, misspelt."""
 
 
-def check_options(options: Mapping[str, Any]) -> None:
-    """Raise UserError for a value of a simple option that cannot be one."""
-    for name, value in options.items():
-        if value is None:
-            continue
-        if name == "threads":
-            check_threads(value)
-        elif name in COUNTS:
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise UserError(f"{name} must be a whole number from 1, not {value!r}", key=name)
-        elif name == "gpu_memory_utilization":
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
-                raise UserError(f"{name} must be a number above 0 and at most 1, not {value!r}", key=name)
-        elif name == "enforce_eager":
-            if not isinstance(value, bool):
-                raise UserError(f"{name} must be true or false, not {value!r}", key=name)
-        elif name in TEXTS:
-            if not isinstance(value, str) or not value:
-                raise UserError(f"{name} must be a text, not {value!r}", key=name)
-        else:
-            raise unknown("option of vllm", name, OPTIONS, key=name)
-
-
-def checked_speculative(value: Any) -> dict[str, Any]:
-    """vLLM's ``speculative_config``; empty without one. What only vLLM knows, it says itself when it loads."""
-    if value is None:
-        return {}
+def _check_speculative(value: Mapping[str, Any]) -> None:
     key = "speculative"
-    if not isinstance(value, Mapping):
-        raise UserError(f"speculative must be a mapping, vLLM's speculative_config, not {value!r}", key=key)
     if not isinstance(value.get("method") or value.get("model"), str):
         raise UserError("speculative needs a method (such as ngram) or a model to draft with", key=key)
     for name in ("method", "model"):
@@ -114,22 +76,13 @@ def checked_speculative(value: Any) -> dict[str, Any]:
         raise UserError(f"speculative.num_speculative_tokens must be a whole number from 1, not {drafts!r}", key=key)
     if "model" in value and value.get("method") not in MODEL_FREE:
         check_model(value["model"], key=key)
-    return dict(value)
 
 
-def checked_engine_args(value: Any) -> dict[str, Any]:
-    """Engine arguments that are not options of their own; empty without any."""
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
-        raise UserError(
-            f"engine_args must be a mapping, engine arguments of vLLM by name, not {value!r}", key="engine_args"
-        )
-    own = {"model": "model", "speculative_config": "speculative"} | {name: name for name in OPTIONS}
+def _check_engine_args(value: Mapping[str, Any]) -> None:
+    own = {"model": "model", "speculative_config": "speculative"} | {name: name for name in VllmOptions.model_fields}
     for name in value:
         if name in own:
             raise UserError(f"engine_args may not hold {name}: that is the option {own[name]}", key="engine_args")
-    return dict(value)
 
 
 def _check_spelling(kind: str, name: str, known: Iterable[str]) -> None:
@@ -142,3 +95,29 @@ def _check_spelling(kind: str, name: str, known: Iterable[str]) -> None:
     if not kin and difflib.get_close_matches(name.lower(), known, n=1, cutoff=MISSPELT[kind]):
         raise unknown(f"{kind} in speculative", name, known, key="speculative")
     log.warning("speculative: the %s %r is not known here; whether vLLM knows it, it says when it loads", kind, name)
+
+
+class VllmOptions(Settings):
+    """The options of ``vllm``. What only vLLM knows, it says itself when it loads."""
+
+    dtype: DType = Field("auto", description="the type of the weights; auto = the one that they are stored in")
+    threads: Threads | None = None
+    vllm_python: Text | None = Field(
+        None, description="the Python that has vLLM: a path, a program, or an environment variable that holds one"
+    )
+    quantization: Text | None = Field(None, description="vLLM's quantization")
+    tensor_parallel_size: Count | None = Field(None, description="GPUs that share the model")
+    max_model_len: Count | None = Field(None, description="the context window, in tokens")
+    max_num_seqs: Count | None = Field(None, description="requests that share a step")
+    kv_cache_memory_bytes: Count | None = Field(None, description="the cache of a GPU, in bytes")
+    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        None, description="the share of a GPU's memory that vLLM takes"
+    )
+    enforce_eager: bool | None = Field(None, description="no CUDA graphs")
+    truncate_prompts: Truncate = False
+    speculative: Annotated[dict[str, Any], rule(_check_speculative)] | None = Field(
+        None, description="vLLM's speculative_config"
+    )
+    engine_args: Annotated[dict[str, Any], rule(_check_engine_args)] | None = Field(
+        None, description="further engine arguments of vLLM by name"
+    )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from heapq import heappop, heappush
 
-from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.drafters.lookahead.official import SEED, OfficialLookahead
 from ianvs_specdec.engine import Context, Drafter, Observation, Output, Target, TokenTree
 
@@ -25,8 +24,6 @@ def lookahead(
 
     Raises ``UserError`` for a ``level`` below 2.
     """
-    if level is not None and level < 2:
-        raise UserError(f"method lookahead: level must be at least 2, got {level}", key="level")
     defaults = DEFAULTS[start]
     drafter = OfficialLookahead if start == "official" else Lookahead
     return drafter(level or defaults[0], window or defaults[1], guess or defaults[2])

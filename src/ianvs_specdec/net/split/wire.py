@@ -7,6 +7,8 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.settings import build
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine.tree import TokenTree
 from ianvs_specdec.net.split.split_pb2 import DESCRIPTOR, Draft, Open
@@ -76,15 +78,9 @@ def set_sampling(message: Open, sampling: Sampling) -> None:
 
 
 def sampling_of(message: Open) -> Sampling:
-    """Raises ``ValueError`` for what cannot be sampled with."""
-    if len(message.seed) > len(str(1 << 64)):
-        raise ValueError("the seed must be a number of 64 bits")
-    return Sampling(
-        max_tokens=message.max_tokens,
-        temperature=message.temperature,
-        top_p=message.top_p,
-        top_k=message.top_k,
-        repetition_penalty=message.repetition_penalty,
-        seed=int(message.seed),
-        stop=tuple(message.stop),
-    )
+    """Raises ``UserError`` for what cannot be sampled with."""
+    if len(message.seed) > len(str(1 << 64)) or not message.seed.removeprefix("-").isdecimal():
+        raise UserError("the seed must be a number of 64 bits")
+    names = ("max_tokens", "temperature", "top_p", "top_k", "repetition_penalty")
+    given = {name: getattr(message, name) for name in names}
+    return build(Sampling, {**given, "seed": int(message.seed), "stop": tuple(message.stop)})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ianvs_specdec import drafters, lengths
+from ianvs_specdec import lengths
 from ianvs_specdec.backends.prompts import model_folder
 from ianvs_specdec.backends.specdec import EngineLLM
 from ianvs_specdec.common.errors import UserError
@@ -24,7 +24,7 @@ def served_by(llm: EngineLLM, length: Any, sessions: int) -> Served:
 
     Raises ``UserError`` for a method that cannot take over in the middle of an answer.
     """
-    own = llm.options.get("length", drafters.default_length(llm.method))
+    own = getattr(llm.options, "length", UNTOLD)
     drafts = llm.method != "autoregressive"
     shared = llm.shared(lengths.create(length or (own if drafts else UNTOLD)), sessions)
     if shared.drafter.roots_in_prompt:

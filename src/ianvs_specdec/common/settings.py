@@ -1,0 +1,196 @@
+"""Settings as users write them, each declared once: its name, type, bounds, default and meaning.
+
+Error messages, the tables in the docs, ``--help`` and the JSON schema for editors come from these declarations.
+"""
+
+from __future__ import annotations
+
+import functools
+import reprlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, TypeVar, get_args, get_origin
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+from ianvs_specdec.common.errors import UserError, unknown
+
+STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+T = TypeVar("T")
+
+
+def rule(check: Callable[[Any], Any]) -> AfterValidator:
+    """The values that ``check`` accepts. It raises UserError, or ValueError with what follows the setting's name."""
+
+    def validate(value: Any) -> Any:
+        try:
+            check(value)
+        except UserError as error:
+            raise ValueError(error) from error
+        return value
+
+    return AfterValidator(validate)
+
+
+def called(wanted: str, unset: str | None = None) -> Any:
+    """What a value is in words, where its type does not say it, and what it is by default, where that depends."""
+    return Field(json_schema_extra={"wanted": wanted, **({"unset": unset} if unset else {})})
+
+
+def _existing(value: str | Path) -> str | Path:
+    if not str(value) or not Path(value).exists():
+        raise ValueError(f"must be an existing file or folder, not {value!r}")
+    return value
+
+
+EXISTING = AfterValidator(_existing)
+ExistingPath = Annotated[str | Path, EXISTING, called("an existing file or folder")]
+Text = Annotated[str, Field(min_length=1)]
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+def is_path(field: FieldInfo) -> bool:
+    """Whether a field names an existing file or folder."""
+    parts = (field.metadata, *(getattr(part, "__metadata__", ()) for part in get_args(field.annotation)))
+    return any(EXISTING in part for part in parts)
+
+
+def takes_mapping(field: FieldInfo) -> bool:
+    """Whether a field's value may be a mapping."""
+    types = (field.annotation, *get_args(field.annotation))
+    return any(dict in (kind, get_origin(kind), *map(get_origin, get_args(kind)[:1])) for kind in types)
+
+
+class Settings(BaseModel):
+    """Values that a user sets by name. ``noun`` is what an unknown name is called in the error message."""
+
+    model_config = ConfigDict(**STRICT, frozen=True, defer_build=True)
+    noun: ClassVar[str] = "setting"
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> Self:
+        """From a mapping, in which null stands for the default. Raises UserError as ``build`` does."""
+        return build(cls, values, cls.noun)
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        return tuple(cls.model_fields)
+
+    def given(self) -> dict[str, Any]:
+        """The values that were set."""
+        return {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
+
+
+def build(kind: Callable[..., T], values: Mapping[str, Any], noun: str = "setting") -> T:
+    """``kind``, a pydantic model or dataclass, from values in which null stands for the default.
+
+    Raises UserError for the first fault, with its ``key``; ``others`` holds the other faults.
+    """
+    given = {name: value for name, value in values.items() if value is not None}
+    for name in given:
+        if not isinstance(name, str):
+            raise unknown(noun, name, _properties(kind))
+    try:
+        return kind(**given)
+    except ValidationError as error:
+        reasons: dict[str, list[Any]] = {}
+        for reason in error.errors(include_url=False):
+            reasons.setdefault(str(reason["loc"][0]) if reason["loc"] else "", []).append(reason)
+        first, *others = (_fault(kind, name, found[0], given, noun) for name, found in reasons.items())
+    first.others = tuple(others)
+    raise first
+
+
+def together(*steps: Callable[[], Any]) -> list[Any]:
+    """What each step returns. Raises the UserErrors of all steps as one."""
+    results, faults = [], list[UserError]()
+    for step in steps:
+        try:
+            results.append(step())
+        except UserError as error:
+            faults += [error, *error.others]
+    if faults:
+        faults[0].others = tuple(faults[1:])
+        raise faults[0]
+    return results
+
+
+class Row(NamedTuple):
+    """One setting in a table."""
+
+    name: str
+    wanted: str
+    default: Any
+    description: str
+
+
+def table(kind: Any) -> Iterator[Row]:
+    """The settings of a pydantic model or dataclass. ``default`` is in words where it depends on others, else a value,
+    "needed" or "optional"."""
+    for name, schema in _properties(kind).items():
+        default = "needed" if schema["required"] else schema.get("unset", schema.get("default"))
+        yield Row(name, wanted(schema), "optional" if default is None else default, schema.get("description", ""))
+
+
+def wanted(schema: Mapping[str, Any]) -> str:
+    """What a value of this JSON schema is, in words: ``a whole number from 1``."""
+    if "wanted" in schema:
+        return str(schema["wanted"])
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(wanted(one) for one in schema["anyOf"] if one.get("type") != "null"))
+    if choices := schema.get("enum") or ([schema["const"]] if "const" in schema else []):
+        return ("one of " if len(choices) > 1 else "") + ", ".join(map(str, choices))
+    kinds = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "string": "a text"}
+    kinds |= {"array": "a list", "object": "a mapping"}
+    return kinds.get(str(schema.get("type")), "a value") + _bounds(schema)
+
+
+def _bounds(schema: Mapping[str, Any]) -> str:
+    low, high, above = (schema.get(name) for name in ("minimum", "maximum", "exclusiveMinimum"))
+    if above is not None:
+        return f" above {above:g}" + (f" and at most {high:g}" if high is not None else "")
+    if low is not None:
+        return f" from {_plain(low)}" + (f" to {_plain(high)}" if high is not None else "")
+    return f" of at most {_plain(high)}" if high is not None else ""
+
+
+def _plain(number: float) -> str:
+    return f"{number:g}" if isinstance(number, float) else str(number)
+
+
+@functools.cache
+def _properties(kind: Any) -> dict[str, dict[str, Any]]:
+    schema = TypeAdapter(kind).json_schema()
+    required = schema.get("required", ())
+    return {name: {**_some(one), "required": name in required} for name, one in schema.get("properties", {}).items()}
+
+
+def _some(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a value that may be null, without null."""
+    others = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
+    if len(others) != 1:
+        return schema
+    return {**others[0], **{name: value for name, value in schema.items() if name != "anyOf"}}
+
+
+def _fault(kind: Any, name: str, reason: Any, values: Mapping[str, Any], noun: str) -> UserError:
+    if reason["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        return unknown(noun, name, _properties(kind), key=name)
+    own = reason.get("ctx", {}).get("error")
+    if own is not None:
+        cause = own.args[0] if own.args else own
+        if isinstance(cause, UserError):
+            return UserError(str(cause), key=cause.key or name)
+        word = str(own).partition(" ")[0]
+        return UserError(f"{name} {own}".strip(), key=name or (word if word in _properties(kind) else None))
+    schema = _properties(kind)[name]
+    if reason["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
+        return UserError(f"{name} is missing: {schema.get('description') or wanted(schema)}", key=name)
+    value, choices = values[name], schema.get("enum")
+    if choices and isinstance(value, (str, bool)):
+        return unknown(name, value, choices, key=name)
+    return UserError(f"{name} must be {wanted(schema)}, not {reprlib.repr(value)}", key=name)
