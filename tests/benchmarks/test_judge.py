@@ -13,10 +13,9 @@ import pytest
 
 from ianvs_specdec.backends.judge import log as judging_log
 from ianvs_specdec.benchmarks.judge_prompts import FASTCHAT_FILE, SHIPPED, conversations, read_prompts
-from ianvs_specdec.plugin.scoring import scorer
 from ianvs_specdec.common.errors import UserError, warn_once
 from ianvs_specdec.common.types import Completion, Trace
-from ianvs_specdec.plugin.scoring import scores
+from ianvs_specdec.plugin.scoring import scorer, scores
 from ianvs_specdec.records.configuration import Configuration
 from ianvs_specdec.records.journal import Journal
 from ianvs_specdec.report.metrics import METRICS
