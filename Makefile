@@ -5,7 +5,7 @@
 # make check  lint, format, types                                   make bench-official  beside eagle-llm and lade, unpatched
 # make test-official  the packages eagle-llm and lade, in runs/official (2.2 GB)
 # make test-load  guidellm itself for specdec load, in runs/load    make load   the example's sweep of policies and rates
-# make bench-split  split decoding over emulated paths, PART=bytes (default), grid, kill, tightwad ...
+# make bench-split  split decoding over emulated paths, PART=bytes (default), lossless, grid, kill
 # make dist   wheels and source distributions, in dist
 PYTHON ?= python3
 VENV := .venv
@@ -113,7 +113,7 @@ bench: setup
 bench-many: setup
 	$(BIN)/python -m bench.many
 
-# PART: bytes, lossless, grid, change, ahead, capacity or kill.
+# PART: bytes, lossless, grid or kill.
 PART ?= bytes
 bench-split: setup
 	$(BIN)/python -m bench.split $(PART)
@@ -122,4 +122,5 @@ bench-gpu: setup
 	$(BIN)/python -m bench.engine
 
 bench-official: setup $(OFFICIAL)/venv-eagle/installed $(OFFICIAL)/venv-lade/installed
-	$(BIN)/python -m bench.official
+	$(BIN)/python -m bench --official $(OFFICIAL) --out $(OFFICIAL) --methods eagle,lookahead --dtype float32 \
+		--threads 2 --limit 8

@@ -1,23 +1,25 @@
-"""What the commands that compare methods have in common."""
+"""What the commands have in common: how a report is printed and written, and how contestants take turns."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench.report import table, write
 from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.storage.cells import csv_text
+from ianvs_specdec.records.identity import machine, write_atomically
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "cloud-edge-speculative-decoding"
 SETS = tuple(EXAMPLE / "dataset" / name / "test.jsonl" for name in ("knowledge", "open-ended"))
 """Questions where the user names none."""
-
 AUTOREGRESSIVE = "ours autoregressive"
+"""The row that all others are compared with."""
+ESTIMATE = ("value", "low", "high")
 Entry = TypeVar("Entry")
 
 
@@ -25,10 +27,10 @@ def command(
     name: str,
     measured: Callable[[], dict[str, Any]],
     out: Path,
-    table: Callable[[dict[str, Any]], str] = table,
-    write: Callable[[Path, dict[str, Any]], list[Path]] = write,
+    table: Callable[[dict[str, Any]], str],
+    write: Callable[[Path, dict[str, Any]], list[Path]],
 ) -> int:
-    """Print the report that ``measured`` makes as a ``table``, and ``write`` it to ``out``; returns the exit status."""
+    """Print the report of ``measured`` as a ``table`` and ``write`` it to ``out``; returns the exit status."""
     try:
         report = measured()
     except UserError as error:
@@ -43,11 +45,63 @@ def command(
     return 0
 
 
+def write_files(folder: Path, contents: Mapping[str, str]) -> list[Path]:
+    """Each file appears whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        write_atomically(folder / name, content)
+    return [folder / name for name in contents]
+
+
+def to_json(report: Mapping[str, Any]) -> str:
+    return json.dumps(report, indent=1, default=str) + "\n"
+
+
+def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows of numbers, texts and estimates, each of which has three columns: NAME, NAME_low and NAME_high."""
+    flat = [dict(cell for name, value in row.items() for cell in _cells(name, value)) for row in rows]
+    return csv_text([list(flat[0]), *(list(row.values()) for row in flat)])
+
+
+def _cells(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for part in ESTIMATE:
+            yield name if part == "value" else f"{name}_{part}", f"{value[part]:.4f}"
+    else:
+        yield name, "" if value is None else f"{value:.6g}" if isinstance(value, float) else value
+
+
+def environment() -> dict[str, Any]:
+    """Machine, versions, and the threads and instructions that torch uses in this process."""
+    import torch
+
+    from ianvs_specdec.backends.local import instructions
+
+    here = dict(machine())
+    return {**here, **here.pop("versions"), "threads": torch.get_num_threads(), **instructions()}
+
+
+def interval(estimate: Mapping[str, float], digits: int = 2) -> str:
+    return f"[{estimate['low']:.{digits}f}, {estimate['high']:.{digits}f}]"
+
+
 def numbers(text: str) -> list[int]:
     """Whole numbers from 1, separated by commas, in order."""
     if not all(part.isdigit() and int(part) for part in text.split(",")):
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of whole numbers from 1, such as 1,4,8")
     return sorted({int(part) for part in text.split(",")})
+
+
+def words(*known: str) -> Callable[[str], list[str]]:
+    """A parser of some of these words, separated by commas."""
+
+    def parse(text: str) -> list[str]:
+        names = text.split(",")
+        if wrong := [name for name in names if name not in known]:
+            raise argparse.ArgumentTypeError(f"{wrong[0]!r} is not one of {', '.join(known)}")
+        return names
+
+    return parse
 
 
 def parsed(parser: argparse.ArgumentParser, argv: list[str] | None, *positive: str) -> argparse.Namespace:
@@ -56,20 +110,12 @@ def parsed(parser: argparse.ArgumentParser, argv: list[str] | None, *positive: s
     for name in positive:
         if getattr(options, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1")
-    options.prompts = options.prompts or list(SETS)
     return options
-
-
-def progress(done: int, count: int, what: str) -> None:
-    """Say how far a measurement has come, where somebody looks."""
-    if sys.stderr.isatty():
-        end = "\n" if done == count else ""
-        print(f"\r{done}/{count} {what}", end=end, file=sys.stderr, flush=True)
 
 
 @contextmanager
 def attempted(name: str, failed: dict[str, str]) -> Iterator[None]:
-    """What is done inside for a row: why it fails is noted, and ends nothing unless all are compared with it."""
+    """Note in ``failed`` why a row fails; only the row that all are compared with ends the measurement."""
     try:
         yield
     except Exception as error:
@@ -79,30 +125,13 @@ def attempted(name: str, failed: dict[str, str]) -> Iterator[None]:
 
 
 def interleaved(entries: Sequence[Entry], prompts: int, repeats: int) -> Iterator[tuple[int, Entry]]:
-    """Every entry on every prompt, ``repeats`` times, as (place of the prompt, entry): A B C, then B C A ..., so that
-    drift of the machine hits all alike, and each goes first as often as any other.
+    """Every entry on every prompt, ``repeats`` times, as (index of the prompt, entry): A B C, then B C A ..., so that
+    drift of the machine affects all alike, and each goes first as often as any other.
     """
     for done in range(repeats * prompts):
-        progress(done + 1, repeats * prompts, "prompts")
+        if sys.stderr.isatty():
+            end = "\n" if done + 1 == repeats * prompts else ""
+            print(f"\r{done + 1}/{repeats * prompts} prompts", end=end, file=sys.stderr, flush=True)
         turn = done % len(entries)
         for entry in (*entries[turn:], *entries[:turn]):
             yield done % prompts, entry
-
-
-def compared(
-    files: Sequence[Path], prompts: Sequence[Sequence[int]], pairs: Sequence[tuple[str, str]], runs: Any
-) -> dict[str, Any]:
-    """The parts of a report that say what was asked, and each pair's ratio of speeds."""
-    from bench.statistics import speed_ratio
-
-    return {
-        "prompts": {
-            "files": [str(file) for file in files],
-            "count": len(prompts),
-            "tokens": sum(map(len, prompts)),
-        },
-        "ratios": [
-            {"method": method, "baseline": baseline, **asdict(speed_ratio(runs[method], runs[baseline]))}
-            for method, baseline in pairs
-        ],
-    }

@@ -11,35 +11,32 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from bench.command import command, numbers
-from bench.environment import environment
+from bench.command import command, environment, interval, numbers, parsed, to_json, words, write_files
 from bench.shapes import SHAPES, bytes_read, random_head, random_model, save
+from bench.statistics import middle
 from ianvs_specdec.backends.quantization import OWN
 from ianvs_specdec.common.types import ENGINES
-from ianvs_specdec.records.identity import write_atomically
 
 if TYPE_CHECKING:
-    from bench.steps import LlamaCpp, Ours
+    from bench.steps import Ours, Theirs
 
 MORE_ROWS = 60
 """A dynamic tree of EAGLE-2."""
 LARGE = 1 << 30
-"""Bytes whose sum tells how fast the memory is: several times what a large cache holds."""
+"""Bytes whose sum shows how fast the memory is: several times what a large cache holds."""
 STEPS_IN_TURN = 5
-"""Steps that one of them computes before it is another's turn; the first is not counted, since the caches hold what
-others left."""
-FLOATS = ("bfloat16", "float16", "float32")
+"""Steps that one computes before it is another's turn; the first is not counted: the caches hold what others left."""
 GENERATE = "transformers generate"
+PROMPT = "prompt"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -50,13 +47,14 @@ def main(argv: list[str] | None = None) -> int:
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.engine", description=__doc__.split("\n\n")[0] if __doc__ else None)
     add = parser.add_argument
+    floats = ("bfloat16", "float16", "float32")
     add("--shape", choices=tuple(SHAPES), default="7b")
     add("--model", type=Path, metavar="DIR", help="a model of your own in place of a shape")
     add("--head", type=Path, metavar="DIR", help="its EAGLE head (none: drafts cost nothing)")
     add("--device", default="cuda")
-    add("--dtype", choices=FLOATS, default="bfloat16", help="of the weights that are not quantized (bfloat16)")
-    add("--quantization", type=_words("none", *OWN), default=["none"], metavar="A,B", help="none, int8, int4 (none)")
-    add("--engine", type=_words(*ENGINES), default=["auto"], metavar="A,B", help=f"{', '.join(ENGINES)} (auto)")
+    add("--dtype", choices=floats, default="bfloat16", help="of the weights that are not quantized (bfloat16)")
+    add("--quantization", type=words("none", *OWN), default=["none"], metavar="A,B", help="none, int8, int4 (none)")
+    add("--engine", type=words(*ENGINES), default=["auto"], metavar="A,B", help=f"{', '.join(ENGINES)} (auto)")
     add("--llamacpp", metavar="PYTHON", help="Python of an environment that has llama-cpp-python, to measure it too")
     add("--threads", type=int, metavar="N", help="CPU threads of each engine")
     add("--rows", type=numbers, metavar="A,B", help=f"tokens of a step (1, those of a draft and its root, {MORE_ROWS})")
@@ -66,10 +64,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--tokens", type=int, default=128, metavar="N", help="new tokens (128)")
     add("--repeats", type=int, default=5, metavar="R", help="turns of each (5)")
     add("--out", type=Path, default=Path("runs") / "bench-gpu", metavar="DIR")
-    options = parser.parse_args(argv)
-    for name in ("draft", "prompt", "tokens", "repeats"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name} must be at least 1")
+    options = parsed(parser, argv, "draft", "prompt", "tokens", "repeats")
     options.rows = options.rows or [1, options.draft + 1, MORE_ROWS]
     if 1 not in options.rows or max(options.rows) > options.prompt:
         parser.error("--rows must hold 1, which all others are compared with, and none above --prompt")
@@ -78,53 +73,37 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     return options
 
 
-def _words(*known: str) -> Callable[[str], list[str]]:
-    def words(text: str) -> list[str]:
-        names = text.split(",")
-        if wrong := [name for name in names if name not in known]:
-            raise argparse.ArgumentTypeError(f"{wrong[0]!r} is not one of {', '.join(known)}")
-        return names
-
-    return words
-
-
 def _run(options: argparse.Namespace) -> dict[str, Any]:
     import torch
 
     options.out.mkdir(parents=True, exist_ok=True)
     if options.threads:
         torch.set_num_threads(options.threads)
-    wait = torch.cuda.synchronize if options.device.startswith("cuda") else _nothing
+    cuda = options.device.startswith("cuda")
+    # A CPU has done what it was given when the call returns.
+    wait = torch.cuda.synchronize if cuda else lambda: None
     with ExitStack() as stack:
         model, folder, head = _model(options, stack)
         prompt = [1 + i % (model.config.vocab_size - 1) for i in range(options.prompt)]
-        ours = _ours(options, model, prompt, wait)
-        peers = _peers(options, folder, prompt, stack)
-        steps = _times(options, [*(entry for entry, _ in ours), *peers])
+        ours = list(_ours(options, model, prompt, wait))
+        theirs = dict(_theirs(options, folder, prompt, stack))
+        steps = _times(options, [*(entry for entry, _ in ours), *theirs.values()])
         rates = _rates(options, model, [entry for entry, _ in ours], prompt, head)
     bandwidth = _bandwidth(torch, options.device, wait)
+    place = str(torch.cuda.get_device_name(options.device)) if cuda else options.device
+    head_name = f"the head {head.name}" if options.model and head else "a random EAGLE-3 head"
     return {
         "shape": str(options.model or options.shape),
-        "environment": {**environment(), "device": _device_name(torch, options.device), "dtype": options.dtype},
+        "environment": {**environment(), "device": place, "dtype": options.dtype},
         "settings": {name: getattr(options, name) for name in ("prompt", "tokens", "draft", "rows", "repeats")},
         "bandwidth": bandwidth,
         "floors": {entry.name: bytes_read(model, quantization) / bandwidth for entry, quantization in ours},
         "targets": {entry.name: entry.target.kind for entry, _ in ours},
-        "drafted_by": _drafted_by(options, head),
-        "beside": _beside(options, ours, peers),
+        "drafted_by": f"{head_name}, its cost counted" if head else "nobody, at no cost",
+        "beside": [(entry.name, theirs[kind or "none"].name) for entry, kind in ours if (kind or "none") in theirs],
         "steps": steps,
         "tokens_per_second": rates,
     }
-
-
-def _drafted_by(options: argparse.Namespace, head: Path | None) -> str:
-    if head is None:
-        return "nobody, at no cost"
-    return f"the head {head.name}, its cost counted" if options.model else "a random EAGLE-3 head, its cost counted"
-
-
-def _nothing() -> None:
-    """A CPU has done what it was given when the call returns."""
 
 
 def _model(options: argparse.Namespace, stack: ExitStack) -> tuple[Any, Path, Path | None]:
@@ -142,12 +121,12 @@ def _model(options: argparse.Namespace, stack: ExitStack) -> tuple[Any, Path, Pa
 
 def _ours(
     options: argparse.Namespace, model: Any, prompt: list[int], wait: Callable[[], None]
-) -> list[tuple[Ours, str | None]]:
+) -> Iterator[tuple[Ours, str | None]]:
     """Our engine in every type of weights, with the quantization of each."""
     from bench.steps import Ours
     from ianvs_specdec.targets.registry import target_of
 
-    entries: list[tuple[Ours, str | None]] = []
+    labels = set()
     for engine in options.engine:
         for name in options.quantization:
             quantization = None if name == "none" else name
@@ -156,58 +135,42 @@ def _ours(
             target = target_of(own, quantization=quantization, engine=engine)
             label = f"ours {quantization or options.dtype}, {target.kind}"
             # Two engines may come to the same target.
-            if label not in [entry.name for entry, _ in entries]:
-                entries.append((Ours(target, label, prompt, wait), quantization))
-    return entries
+            if label not in labels:
+                labels.add(label)
+                yield Ours(target, label, prompt, wait), quantization
 
 
-def _peers(options: argparse.Namespace, folder: Path, prompt: list[int], stack: ExitStack) -> list[LlamaCpp]:
-    """llama.cpp with the same weights in the types that stand beside ours."""
+def _theirs(
+    options: argparse.Namespace, folder: Path, prompt: list[int], stack: ExitStack
+) -> Iterator[tuple[str, Theirs]]:
+    """llama.cpp with the same weights, in the type of the same width as each quantization."""
     if not options.llamacpp:
-        return []
+        return
     from bench import peers
-    from bench.steps import LlamaCpp
+    from bench.steps import Theirs
 
     files = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=options.out)))
     chosen = argparse.Namespace(**{**vars(options), "out": files})
-    found = []
     for name in options.quantization:
-        kind = _gguf_type(options, name)
+        kind = peers.QUANTIZED_TYPES.get(name) or peers.GGUF_TYPES[options.dtype]
         file = peers.gguf(chosen, folder, kind)
         positions = options.prompt + max(options.rows)
         driver = peers.llamacpp(chosen, file, f"{peers.LLAMACPP} {kind}", positions, stack)
-        found.append(LlamaCpp(driver, prompt))
-    return found
+        yield name, Theirs(driver, prompt)
 
 
-def _gguf_type(options: argparse.Namespace, name: str) -> str:
-    from bench import peers
-
-    return peers.QUANTIZED_TYPES.get(name) or peers.GGUF_TYPES[options.dtype]
-
-
-def _beside(
-    options: argparse.Namespace, ours: list[tuple[Ours, str | None]], peers: list[LlamaCpp]
-) -> list[tuple[str, str]]:
-    """Each of ours, and the peer with weights of the same width."""
-    by_type = dict(zip(options.quantization, peers, strict=False))
-    pairs = [(entry.name, by_type.get(quantization or "none")) for entry, quantization in ours]
-    return [(name, peer.name) for name, peer in pairs if peer is not None]
-
-
-def _times(options: argparse.Namespace, entries: list[Any]) -> dict[str, dict[str, list[float]]]:
-    """Per entry and what is computed ("prompt", or a number of rows), the seconds of each turn."""
-    found: dict[str, dict[str, list[float]]] = {
-        entry.name: {key: [] for key in ("prompt", *map(str, options.rows))} for entry in entries
-    }
+def _times(options: argparse.Namespace, entries: Sequence[Ours | Theirs]) -> dict[str, dict[str, list[float]]]:
+    """Per entry and what is computed (the prompt, or a number of rows), the seconds of each turn."""
+    keys = [PROMPT, *map(str, options.rows)]
+    found: dict[str, dict[str, list[float]]] = {entry.name: {key: [] for key in keys} for entry in entries}
     for entry in entries:
-        entry.prompt()
+        entry.step(0)
         entry.step(1)
     for turn in range(options.repeats):
         start = turn % len(entries)
         taking_turns = [*entries[start:], *entries[:start]]
         for entry in taking_turns:
-            found[entry.name]["prompt"].append(entry.prompt())
+            found[entry.name][PROMPT].append(entry.step(0))
         for rows in options.rows:
             for entry in taking_turns:
                 seconds = [entry.step(rows) for _ in range(STEPS_IN_TURN)]
@@ -252,14 +215,7 @@ def _bandwidth(torch: Any, device: str, wait: Callable[[], None]) -> float:
     return float(large.nbytes / min(times))
 
 
-def _device_name(torch: Any, device: str) -> str:
-    return str(torch.cuda.get_device_name(device)) if device.startswith("cuda") else device
-
-
 def table(report: dict[str, Any]) -> str:
-    """The report to read."""
-    from bench.statistics import middle
-
     place, settings, steps = report["environment"], report["settings"], report["steps"]
     lines = [
         f"{report['shape']}, {place['dtype']}, {place['device']}, {place['processor']}, {place['threads']} threads, "
@@ -272,53 +228,41 @@ def table(report: dict[str, Any]) -> str:
         one, floor = median(times["1"]), report["floors"].get(name)
         for key, seconds in times.items():
             found = middle([1e3 * each for each in seconds])
-            interval = f"{found.low:.2f} - {found.high:.2f}"
-            above = f"{found.value / 1e3 / floor:14.2f}" if floor and key != "prompt" else ""
-            of_one = "" if key == "prompt" else f"{found.value / 1e3 / one:9.2f}"
-            lines.append(f"{name:30}{key:>8}{found.value:10.3f}{interval:>20}{of_one:>9}{above}".rstrip())
+            span = f"{found.low:.2f} - {found.high:.2f}"
+            above = f"{found.value / 1e3 / floor:14.2f}" if floor and key != PROMPT else ""
+            of_one = "" if key == PROMPT else f"{found.value / 1e3 / one:9.2f}"
+            lines.append(f"{name:30}{key:>8}{found.value:10.3f}{span:>20}{of_one:>9}{above}".rstrip())
     lines += ["", *_ratios(report)] if report["beside"] else []
     if report["tokens_per_second"]:
         lines += ["", *_accepted(report)]
     return "\n".join(lines)
 
 
-def _ratios(report: dict[str, Any]) -> list[str]:
+def _ratios(report: dict[str, Any]) -> Iterator[str]:
     """How many times as fast ours is, of the same turn."""
-    from bench.statistics import middle
-
-    lines = []
     for name, other in report["beside"]:
         for key, seconds in report["steps"][name].items():
             found = middle([theirs / own for own, theirs in zip(seconds, report["steps"][other][key], strict=True)])
-            what = "prompt" if key == "prompt" else f"{key} rows" if key != "1" else "autoregressive step"
-            lines.append(f"{name} / {other}, {what}: {found.value:.2f} [{found.low:.2f}, {found.high:.2f}]")
-    return lines
+            what = key if key == PROMPT else f"{key} rows" if key != "1" else "autoregressive step"
+            yield f"{name} / {other}, {what}: {found.value:.2f} {interval(vars(found))}"
 
 
-def _accepted(report: dict[str, Any]) -> list[str]:
-    from bench.statistics import middle
-
+def _accepted(report: dict[str, Any]) -> Iterator[str]:
     rates, beside = report["tokens_per_second"], dict(report["beside"])
     drafts = f"drafts of {report['settings']['draft']} tokens by {report['drafted_by']}"
-    lines = [
-        f"token/s at a stated acceptance: {drafts}; how many count is drawn so that tau tokens come out per step",
-        f"{'':38}{'token/s':>9}{'95 %':>18}{'of generate':>13}{'of llama.cpp, autoregressive':>30}",
-    ]
+    yield f"token/s at a stated acceptance: {drafts}; how many count is drawn so that tau tokens come out per step"
+    yield f"{'':38}{'token/s':>9}{'95 %':>18}{'of generate':>13}{'of llama.cpp, autoregressive':>30}"
     generated = median(rates[GENERATE])
     for name, found in rates.items():
         rate = middle(found)
         other = beside.get(name.rpartition(", tau")[0])
         plain = f"{rate.value * median(report['steps'][other]['1']):30.2f}" if other else ""
-        interval = f"{rate.low:.1f} - {rate.high:.1f}"
-        lines.append(f"{name:38}{rate.value:9.1f}{interval:>18}{rate.value / generated:13.2f}{plain}")
-    return lines
+        span = f"{rate.low:.1f} - {rate.high:.1f}"
+        yield f"{name:38}{rate.value:9.1f}{span:>18}{rate.value / generated:13.2f}{plain}"
 
 
 def write(folder: Path, report: dict[str, Any]) -> list[Path]:
-    """``engine.json``, whole or not at all."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "engine.json", json.dumps(report, indent=1) + "\n")
-    return [folder / "engine.json"]
+    return write_files(folder, {"engine.json": to_json(report)})
 
 
 if __name__ == "__main__":

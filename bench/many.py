@@ -12,33 +12,40 @@ from __future__ import annotations
 import argparse
 import copy
 import functools
-import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.command import AUTOREGRESSIVE as REFERENCE
-from bench.command import attempted, command, interleaved, numbers, parsed
-from bench.environment import environment
-from bench.opened import Opened
+from bench.command import (
+    attempted,
+    command,
+    environment,
+    interleaved,
+    interval,
+    numbers,
+    parsed,
+    to_csv,
+    to_json,
+    write_files,
+)
 from bench.options import eos_of, load, requests_of, shared, with_defaults
 from bench.statistics import Estimate, middle
-from ianvs_specdec.common.storage.cells import csv_text
-from ianvs_specdec.records.identity import write_atomically
 
 if TYPE_CHECKING:
+    from bench.methods import Method
     from bench.prompts import Request
     from ianvs_specdec.engine.scheduling import Length
 
 AT_ONCE = (1, 4, 8, 16)
 FIXED = "fixed:"
 BATCHES_OF = 2
-"""Requests of a batch for each that may be under way: with fewer, most of a round would be its end, where some are
-over and nobody takes their place."""
+"""Requests of a batch for each that may be under way: with fewer, most of a round would be its end, where some have
+ended and none takes their place."""
 
 
 @dataclass
@@ -81,9 +88,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--batch", type=int, metavar="N", help="requests of a round (twice the most under way)")
     add("--limit", type=int, default=32, metavar="N", help="prompts of each file, spread evenly over it (32)")
     add("--length", action="append", default=[], metavar="L", help="goodput, fixed:4, ...; repeatable (the methods')")
-    add("--set", action="append", default=[], metavar="METHOD.K=V", help="an option of a method; repeatable")
-    add("--out", type=Path, default=Path("runs") / "bench", metavar="DIR", help="(runs/bench)")
-    parser.set_defaults(medusa=None, draft=None, datastore=None, methods=None)
+    parser.set_defaults(medusa=None, draft=None, datastore=None, methods=None, official=None)
     options = with_defaults(parsed(parser, argv, "limit", "max_new_tokens", "repeats"))
     if options.batch is None:
         options.batch = BATCHES_OF * max(options.at_once)
@@ -98,11 +103,11 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     count = max(1, len(requests) // options.batch)
     # Each batch has its share of every file.
     batches = [requests[number::count] for number in range(count)]
+    failed: dict[str, str] = {}
     with ExitStack() as stack:
         positions = max(len(request.ids) for request in requests) + options.max_new_tokens
-        rows = _rows(options, model, eos_of(model), positions, stack)
+        rows = [*_own_rows(options, model), *_peer_rows(options, eos_of(model), positions, stack)]
         rounds: list[list[Round]] = [[] for _ in rows]
-        failed: dict[str, str] = {}
         for row in rows:
             with attempted(row.name, failed):
                 row.serve(batches[0][: row.at_once])
@@ -114,47 +119,28 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     return {**_report(options, batches, *map(list, zip(*whole, strict=True))), "failed": failed}
 
 
-def _rows(options: argparse.Namespace, model: Any, eos_ids: list[int], positions: int, stack: ExitStack) -> list[Row]:
-    from bench import peers
-    from bench.lineup import methods
+def _own_rows(options: argparse.Namespace, model: Any) -> Iterator[Row]:
+    from bench.methods import Method, methods
     from ianvs_specdec.targets.registry import target_of
 
-    rows: list[Row] = []
     for quantization in (None, *options.quantization):
         own = copy.deepcopy(model) if quantization else model
         target = target_of(own, consume=own is not model, quantization=quantization, engine=options.engine)
-        suffix = f" {quantization}" if quantization else ""
-        for name, settings in methods(options):
+        for name, settings in methods(options, quantization):
             if name == "autoregressive" or settings.get("tree") == "chain":
-                rows += _ours(options, target, name, settings, eos_ids, suffix)
-    most = max(options.at_once)
-    drivers = []
-    if options.llamacpp:
-        kind = options.gguf_type or peers.GGUF_TYPES[options.dtype]
-        file = peers.gguf(options, options.model, kind)
-        drivers.append(peers.llamacpp(options, file, f"{peers.LLAMACPP} {kind}", positions, stack, most))
-    if options.vllm:
-        drivers += [peers.vllm(options, head, positions, stack, most) for head in (None, *options.eagle)]
-    for driver in drivers:
-        rows += [_peer(options, driver, at_once, eos_ids) for at_once in options.at_once]
-    return rows
+                method = Method(target, name, settings, eos_of(model), options.max_new_tokens)
+                yield from _ours(options, method, name, f" {quantization}" if quantization else "")
 
 
-def _ours(
-    options: argparse.Namespace, target: Any, name: str, settings: dict[str, Any], eos_ids: list[int], suffix: str
-) -> list[Row]:
-    """One of our methods on the engine that serves many, once for each number at once."""
-    from ianvs_specdec import drafters, lengths
+def _ours(options: argparse.Namespace, method: Method, name: str, suffix: str) -> Iterator[Row]:
+    """One of our methods on the engine that serves many, once for each length and number at once."""
+    from ianvs_specdec import lengths
     from ianvs_specdec.engine.loop import Engine
-
-    method = name.partition(" ")[0]
-    opened = Opened.of(target, method, settings, eos_ids, options.max_new_tokens)
-    own = str(settings.get("length", drafters.default_length(method)))
 
     def serve(length: Length, at_once: int, batch: Sequence[Request]) -> Round:
         started = time.perf_counter()
-        engine = Engine(target, length, at_once=at_once)
-        asked = [opened.request(request.ids, task=request.task) for request in batch]
+        engine = Engine(method.target, length, at_once=at_once)
+        asked = [method.request(request.ids, task=request.task) for request in batch]
         for request in asked:
             engine.add(request)
         while engine.busy:
@@ -163,29 +149,33 @@ def _ours(
 
     named = [(f" {length}", length) for length in options.length]
     if name == "autoregressive" or not named:
-        named = [("", own)]
-    # A length of its own for each row, for all its rounds: a server's lives as long as the server.
-    return [
-        Row(
-            f"ours {name}{suffix}{addition}",
-            at_once,
-            functools.partial(serve, lengths.create(length), at_once),
-            target.kind,
-            REFERENCE + suffix,
-        )
-        for addition, length in named
-        for at_once in options.at_once
-    ]
+        named = [("", method.length)]
+    for addition, length in named:
+        for at_once in options.at_once:
+            # A length of its own for each row, for all its rounds: a server's lives as long as the server.
+            served = functools.partial(serve, lengths.create(length), at_once)
+            yield Row(f"ours {name}{suffix}{addition}", at_once, served, method.target.kind, REFERENCE + suffix)
 
 
-def _peer(options: argparse.Namespace, driver: Any, at_once: int, eos_ids: list[int]) -> Row:
-    def serve(batch: Sequence[Request]) -> Round:
+def _peer_rows(options: argparse.Namespace, eos_ids: list[int], positions: int, stack: ExitStack) -> Iterator[Row]:
+    from bench import peers
+
+    most = max(options.at_once)
+    drivers: list[peers.Peer] = []
+    if options.llamacpp:
+        kind = options.gguf_type or peers.GGUF_TYPES[options.dtype]
+        file = peers.gguf(options, options.model, kind)
+        drivers.append(peers.llamacpp(options, file, f"{peers.LLAMACPP} {kind}", positions, stack, most))
+    if options.vllm:
+        drivers += [peers.vllm(options, head, positions, stack, most) for head in (None, *options.eagle)]
+
+    def serve(driver: peers.Peer, at_once: int, batch: Sequence[Request]) -> Round:
         prompts = [request.ids for request in batch]
-        limit = options.max_new_tokens
-        answer = driver.ask({"prompts": prompts, "at_once": at_once, "max_new_tokens": limit, "eos_ids": eos_ids})
-        return Round(answer["outputs"], answer["seconds"])
+        return Round(*driver.decode_all(prompts, at_once, options.max_new_tokens, eos_ids))
 
-    return Row(driver.name, at_once, serve)
+    for driver in drivers:
+        for at_once in options.at_once:
+            yield Row(driver.name, at_once, functools.partial(serve, driver, at_once))
 
 
 def _report(
@@ -193,14 +183,13 @@ def _report(
 ) -> dict[str, Any]:
     found = {(row.name, row.at_once): done for row, done in zip(rows, rounds, strict=True)}
     least = min(options.at_once)
-    reference = found[REFERENCE, least]
     pairs = [(*pair, n) for pair in _pairs([row.name for row in rows]) for n in options.at_once]
     pairs += _hindsight(found, options)
     return {
         "model": str(options.model),
         "settings": {
             "max_new_tokens": options.max_new_tokens,
-            "rounds": len(reference),
+            "rounds": len(found[REFERENCE, least]),
             "batch": len(batches[0]),
             "prompts": sum(map(len, batches)),
             "dtype": options.dtype,
@@ -219,13 +208,8 @@ def _report(
             for row, done in zip(rows, rounds, strict=True)
         ],
         "ratios": [
-            {
-                "method": method,
-                "baseline": baseline,
-                "at_once": n,
-                **asdict(_ratio(found[method, n], found[baseline, n])),
-            }
-            for method, baseline, n in pairs
+            {"method": method, "baseline": other, "at_once": n, **asdict(_ratio(found[method, n], found[other, n]))}
+            for method, other, n in pairs
         ],
         "rounds": [
             {"name": row.name, "at_once": row.at_once, "seconds": [part.seconds for part in done]}
@@ -254,7 +238,7 @@ def _same(rounds: list[Round], reference: list[Round]) -> float:
 
 
 def _pairs(names: list[str]) -> list[tuple[str, str]]:
-    """What is put in relation at each number at once: ours to llama.cpp, and to vLLM with the same head or none."""
+    """What is compared at each number at once: ours with llama.cpp, and with vLLM with the same head or none."""
     names = list(dict.fromkeys(names))
     ours = [name for name in names if name.startswith("ours ")]
     pairs = [(name, other) for name in ours for other in names if other.startswith("llama.cpp")]
@@ -293,10 +277,10 @@ def table(report: dict[str, Any]) -> str:
     ]
     for row in report["rows"]:
         rate, gain = row["tokens_per_second"], row["of_least"]
-        interval = f"{rate['low']:.1f} - {rate['high']:.1f}"
+        span = f"{rate['low']:.1f} - {rate['high']:.1f}"
         lines.append(
-            f"{row['name']:{width}}{row['target'] or '':>13}{row['at_once']:>9}{rate['value']:9.1f}{interval:>18}"
-            f"{gain['value']:10.2f}{_interval(gain):>15}{row['same_output']:>13.1%}"
+            f"{row['name']:{width}}{row['target'] or '':>13}{row['at_once']:>9}{rate['value']:9.1f}{span:>18}"
+            f"{gain['value']:10.2f}{interval(gain):>15}{row['same_output']:>13.1%}"
         )
     lines += [f"{name:{width}}failed: {reason}" for name, reason in report["failed"].items()]
     lines += [
@@ -305,29 +289,14 @@ def table(report: dict[str, Any]) -> str:
         f"same output: as {REFERENCE} (of ours in 8 or 4 bits: that in as many) with {least}",
     ]
     lines += [
-        f"{ratio['method']} / {ratio['baseline']}, {ratio['at_once']} at once: {ratio['value']:.2f} {_interval(ratio)}"
+        f"{ratio['method']} / {ratio['baseline']}, {ratio['at_once']} at once: {ratio['value']:.2f} {interval(ratio)}"
         for ratio in report["ratios"]
     ]
     return "\n".join(lines)
 
 
-def _interval(estimate: dict[str, float]) -> str:
-    return f"[{estimate['low']:.2f}, {estimate['high']:.2f}]"
-
-
 def write(folder: Path, report: dict[str, Any]) -> list[Path]:
-    """``many.json`` and ``many.csv``; each appears whole or not at all."""
-    folder.mkdir(parents=True, exist_ok=True)
-    cells: list[list[Any]] = [
-        ["method", "at_once", "target", "tokens_per_second", "low", "high", "of_least", "of_least_low", "of_least_high"]
-    ]
-    for row in report["rows"]:
-        figures = [row[part][each] for part in ("tokens_per_second", "of_least") for each in ("value", "low", "high")]
-        cells.append([row["name"], row["at_once"], row["target"] or "", *(f"{figure:.4f}" for figure in figures)])
-    contents = {"many.json": json.dumps(report, indent=1) + "\n", "many.csv": csv_text(cells)}
-    for name, content in contents.items():
-        write_atomically(folder / name, content)
-    return [folder / name for name in contents]
+    return write_files(folder, {"many.json": to_json(report), "many.csv": to_csv(report["rows"])})
 
 
 if __name__ == "__main__":

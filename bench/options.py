@@ -1,12 +1,13 @@
-"""What the commands that measure a model's methods are told alike: model, heads, peers, prompts."""
+"""Options of the commands that measure a model's methods: model, heads, peers, prompts."""
 
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import Any
 
-from bench.command import EXAMPLE
+from bench.command import EXAMPLE, SETS, words
 from bench.prompts import Request, read_requests
 from ianvs_specdec.backends.quantization import OWN
 from ianvs_specdec.common import heap
@@ -25,34 +26,22 @@ def shared(parser: argparse.ArgumentParser) -> None:
     add("--llamacpp", metavar="PYTHON", help="the same of llama-cpp-python")
     types = ("f32", "f16", "bf16", "q8_0", "q4_0")
     add("--gguf-type", choices=types, help="weights of llama.cpp (as --dtype)")
-    add(
-        "--engine", choices=ENGINES, default="auto", help="what computes our rows (auto: the native step, where it can)"
-    )
-    add(
-        "--quantization",
-        type=quantizations,
-        default=[],
-        metavar="A,B",
-        help="ours in int8, int4 or both as well, alone and with EAGLE",
-    )
+    add("--engine", choices=ENGINES, default="auto", help="what computes our rows (auto: the native step, if it can)")
+    more = "ours in int8, int4 or both as well, alone and with EAGLE"
+    add("--quantization", type=words(*OWN), default=[], metavar="A,B", help=more)
     add("--prompts", type=Path, action="append", metavar="FILE", help="questions; repeatable (the embedded sets)")
+    add("--set", action="append", default=[], metavar="METHOD.K=V", help="an option of a method; repeatable")
     add("--max-new-tokens", type=int, default=128, metavar="N")
     add("--repeats", type=int, default=3, metavar="R")
     add("--dtype", choices=("float32", "bfloat16", "float16"), default="bfloat16", help="bfloat16 (default)")
     add("--device", default="cpu")
     add("--threads", type=int, metavar="N", help="CPU threads of each engine")
-
-
-def quantizations(text: str) -> list[str]:
-    """Names of our own quantizations, separated by commas."""
-    names = text.split(",")
-    if wrong := [name for name in names if name not in OWN]:
-        raise argparse.ArgumentTypeError(f"{wrong[0]!r} is not one of {', '.join(OWN)}")
-    return names
+    add("--out", type=Path, default=Path("runs") / "bench", metavar="DIR", help="(runs/bench)")
 
 
 def with_defaults(options: argparse.Namespace) -> argparse.Namespace:
     """Without a model of the user's own: the embedded one with everything that was made for it."""
+    options.prompts = options.prompts or list(SETS)
     if options.model is None:
         models = EXAMPLE / "models"
         options.model = models / "cloud"
@@ -63,6 +52,18 @@ def with_defaults(options: argparse.Namespace) -> argparse.Namespace:
         options.draft = options.draft or models / "edge"
         options.datastore = options.datastore or next(iter(sorted(models.glob("*datastore*"))), None)
     return options
+
+
+def override(item: str) -> tuple[str, str, Any]:
+    """Method (or row), option and value of ``--set METHOD.key=value``."""
+    place, equals, text = item.partition("=")
+    name, dot, key = place.rpartition(".")
+    if not (equals and dot and name):
+        raise UserError(f"--set {item}: write it as --set METHOD.key=value")
+    try:
+        return name, key, json.loads(text)
+    except ValueError:
+        return name, key, text
 
 
 def load(options: argparse.Namespace) -> tuple[Any, Any]:
@@ -77,16 +78,14 @@ def load(options: argparse.Namespace) -> tuple[Any, Any]:
     if not options.model.is_dir():
         raise UserError(f"--model {options.model} is not a folder: give the folder of a Hugging Face model")
     loading.check_device(options.device)
-    what = f"--model {options.model}"
-    model = loading.load(loading.CAUSAL, options.model, what=what, dtype=getattr(torch, options.dtype)).to(
-        options.device
-    )
+    dtype = getattr(torch, options.dtype)
+    model = loading.load(loading.CAUSAL, options.model, what=f"--model {options.model}", dtype=dtype)
     try:
         tokenizer = AutoTokenizer.from_pretrained(options.model, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError):
         tokenizer = None
     heap.keep()
-    return model, tokenizer
+    return model.to(options.device), tokenizer
 
 
 def eos_of(model: Any) -> list[int]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ianvs_specdec.benchmarks.files import spread
 from ianvs_specdec.common.errors import UserError
 
 TASK_KEYS = ("category", "group", "subject", "task")
@@ -14,7 +15,7 @@ TASK_KEYS = ("category", "group", "subject", "task")
 
 @dataclass(frozen=True)
 class Request:
-    """One prompt and the kind of task it is ("" where the file does not say)."""
+    """One prompt and its kind of task ("" where the file does not say)."""
 
     ids: list[int]
     task: str
@@ -26,13 +27,26 @@ def read_prompts(path: Path, tokenizer: Any, limit: int, room: int) -> list[list
 
 
 def read_requests(path: Path, tokenizer: Any, limit: int, room: int) -> list[Request]:
-    """At most ``limit`` prompts, spread evenly over the file, each of at most ``room`` tokens.
+    """At most ``limit`` prompts, spread evenly over the file, each of at most ``room`` tokens. Text goes through the
+    chat template, where the tokenizer has one."""
+    encoded = [
+        Request(content if isinstance(content, list) else _encode(content, tokenizer), task)
+        for content, task in read_rows(path)
+    ]
+    fitting = [request for request in encoded if 0 < len(request.ids) <= room]
+    if not fitting:
+        raise UserError(f"--prompts {path} has no prompt of at most {room} tokens")
+    return spread(fitting, limit)
+
+
+def read_rows(path: Path, limit: int | None = None) -> list[tuple[Any, str]]:
+    """Prompt and task of ``limit`` lines, spread evenly over the file (all).
 
     A line holds ``prompt`` (token ids or text), ``question`` (text, or an object with ``turns``), ``query`` or
-    ``turns``; of several turns the first is asked. Text goes through the chat template, where the tokenizer has one.
-    The task is the line's ``category``, ``group``, ``subject`` or ``task``.
+    ``turns``; of several turns the first is asked. The task is the line's ``category``, ``group``, ``subject`` or
+    ``task``.
     """
-    encoded: list[Request] = []
+    rows = []
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
@@ -40,16 +54,10 @@ def read_requests(path: Path, tokenizer: Any, limit: int, room: int) -> list[Req
     for number, line in enumerate(lines, start=1):
         try:
             row = json.loads(line)
-            content = _content(row)
+            rows.append((_content(row), _task(row)))
         except (ValueError, LookupError, AttributeError) as error:
             raise UserError(f"{path}:{number}: no prompt, question, query or turns in this line") from error
-        ids = content if isinstance(content, list) else _encode(content, tokenizer)
-        if 0 < len(ids) <= room:
-            encoded.append(Request(ids, _task(row)))
-    if not encoded:
-        raise UserError(f"--prompts {path} has no prompt of at most {room} tokens")
-    count = min(limit, len(encoded))
-    return [encoded[i * len(encoded) // count] for i in range(count)]
+    return spread(rows, limit)
 
 
 def _content(row: dict[str, Any]) -> str | list[int]:

@@ -1,5 +1,4 @@
-"""Models of the shape of known ones with random weights, so that nothing has to be downloaded: what a step costs does
-not depend on what the weights are."""
+"""Models of the shape of known ones with random weights: what a step costs does not depend on what the weights are."""
 
 from __future__ import annotations
 
@@ -9,49 +8,25 @@ from typing import Any
 
 from ianvs_specdec.common.errors import UserError
 
-_QWEN = {
-    "model_type": "qwen2",
-    "num_key_value_heads": 2,
-    "vocab_size": 151936,
-    "tie_word_embeddings": True,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
-    "rms_norm_eps": 1e-6,
+NUMBERS = (
+    *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
+    "vocab_size",
+)
+SHAPES: dict[str, tuple[str, tuple[int, ...]]] = {
+    "qwen2.5-0.5b": ("qwen2", (896, 4864, 24, 14, 2, 151936)),
+    "qwen2.5-1.5b": ("qwen2", (1536, 8960, 28, 12, 2, 151936)),
+    "7b": ("llama", (4096, 11008, 32, 32, 32, 32000)),
+    "tiny": ("llama", (64, 128, 7, 4, 2, 384)),
 }
-SHAPES: dict[str, dict[str, Any]] = {
-    "qwen2.5-0.5b": {
-        **_QWEN,
-        "hidden_size": 896,
-        "intermediate_size": 4864,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 14,
+"""Family and ``NUMBERS``: of Qwen2.5 0.5B and 1.5B, of Llama 2 7B, and of one for tests."""
+FAMILIES: dict[str, dict[str, Any]] = {
+    "qwen2": {
+        "tie_word_embeddings": True,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
+        "rms_norm_eps": 1e-6,
     },
-    "qwen2.5-1.5b": {
-        **_QWEN,
-        "hidden_size": 1536,
-        "intermediate_size": 8960,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 12,
-    },
-    "7b": {
-        "model_type": "llama",
-        "hidden_size": 4096,
-        "intermediate_size": 11008,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 32,
-        "vocab_size": 32000,
-    },
-    "tiny": {
-        "model_type": "llama",
-        "hidden_size": 64,
-        "intermediate_size": 128,
-        "num_hidden_layers": 7,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "vocab_size": 384,
-    },
+    "llama": {},
 }
-"""Keys of config.json: of Qwen2.5 0.5B and 1.5B, of Llama 2 7B, and of one for tests."""
 POSITIONS = 4096
 DRAFT_VOCABULARY = 32000
 """Tokens that the head can draft, as in the published heads of EAGLE-3 for vocabularies of more than 100,000."""
@@ -66,18 +41,13 @@ def random_model(shape: str, dtype: str, device: str) -> Any:
 
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise UserError("--device cuda: no GPU here; try --device cpu --shape tiny")
-    settings = dict(SHAPES[shape])
-    kind = settings.pop("model_type")
+    family, sizes = SHAPES[shape]
+    settings = {**FAMILIES[family], **dict(zip(NUMBERS, sizes, strict=True))}
     config = AutoConfig.for_model(
-        kind, **settings, max_position_embeddings=POSITIONS, eos_token_id=None, bos_token_id=1
+        family, **settings, max_position_embeddings=POSITIONS, eos_token_id=None, bos_token_id=1
     )
-    previous = torch.get_default_dtype()
-    torch.set_default_dtype(getattr(torch, dtype))
-    try:
-        with torch.device(device), no_init_weights():
-            model = AutoModelForCausalLM.from_config(config).eval()
-    finally:
-        torch.set_default_dtype(previous)
+    with torch.device(device), no_init_weights():
+        model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype)).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.ndim == 1 and not name.endswith("bias"):
@@ -129,8 +99,7 @@ def random_head(model: Any, folder: Path) -> Path:
         tensors["d2t"] = torch.zeros(drafted, dtype=torch.int64)
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / "model.safetensors")
-    keep = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "vocab_size")
-    head = {name: getattr(config, name) for name in keep} | {"num_hidden_layers": 1, "draft_vocab_size": drafted}
+    head = {name: getattr(config, name) for name in NUMBERS} | {"num_hidden_layers": 1, "draft_vocab_size": drafted}
     (folder / "config.json").write_text(json.dumps({**head, "head_dim": width, "rms_norm_eps": 1e-6}))
     return folder
 

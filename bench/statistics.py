@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from bench.contestants import Run
-
 RESAMPLES = 2000
+
+
+@dataclass
+class Run:
+    """One prompt decoded once: the new tokens, wall seconds, target forwards, and how many of these (0 or 1) were a
+    pass over the prompt that yields one token and verifies nothing. ``ttft``: seconds to the first token."""
+
+    token_ids: list[int]
+    seconds: float
+    forwards: int
+    prefills: int = 1
+    ttft: float | None = None
 
 
 @dataclass
@@ -24,9 +32,9 @@ class Estimate:
 
 @dataclass
 class Summary:
-    """One contestant: ``tau`` is output tokens per target forward, pure prefill passes and their tokens apart;
-    ``same_output`` the share of prompts with the reference output, ``near_tie`` the share that differs from it first at
-    a near-tie; ``ttft`` the median seconds to the first token."""
+    """One row: ``tau`` is output tokens per target forward, without prefill passes and their tokens; ``same_output``
+    the share of prompts with the reference output, ``near_tie`` the share that differs from it first at a near-tie;
+    ``ttft`` the median seconds to the first token."""
 
     name: str
     tokens: int
@@ -51,14 +59,8 @@ def middle(values: Sequence[float]) -> Estimate:
     return bootstrap(lambda chosen: float(np.median(found[chosen])), len(found))
 
 
-def speed(runs: list[list[Run]]) -> tuple[np.ndarray, np.ndarray]:
-    """Per prompt: new tokens, and the median seconds over the repeats."""
-    tokens = np.array([len(repeats[0].token_ids) for repeats in runs], dtype=float)
-    return tokens, np.array([median(run.seconds for run in repeats) for repeats in runs])
-
-
 def summarise(name: str, runs: list[list[Run]], reference: list[list[Run]], near_ties: list[set[int]]) -> Summary:
-    tokens, seconds = speed(runs)
+    tokens, seconds = _speed(runs)
     differences = [
         first_difference(repeats[0].token_ids, expected[0].token_ids)
         for repeats, expected in zip(runs, reference, strict=True)
@@ -75,22 +77,10 @@ def summarise(name: str, runs: list[list[Run]], reference: list[list[Run]], near
     )
 
 
-def _ttft(runs: list[list[Run]]) -> float | None:
-    """Over prompts the median, of each prompt's median over the repeats."""
-    times = [[run.ttft for run in repeats if run.ttft is not None] for repeats in runs]
-    return median(median(repeats) for repeats in times) if all(times) else None
-
-
-def _tau(runs: list[list[Run]]) -> float:
-    firsts = [repeats[0] for repeats in runs]
-    steps = sum(run.forwards - run.prefills for run in firsts)
-    return sum(len(run.token_ids) - run.prefills for run in firsts) / steps if steps else 1.0
-
-
 def speed_ratio(runs: list[list[Run]], baseline: list[list[Run]]) -> Estimate:
     """Token/s of ``runs`` over token/s of ``baseline``, paired by prompt."""
-    tokens, seconds = speed(runs)
-    base_tokens, base_seconds = speed(baseline)
+    tokens, seconds = _speed(runs)
+    base_tokens, base_seconds = _speed(baseline)
     return bootstrap(
         lambda i: (tokens[i].sum() / seconds[i].sum()) / (base_tokens[i].sum() / base_seconds[i].sum()), len(tokens)
     )
@@ -102,3 +92,21 @@ def first_difference(got: list[int], expected: list[int]) -> int | None:
         return None
     pairs = enumerate(zip(got, expected, strict=False))
     return next((i for i, (a, b) in pairs if a != b), min(len(got), len(expected)))
+
+
+def _speed(runs: list[list[Run]]) -> tuple[np.ndarray, np.ndarray]:
+    """Per prompt: new tokens, and the median seconds over the repeats."""
+    tokens = np.array([len(repeats[0].token_ids) for repeats in runs], dtype=float)
+    return tokens, np.array([median(run.seconds for run in repeats) for repeats in runs])
+
+
+def _ttft(runs: list[list[Run]]) -> float | None:
+    """Over prompts the median, of each prompt's median over the repeats."""
+    times = [[run.ttft for run in repeats if run.ttft is not None] for repeats in runs]
+    return median(median(repeats) for repeats in times) if all(times) else None
+
+
+def _tau(runs: list[list[Run]]) -> float:
+    firsts = [repeats[0] for repeats in runs]
+    steps = sum(run.forwards - run.prefills for run in firsts)
+    return sum(len(run.token_ids) - run.prefills for run in firsts) / steps if steps else 1.0

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import signal
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench.command import command
-from bench.environment import environment
-from ianvs_specdec.records.identity import write_atomically
+from bench.command import command, environment, to_json, write_files
 
-PARTS = ("bytes", "lossless", "grid", "change", "ahead", "capacity", "kill", "tightwad")
+PARTS = ("bytes", "lossless", "grid", "kill")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -26,9 +23,9 @@ def main(argv: list[str] | None = None) -> int:
     for name in PARTS:
         about = importlib.import_module(f"bench.split.{name}")
         summary = (about.__doc__ or "").partition(":")[2].strip()
-        part = parts.add_parser(name, help=summary.partition(".")[0], description=summary)
-        about.add_arguments(part.add_argument)
-        part.add_argument("--out", type=Path, default=Path("runs") / "bench", metavar="DIR", help="(runs/bench)")
+        own = parts.add_parser(name, help=summary.partition(".")[0], description=summary)
+        about.add_arguments(own.add_argument)
+        own.add_argument("--out", type=Path, default=Path("runs") / "bench", metavar="DIR", help="(runs/bench)")
     options = parser.parse_args(argv)
     part = importlib.import_module(f"bench.split.{options.part}")
     # Processes are not to stay behind.
@@ -39,10 +36,7 @@ def main(argv: list[str] | None = None) -> int:
             return {"environment": environment(), "options": vars(options), **part.measure(options, Path(folder))}
 
     def write(out: Path, report: dict[str, Any]) -> list[Path]:
-        out.mkdir(parents=True, exist_ok=True)
-        path = out / f"split-{options.part}.json"
-        write_atomically(path, json.dumps(report, indent=1, default=str) + "\n")
-        return [path]
+        return write_files(out, {f"split-{options.part}.json": to_json(report)})
 
     return command(f"bench.split {options.part}", measured, options.out, part.table, write)
 

@@ -1,34 +1,23 @@
-"""Part ``bytes``: bytes per emitted token at the socket, TLS and HTTP/2 in them, as the link's record counts them.
+"""Part ``bytes``: bytes per emitted token at the socket, TLS and HTTP/2 included, as the link counts them.
 
-A connection is made and used once before it is counted; what is counted has the opening of each answer in it, with its
-prompt. With the headers of IPv4 and TCP, 52 bytes a segment, of the segments with data that the link saw; and with a
-bare acknowledgement for each of them besides, which is the most that there can be.
+A connection is made and used once before it is counted; the opening of each answer is counted, with its prompt.
+``+headers`` adds the headers of IPv4 and TCP, 52 bytes a segment, of the segments with data that the link saw, and
+``+acks`` a bare acknowledgement for each of them besides, which is the most that there can be.
 """
 
 from __future__ import annotations
 
 import argparse
-from contextlib import ExitStack
+import subprocess
 from pathlib import Path
 from typing import Any
 
-from bench.split.paced import Paced
-from bench.split.scene import (
-    Certificate,
-    Client,
-    decoded,
-    endless_target,
-    floats,
-    random_prompts,
-    relay,
-    verifier,
-)
-from ianvs_specdec import drafters
-from ianvs_specdec.backends.split.edge.connection import Access
-from ianvs_specdec.net.link.line import HEADERS
+from bench.split.scene import decode, edge, endless_target, floats, questions, truth_of, verifier
+from ianvs_specdec.backends.split.process import Started
+from ianvs_specdec.common.errors import UserError
 
-BAR = 45.0
-"""Bytes per token at length 5 and an acceptance of 0.8 or more."""
+HEADERS = 52
+"""Bytes of IPv4 and TCP with time stamps."""
 
 
 def add_arguments(add: Any) -> None:
@@ -41,43 +30,58 @@ def add_arguments(add: Any) -> None:
 
 
 def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    certificate = Certificate.made(folder)
+    target = endless_target(folder / "target")
+    truth = truth_of(target, questions(options.prompts + 1), options.tokens + 1, folder / "truth.jsonl")
+    paced = {"method": "paced", "truth": str(truth.file), "seconds": 1e-3}
+    drafts = {f"right with probability {right:g}": {**paced, "right": right} for right in options.acceptances}
+    drafts["the target itself"] = {"method": "draft_model", "draft": str(target)}
+    chain, key = certificate(folder)
     rows = []
-    target, prompts, truth = endless_target(folder / "target"), random_prompts(options.prompts + 1), folder / "truth"
-    decoded(target, prompts, options.tokens + 1, truth)
-    drafts: list[tuple[str, Any]] = [
-        (f"right with probability {acceptance:g}", Paced(str(truth), acceptance, seconds=1e-3))
-        for acceptance in options.acceptances
-    ]
-    drafts.append(("the target itself", drafters.create("draft_model", {"draft": str(target)})))
     for tls in (True, False):
-        with verifier(folder, target, {}, certificate if tls else None) as address, ExitStack() as stack:
-            for name, drafter in drafts:
+        secured = ("--tls-cert", str(chain), "--tls-key", str(key)) if tls else ()
+        with verifier(folder / "verifier.yaml", target, {}, *secured) as address:
+            for name, drafter in drafts.items():
                 for in_flight in map(int, options.in_flight):
-                    link = stack.enter_context(relay(address, {"preset": options.preset}))
-                    access = Access(link.address, authority=certificate.chain if tls else None)
-                    client = Client(access, drafter.fork(), options.length, "split", in_flight)
-                    told = {"drafts": name, "tls": tls, "in_flight": in_flight}
-                    rows.append(told | _counted(stack.enter_context(client), link, prompts, options.tokens))
+                    # A link of our own: it tells segments, too.
+                    link = Started(["link", "--listen", "127.0.0.1:0", "--to", address, f"--preset={options.preset}"])
+                    own = {"mode": "split", "length": f"fixed:{options.length}", "in_flight": in_flight, **drafter}
+                    more = {"verifier_ca": str(chain)} if tls else {}
+                    try:
+                        with edge(target, link.address, own, **more) as llm:
+                            counted = _counted(llm, link, truth.questions, options.tokens)
+                    finally:
+                        link.close()
+                    rows.append({"drafts": name, "tls": tls, "in_flight": in_flight, **counted})
     return {"rows": rows}
 
 
-def _counted(client: Client, link: Any, prompts: list[list[int]], tokens: int) -> dict[str, Any]:
-    client.decode(prompts[0], tokens)
-    before = link.summary()
-    answers = [client.decode(prompt, tokens) for prompt in prompts[1:]]
-    after = link.summary()
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """A self-signed one for this machine, and its key. Raises ``UserError`` without openssl."""
+    chain, key = folder / "certificate.pem", folder / "key.pem"
+    kind = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
+    names = ("-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost")
+    try:
+        command = ["openssl", *kind, *names, "-keyout", str(key), "-out", str(chain)]
+        subprocess.run(command, check=True, capture_output=True)
+    except FileNotFoundError as error:
+        raise UserError("TLS needs a certificate, which openssl makes: install it") from error
+    return chain, key
+
+
+def _counted(llm: Any, link: Started, asked: list[str], tokens: int) -> dict[str, Any]:
+    decode(llm, asked[0], tokens)
+    before = link.ask()
+    answers = [decode(llm, question, tokens) for question in asked[1:]]
+    after = link.ask()
+    steps = [step for answer in answers for step in answer.trace.steps]
+    accepted = sum(step.accepted for step in steps)
     counts = {
         f"{what}_{way}": after[way][what] - before[way][what]
         for way in ("up", "down")
         for what in ("bytes", "segments")
     }
-    steps = [step for answer in answers for step in answer.trace.steps]
-    accepted = sum(step.accepted for step in steps)
     return {
         **counts,
-        "messages_up": sum(answer.trace.bytes_up for answer in answers),
-        "messages_down": sum(answer.trace.bytes_down for answer in answers),
         "emitted": sum(len(answer.token_ids) for answer in answers),
         "rounds": len(steps),
         "acceptance": accepted / max(1, accepted + sum(step.accepted < step.drafted for step in steps)),
@@ -87,7 +91,7 @@ def _counted(client: Client, link: Any, prompts: list[list[int]], tokens: int) -
 def table(report: dict[str, Any]) -> str:
     lines = [
         f"{'drafts':<28}{'TLS':>4}{'flying':>7}{'accept.':>8}{'tok/round':>10}{'up/round':>9}{'down':>6}"
-        f"{'B/token':>9}{'messages':>9}{'+headers':>9}{'+acks':>7}"
+        f"{'B/token':>9}{'+headers':>9}{'+acks':>7}"
     ]
     for row in report["rows"]:
         data, segments = row["bytes_up"] + row["bytes_down"], row["segments_up"] + row["segments_down"]
@@ -95,7 +99,7 @@ def table(report: dict[str, Any]) -> str:
         lines.append(
             f"{row['drafts']:<28}{'yes' if row['tls'] else 'no':>4}{row['in_flight']:>7}{row['acceptance']:>8.3f}"
             f"{emitted / rounds:>10.2f}{row['bytes_up'] / rounds:>9.1f}{row['bytes_down'] / rounds:>6.1f}"
-            f"{data / emitted:>9.1f}{(row['messages_up'] + row['messages_down']) / emitted:>9.1f}"
-            f"{(data + HEADERS * segments) / emitted:>9.1f}{(data + 2 * HEADERS * segments) / emitted:>7.1f}"
+            f"{data / emitted:>9.1f}{(data + HEADERS * segments) / emitted:>9.1f}"
+            f"{(data + 2 * HEADERS * segments) / emitted:>7.1f}"
         )
     return "\n".join(lines)

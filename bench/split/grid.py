@@ -1,5 +1,5 @@
 """Part ``grid``: the controller against every mode and every fixed length in hindsight, by round trip, bandwidth and
-qualities of the edge's drafts.
+quality of the edge's drafts.
 
 The verifier's steps take what a cost table says, and the edge's drafts what is set, so that neither this machine nor
 its other work decides. At each point all take turns on the same prompts. The controller keeps what it learned at the
@@ -9,40 +9,21 @@ point's first prompts, which are not counted.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import itertools
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from statistics import median
 from typing import Any
 
-from bench.split.paced import Paced
-from bench.split.scene import Client, Known, drafting_verifier, floats, pace, relay
-from ianvs_specdec.backends.split.edge.connection import Access
+from bench.split.scene import Truth, decode, drafting_verifier, edge, endless_target, floats, questions, truth_of
 
 LENGTHS = (1, 2, 4, 8, 12)
-AUTO, STREAMED = "auto", "streamed"
+AUTO, STREAMED, SHARE = "auto", "streamed", "streamed share"
 FIRST_TOKENS, FIRST_ANSWERS = 8, 2
 """What is decoded first and not counted: so many tokens, and by the controller so many whole answers."""
-
-
-@dataclass
-class Point:
-    """Seconds there and back, bits a second each way, and the acceptance of the edge's drafts."""
-
-    way: float
-    rate: float
-    acceptance: float
-    seen: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
-
-    def path(self) -> dict[str, Any]:
-        return {"delay": f"{self.way / 2}s", "up": f"{self.rate}bit", "down": f"{self.rate}bit"}
-
-    def rates(self) -> dict[str, float]:
-        """Tokens a second of each contestant: of all its answers, each at its median over the repeats."""
-        return {name: sum(t for t, _ in runs) / sum(s for _, s in runs) for name, runs in self.seen.items()}
 
 
 def add_arguments(add: Any) -> None:
@@ -59,56 +40,63 @@ def add_arguments(add: Any) -> None:
 
 
 def contestants() -> dict[str, dict[str, Any]]:
-    fixed = {f"split {length}": {"length": length, "mode": "split"} for length in LENGTHS}
+    fixed = {f"split {length}": {"length": f"fixed:{length}", "mode": "split"} for length in LENGTHS}
     return {AUTO: {"mode": "auto"}, STREAMED: {"mode": "stream"}, **fixed}
 
 
 def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    points, known = list(_points(options)), Known.made(folder, options.prompts + 1, options.tokens)
+    target = endless_target(folder / "target")
+    asked = questions(options.prompts + 1)
+    truth = truth_of(target, asked, options.tokens + 1, folder / "truth.jsonl")
     print(_heads(), flush=True)
     with ExitStack() as stack:
         addresses: SimpleQueue[str] = SimpleQueue()
         for number in range(options.at_once):
-            scene = drafting_verifier(known, options.beside, options.scale, number)
-            addresses.put(stack.enter_context(scene))
+            running = drafting_verifier(truth, target, options.beside, options.scale, number)
+            addresses.put(stack.enter_context(running))
 
-        def measured(point: Point) -> None:
+        def measured(place: tuple[float, float, float]) -> dict[str, Any]:
             address = addresses.get()
-            _measured(point, address, known.prompts, known.truth, options)
+            acceptance, bandwidth, way = place
+            pace = {"right": acceptance, "seconds": options.draft_ms / 1e3}
+            drafter = {"method": "paced", "truth": str(truth.file), **pace}
+            link = {"delay": f"{way / 2}ms", "up": f"{bandwidth}mbit", "down": f"{bandwidth}mbit"}
+            point: dict[str, Any] = {"way": way, "bandwidth": bandwidth, "acceptance": acceptance}
+            point["rates"] = _rates(target, address, drafter, link, truth, options)
             addresses.put(address)
             print(_line(point), flush=True)
+            return point
 
         with ThreadPoolExecutor(options.at_once) as pool:
-            list(pool.map(measured, points))
-    return {"points": [{**vars(point), "rates": point.rates()} for point in points]}
+            places = itertools.product(options.acceptances, options.bandwidths, options.round_trips)
+            return {"points": list(pool.map(measured, places))}
 
 
-def _points(options: argparse.Namespace) -> Iterator[Point]:
-    for acceptance in options.acceptances:
-        for rate in options.bandwidths:
-            for way in options.round_trips:
-                yield Point(way / 1e3, rate * 1e6, acceptance)
-
-
-def _measured(point: Point, address: str, prompts: list[list[int]], truth: Path, options: argparse.Namespace) -> None:
+def _rates(
+    target: Path, address: str, drafter: dict[str, Any], link: dict[str, Any], truth: Truth, options: argparse.Namespace
+) -> dict[str, float]:
+    """Tokens a second of each contestant, of all its answers without their first tokens."""
+    tokens, seconds = dict.fromkeys(contestants(), 0), dict.fromkeys(contestants(), 0.0)
+    streamed = emitted = 0
     with ExitStack() as stack:
-        link = stack.enter_context(relay(address, point.path()))
-        drafter = Paced(str(truth), point.acceptance, options.draft_ms / 1e3)
-        clients = {
-            name: stack.enter_context(Client(Access(link.address), drafter.fork(), **how))
-            for name, how in contestants().items()
+        edges = {
+            name: stack.enter_context(edge(target, address, {**drafter, **own}, link))
+            for name, own in contestants().items()
         }
-        for name, client in clients.items():
+        for name, llm in edges.items():
             # Connections are made, and the controller has seen what it works with.
             for _ in range(FIRST_ANSWERS if name == AUTO else 1):
-                client.decode(prompts[0], options.tokens if name == AUTO else FIRST_TOKENS)
-        order = list(clients)
+                decode(llm, truth.questions[0], options.tokens if name == AUTO else FIRST_TOKENS)
+        order = list(edges)
         for turn in range(options.repeats * options.prompts):
             for name in order[turn % len(order) :] + order[: turn % len(order)]:
-                answer = clients[name].decode(prompts[1 + turn % options.prompts], options.tokens)
-                point.seen.setdefault(name, []).append(pace(answer))
-                if name == AUTO:
-                    point.seen.setdefault("streamed share", []).append((answer.streamed, len(answer.token_ids)))
+                answer = decode(edges[name], truth.questions[1 + turn % options.prompts], options.tokens)
+                chunks = answer.trace.chunks
+                tokens[name] += sum(count for _, count in chunks[1:])
+                seconds[name] += chunks[-1][0] - chunks[0][0]
+                if name == AUTO and answer.trace.split is not None:
+                    streamed, emitted = streamed + answer.trace.split.streamed, emitted + len(answer.token_ids)
+    return {name: tokens[name] / seconds[name] for name in edges} | {SHARE: streamed / max(1, emitted)}
 
 
 def _heads() -> str:
@@ -116,22 +104,22 @@ def _heads() -> str:
     return f"{'ms':>6}{'Mbit':>7}{'a':>6}{cells}{'stream':>7}  {'best':<9}{'/best':>6}{'/str.':>7}"
 
 
-def _line(point: Point) -> str:
-    rates = point.rates()
-    share = rates.pop("streamed share")
-    auto = rates.pop(AUTO)
-    best = max(rates, key=lambda name: rates[name])
-    cells = "".join(f"{rates[name]:>9.1f}" for name in rates)
-    head = f"{1e3 * point.way:>6g}{point.rate / 1e6:>7g}{point.acceptance:>6g}{auto:>9.1f}"
-    return f"{head}{cells}{share:>7.2f}  {best:<9}{auto / rates[best]:>6.3f}{auto / rates[STREAMED]:>7.2f}"
+def _line(point: dict[str, Any]) -> str:
+    rates, others = point["rates"], _others(point["rates"])
+    best = max(others, key=lambda name: others[name])
+    cells = "".join(f"{rate:>9.1f}" for rate in (rates[AUTO], *others.values()))
+    head = f"{point['way']:>6g}{point['bandwidth']:>7g}{point['acceptance']:>6g}{cells}{rates[SHARE]:>7.2f}"
+    return f"{head}  {best:<9}{rates[AUTO] / others[best]:>6.3f}{rates[AUTO] / rates[STREAMED]:>7.2f}"
+
+
+def _others(rates: dict[str, float]) -> dict[str, float]:
+    return {name: rate for name, rate in rates.items() if name not in (AUTO, SHARE)}
 
 
 def table(report: dict[str, Any]) -> str:
-    shares = []
-    for point in report["points"]:
-        rates = {name: rate for name, rate in point["rates"].items() if name not in (AUTO, "streamed share")}
-        shares.append((point["rates"][AUTO] / max(rates.values()), point["rates"][AUTO] / rates[STREAMED]))
-    of_best, of_streamed = zip(*shares, strict=True)
+    all_rates: Sequence[dict[str, float]] = [point["rates"] for point in report["points"]]
+    of_best = [rates[AUTO] / max(_others(rates).values()) for rates in all_rates]
+    of_streamed = [rates[AUTO] / rates[STREAMED] for rates in all_rates]
     return (
         f"auto to the best in hindsight: least {min(of_best):.3f}, median {median(of_best):.3f}, "
         f"{sum(share >= 0.97 for share in of_best)} of {len(of_best)} from 0.97; "

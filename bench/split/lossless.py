@@ -5,21 +5,18 @@ that are what `specdec decode --method autoregressive` writes. The draft model i
 from __future__ import annotations
 
 import argparse
-import itertools
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from bench.prompts import read_prompts
-from bench.split.scene import MODELS, Client, decoded, noised, relay, verifier
-from ianvs_specdec import drafters
-from ianvs_specdec.backends.split.edge.connection import Access
-from ianvs_specdec.common.types import Sampling
+from bench.command import SETS
+from bench.prompts import read_rows
+from bench.split.scene import MODELS, Truth, decode, edge, truth_of, verifier
 from ianvs_specdec.net.link.presets import PRESETS
 
 BRANCHES = {"chain": 1, "tree": 3}
-SAMPLING = {"greedy": (0.0, 1.0), "coupled": (0.8, 0.9)}
-"""Temperature and top-p."""
+SAMPLING: dict[str, dict[str, float]] = {"greedy": {}, "coupled": {"temperature": 0.8, "top_p": 0.9}}
+NOISE = 0.3
+"""Of each weight's standard deviation. With it about half of the embedded cloud model's tokens are guessed right."""
 
 
 def add_arguments(add: Any) -> None:
@@ -31,52 +28,62 @@ def add_arguments(add: Any) -> None:
 
 
 def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    from transformers import AutoTokenizer
-
     rows = []
-    for place, target in enumerate(options.targets):
-        draft = noised(target, folder / f"draft-{place}")
-        tokenizer = AutoTokenizer.from_pretrained(target, trust_remote_code=False)
-        files = options.prompts or [
-            MODELS.parent / "dataset" / name / "test.jsonl" for name in ("knowledge", "open-ended")
-        ]
-        prompts = [ids for file in files for ids in read_prompts(file, tokenizer, options.limit, 512)]
-        expected = {}
-        for name, (temperature, top_p) in SAMPLING.items():
-            drawn = ("--temperature", str(temperature), "--top-p", str(top_p), "--set", "acceptance=coupled")
-            own = drawn if temperature else ()
-            expected[name] = decoded(target, prompts, options.tokens, folder / f"{name}.jsonl", *own)
-        with verifier(folder, target, {}) as address:
+    files = options.prompts or SETS
+    asked = [text for file in files for text, _ in read_rows(file, options.limit)]
+    for number, target in enumerate(options.targets):
+        draft = noised(target, folder / f"draft-{number}")
+        truths = {
+            how: truth_of(target, asked, options.tokens, folder / f"{how}-{number}.jsonl", *_arguments(sampling))
+            for how, sampling in SAMPLING.items()
+        }
+        with verifier(folder / "verifier.yaml", target, {}) as address:
             for preset in options.presets:
-                rows.append(_met(target, draft, preset, address, prompts, expected, options.tokens))
+                rows.append(_compared(target, draft, preset, address, truths, options.tokens))
                 print(_line(rows[-1]), flush=True)
     return {"rows": rows}
 
 
-def _met(
-    target: Path,
-    draft: Path,
-    preset: str,
-    address: str,
-    prompts: list[list[int]],
-    expected: dict[str, dict[int, list[int]]],
-    tokens: int,
+def noised(model: Path, folder: Path) -> Path:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
+    torch.manual_seed(0)
+    loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, trust_remote_code=False)
+    with torch.no_grad():
+        for weight in loaded.parameters():
+            if weight.dim() > 1:
+                weight.add_(NOISE * weight.std() * torch.randn_like(weight))
+    loaded.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(model, trust_remote_code=False).save_pretrained(folder)
+    return folder
+
+
+def _arguments(sampling: dict[str, float]) -> list[str]:
+    named = [word for name, value in sampling.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    return [*named, "--set", "acceptance=coupled"] if named else []
+
+
+def _compared(
+    target: Path, draft: Path, preset: str, address: str, truths: dict[str, Truth], tokens: int
 ) -> dict[str, Any]:
     row: dict[str, Any] = {"target": target.name, "preset": preset, "cells": {}, "accepted": 0, "drafted": 0}
-    with ExitStack() as stack:
-        link = stack.enter_context(relay(address, {"preset": preset}))
-        for name, branches in BRANCHES.items():
-            drafter = drafters.create("draft_model", {"draft": str(draft), "branches": branches})
-            client = stack.enter_context(Client(Access(link.address), drafter, 4, "split"))
-            for how, number in itertools.product(SAMPLING, range(len(prompts))):
-                temperature, top_p = SAMPLING[how]
-                sampling = Sampling(max_tokens=tokens, temperature=temperature, top_p=top_p, seed=number)
-                answer = client.sampled(prompts[number], sampling)
-                same = prompts[number] + answer.token_ids == expected[how][number]
-                equal, of = row["cells"].get(f"{how} {name}", (0, 0))
-                row["cells"][f"{how} {name}"] = equal + same, of + 1
-                row["accepted"] += sum(step.accepted for step in answer.trace.steps)
-                row["drafted"] += sum(step.drafted for step in answer.trace.steps)
+    for name, branches in BRANCHES.items():
+        own = {"method": "draft_model", "draft": str(draft), "branches": branches, "length": "fixed:4", "mode": "split"}
+        with edge(target, address, own, preset, acceptance="coupled") as llm:
+            for how, truth in truths.items():
+                answers = [
+                    decode(llm, question, tokens, seed=seed, **SAMPLING[how])
+                    for seed, question in enumerate(truth.questions)
+                ]
+                pairs = zip(answers, truth.answers, strict=True)
+                equal = sum(answer.token_ids == expected for answer, expected in pairs)
+                row["cells"][f"{how} {name}"] = equal, len(answers)
+                steps = [step for answer in answers for step in answer.trace.steps]
+                row["accepted"] += sum(step.accepted for step in steps)
+                row["drafted"] += sum(step.drafted for step in steps)
     return row
 
 

@@ -65,16 +65,18 @@ def test_llama_cpp_is_asked_for_the_same_steps_in_turn(tmp_path, capsys, monkeyp
     """With a driver that answers by the protocol."""
     from bench.engine import main
 
-    script = tmp_path / "driver.py"
+    script = tmp_path / "worker.py"
     script.write_text(
         "import json, sys\n"
-        'print(json.dumps({"versions": {}}), flush=True)\n'
+        "sys.stdin.readline()\n"
+        'print(json.dumps({"ready": {}}), flush=True)\n'
         "for line in sys.stdin:\n"
         "    asked = json.loads(line)\n"
-        '    assert (len(asked["prompt"]), asked["rows"] in (0, 1, 2)) == (8, True)\n'
-        '    print(json.dumps({"seconds": 1000.0 + asked["rows"]}), flush=True)\n'
+        '    rows = asked["sampling"]["rows"]\n'
+        '    assert (len(asked["prompt"]), rows in (0, 1, 2)) == (8, True)\n'
+        '    print(json.dumps({"id": asked["id"], "finish": "stop", "seconds": 1000.0 + rows}), flush=True)\n'
     )
-    monkeypatch.setattr("bench.peers.LLAMACPP_DRIVER", script)
+    monkeypatch.setattr("bench.peers.LLAMACPP_WORKER", script)
     arguments = [*SMALL, "--rows", "1,2", "--tau", "--engine", "torch", "--llamacpp", sys.executable]
     assert main([*arguments, "--quantization", "none,int8", "--out", str(tmp_path / "out")]) == 0
     report = json.loads((tmp_path / "out" / "engine.json").read_text())
@@ -118,13 +120,15 @@ def test_synthetic_acceptance_keeps_what_tau_says():
 
     import torch
 
-    from bench.steps import _context, _speculate
+    from bench.steps import speculate
+    from ianvs_specdec.common.types import Sampling
+    from ianvs_specdec.engine import Context
 
     kept = []
     state = SimpleNamespace(commit=lambda path: kept.append(len(path)))
     target = SimpleNamespace(step=lambda parts: [SimpleNamespace(logits=torch.eye(4)[:1].expand(len(parts[0][1]), 4))])
-    context = _context([1, 2], 3, 4000, torch.device("cpu"))
-    done = _speculate(target, state, None, context, 7, 3.25)
+    context = Context([1, 2, 3], 2, 4000, Sampling(), torch.Generator())
+    done = speculate(target, state, None, context, 7, 3.25)
     assert set(kept) == {3, 4}
     assert sum(kept) / len(kept) == pytest.approx(3.25, abs=0.05)
     assert 4000 <= done == sum(kept) == len(context.tokens) - 3

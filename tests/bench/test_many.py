@@ -21,13 +21,17 @@ def bench_is_importable(monkeypatch):
 
 SCRIPTED = """
 import json, sys
-print(json.dumps({"versions": {}}), flush=True)
+engine = json.loads(sys.stdin.readline())["engine"]
+print(json.dumps({"ready": {}}), flush=True)
 for line in sys.stdin:
-    asked = json.loads(line)
-    assert asked["at_once"] <= int(sys.argv[sys.argv.index("--at-once") + 1])
+    message = json.loads(line)
+    asked = message["sampling"]
+    assert asked["at_once"] <= engine["at_once"]
     answer = {"outputs": [prompt[:2] for prompt in asked["prompts"]], "seconds": 4.0 / asked["at_once"]}
-    print(json.dumps(answer), flush=True)
+    print(json.dumps({"id": message["id"], "finish": "stop", **answer}), flush=True)
 """
+
+PEER = "llama.cpp f32"
 
 
 @pytest.fixture
@@ -42,34 +46,36 @@ def arguments(tmp_path):
 def test_a_run_serves_every_batch_with_every_number_at_once_and_compares(arguments, tmp_path, capsys, monkeypatch):
     from bench.many import main
 
-    script = tmp_path / "driver.py"
+    script = tmp_path / "worker.py"
     script.write_text(SCRIPTED)
-    monkeypatch.setattr("bench.peers.VLLM_DRIVER", script)
-    arguments += ["--vllm", sys.executable, "--engine", "torch", "--repeats", "2", "--batch", "3"]
+    monkeypatch.setattr("bench.peers.LLAMACPP_WORKER", script)
+    monkeypatch.setattr("bench.peers.export_gguf", lambda *_: None)
+    arguments += ["--llamacpp", sys.executable, "--engine", "torch", "--repeats", "2", "--batch", "3"]
     assert main([*arguments, "--at-once", "3,1"]) == 0
 
     report = json.loads((tmp_path / "out" / "many.json").read_text())
     assert (report["settings"]["rounds"], report["settings"]["batch"], report["settings"]["prompts"]) == (4, 3, 6)
     rows = {(row["name"], row["at_once"]): row for row in report["rows"]}
-    assert list(rows) == [("ours autoregressive", 1), ("ours autoregressive", 3), ("vLLM", 1), ("vLLM", 3)]
+    assert list(rows) == [("ours autoregressive", 1), ("ours autoregressive", 3), (PEER, 1), (PEER, 3)]
     assert [row["same_output"] for row in rows.values()] == [1.0, 1.0, 0.0, 0.0]
     assert [row["target"] for row in rows.values()] == ["fused", "fused", None, None]
     # Two tokens for each of three requests.
-    assert rows["vLLM", 3]["tokens_per_second"]["value"] == pytest.approx(6 / (4 / 3))
-    assert rows["vLLM", 3]["of_least"] == pytest.approx({"value": 3.0, "low": 3.0, "high": 3.0})
+    assert rows[PEER, 3]["tokens_per_second"]["value"] == pytest.approx(6 / (4 / 3))
+    assert rows[PEER, 3]["of_least"] == pytest.approx({"value": 3.0, "low": 3.0, "high": 3.0})
     assert [(ratio["method"], ratio["baseline"], ratio["at_once"]) for ratio in report["ratios"]] == [
-        ("ours autoregressive", "vLLM", 1),
-        ("ours autoregressive", "vLLM", 3),
+        ("ours autoregressive", PEER, 1),
+        ("ours autoregressive", PEER, 3),
     ]
     with open(tmp_path / "out" / "many.csv", newline="") as file:
         assert [row["at_once"] for row in csv.DictReader(file)] == ["1", "3", "1", "3"]
     printed = capsys.readouterr().out
     assert "6 prompts in batches of 3, 4 rounds" in printed
-    assert "ours autoregressive / vLLM, 3 at once: " in printed
+    assert f"ours autoregressive / {PEER}, 3 at once: " in printed
 
 
 def test_no_more_are_under_way_than_a_row_says(arguments, tmp_path):
     from bench.many import _arguments, _ours
+    from bench.methods import Method
     from bench.options import load
     from bench.prompts import Request
     from ianvs_specdec.targets.registry import target_of
@@ -78,7 +84,7 @@ def test_no_more_are_under_way_than_a_row_says(arguments, tmp_path):
     target = target_of(load(options)[0], engine="torch")
     parts, step = [], target.step
     target.step = lambda asked: parts.append(len(asked)) or step(asked)
-    one, four = _ours(options, target, "autoregressive", {}, [1], " int8")
+    one, four = _ours(options, Method(target, "autoregressive", {}, [1], 6), "autoregressive", " int8")
     assert (one.name, one.at_once, four.at_once) == ("ours autoregressive int8", 1, 4)
     assert one.like == "ours autoregressive int8"
     batch = [Request([3, 4 + i], "") for i in range(6)]
@@ -93,6 +99,7 @@ def test_no_more_are_under_way_than_a_row_says(arguments, tmp_path):
 
 def test_each_length_has_a_row_and_a_policy_is_held_against_the_best_fixed_one_in_hindsight(arguments):
     from bench.many import Round, _arguments, _hindsight, _ours
+    from bench.methods import Method
     from bench.options import load
     from bench.prompts import Request
     from ianvs_specdec.targets.registry import target_of
@@ -100,9 +107,9 @@ def test_each_length_has_a_row_and_a_policy_is_held_against_the_best_fixed_one_i
     asked = ["--length", "fixed:1", "--length", "fixed:3", "--length", "goodput", "--at-once", "2"]
     options = _arguments([*arguments, *asked])
     target = target_of(load(options)[0], engine="torch")
-    rows = _ours(options, target, "prompt_lookup", {}, [1], "")
+    rows = list(_ours(options, Method(target, "prompt_lookup", {}, [1], 6), "prompt_lookup", ""))
     assert [row.name for row in rows] == [f"ours prompt_lookup {length}" for length in asked[1:6:2]]
-    rows = _ours(options, target, "autoregressive", {}, [1], "") + rows
+    rows = [*_ours(options, Method(target, "autoregressive", {}, [1], 6), "autoregressive", ""), *rows]
     assert rows[0].name == "ours autoregressive"
     batch = [Request([3, 4, 3, 4 + i], "") for i in range(3)]
     assert len({str(row.serve(batch).outputs) for row in rows}) == 1
@@ -138,28 +145,3 @@ def test_options_that_make_no_sense_are_refused(wrong, capsys):
 def test_importing_it_is_light():
     code = "import sys; import bench.many; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
-
-
-def test_llama_cpp_serves_many_as_it_serves_one(tmp_path):
-    """In this environment's Python, which has what the driver needs."""
-    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed (make test-llamacpp)")
-    from contextlib import ExitStack
-
-    from bench import peers
-    from bench.many import _arguments
-    from tests.support.folders import EDGE
-
-    arguments = ["--model", str(EDGE), "--dtype", "float32", "--threads", "1", "--llamacpp", sys.executable]
-    options = _arguments([*arguments, "--out", str(tmp_path)])
-    prompts = [[3, 4, 5], [6, 7], [8], [9, 10, 11, 12], [13, 14]]
-    settings = {"max_new_tokens": 12, "eos_ids": [1]}
-    with ExitStack() as stack:
-        driver = peers.llamacpp(options, peers.gguf(options, EDGE, "f32"), "llama.cpp", 64, stack, 2)
-        alone = [driver.ask({"prompt": prompt, **settings})["output"] for prompt in prompts]
-        together = driver.ask({"prompts": prompts, "at_once": 2, **settings})
-        step = driver.ask({"prompt": prompts[0], "rows": 2})
-        small = peers.gguf(options, EDGE, "q4_0")
-        assert small.stat().st_size < peers.gguf(options, EDGE, "q8_0").stat().st_size
-        peers.llamacpp(options, small, "llama.cpp q4_0", 64, stack)
-    assert together["outputs"] == alone
-    assert together["seconds"] > 0 < step["seconds"]

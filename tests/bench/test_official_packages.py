@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 
 import pytest
 
+from ianvs_specdec.backends.official.backend import steps_of
 from ianvs_specdec.backends.official.layout import old_head, old_model
 from tests.support.packages import package_python
 from tests.support.paths import ROOT, shared_file
@@ -18,17 +20,25 @@ pytestmark = pytest.mark.slow
 def answers_of(package, rows, prompt, tmp_path, monkeypatch):
     """What the package answers for each of ``rows``, asked as the bench asks it."""
     monkeypatch.syspath_prepend(str(ROOT))
-    from bench.official.process import Package
+    from bench.peers import PUBLISHED, Peer
 
     reference = shared_file("reference")
     arguments = {"model": str(old_model(reference / "target", tmp_path / "model", [2])), "dtype": "float32"}
     if package == "eagle-llm":
         arguments["head"] = str(old_head(reference / "eagle1", tmp_path / "head"))
-    with Package(package, package_python(package), arguments, threads=1) as driver:
-        driver.start()
-        assert package in driver.versions
-        request = {"prompt": prompt, "max_new_tokens": TOKENS, "eos_ids": [2]}
-        return [driver.ask({"row": row, **request}) for row in rows]
+    command = [str(package_python(package)), str(PUBLISHED), package]
+    with closing(Peer(package, command, {**arguments, "threads": 1}, threads=1)) as peer:
+        assert package in peer.start().ready["versions"]
+        return [answer_of(peer, prompt, row) for row in rows]
+
+
+def answer_of(peer, prompt, row):
+    lines = peer.ask(prompt, max_tokens=TOKENS, stop_token_ids=[2], settings=row)
+    counts = [len(line["tokens"]) for line in lines]
+    steps = steps_of(counts, counts, lines[-1]["drafts"])
+    run = peer.decode(prompt, TOKENS, [2], settings=row)
+    assert run.forwards - run.prefills == len(steps)
+    return {"output": run.token_ids, "steps": len(steps), "emitted": [step.emitted for step in steps]}
 
 
 def trace(name):

@@ -11,8 +11,7 @@ import torch
 pytest.importorskip("grpc", reason="needs the extra split: pip install 'ianvs-specdec[split]'")
 
 from bench.split import __main__ as split
-from bench.split.ahead import crossing
-from bench.split.grid import AUTO, STREAMED, Point
+from bench.split.grid import AUTO, SHARE, STREAMED
 from bench.split.grid import table as grid_table
 from bench.split.paced import Paced
 from ianvs_specdec.common.types import Sampling
@@ -80,14 +79,9 @@ def test_drafts_are_no_longer_than_they_may_be(truth):
     assert drafter.propose(context, 2).tokens == ANSWER[3:6]
 
 
-def test_the_break_even_lies_between_the_round_trips_around_it():
-    assert crossing([0.01, 0.02], [50.0, 25.0], 1 / 0.03) == pytest.approx(0.015)
-    assert crossing([0.01, 0.02], [50.0, 25.0], 20.0) is None
-
-
 def test_the_controller_is_compared_with_the_best_and_with_streaming():
-    point = Point(0.01, 1e6, 0.8, {AUTO: [(95, 1.0)], STREAMED: [(90, 1.0)], "split 4": [(100, 1.0)]})
-    told = grid_table({"points": [{**vars(point), "rates": point.rates()}]})
+    rates = {AUTO: 95.0, STREAMED: 90.0, "split 4": 100.0, SHARE: 0.2}
+    told = grid_table({"points": [{"rates": rates}]})
     assert "least 0.950" in told
     assert told.endswith("to streamed: least 1.056")
 

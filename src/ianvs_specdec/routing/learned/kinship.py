@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ianvs_specdec.routing.outcomes.recorded import Floats
 
 HALF = 0.85
-"""Chosen on recorded drifts of the embedded world (``bench.lifelong``, nine seeds), by states of the last token alone:
+"""Chosen on recorded drifts of the embedded world (nine seeds), by states of the last token alone:
 0.5 regains as much, 0.7 and 0.93 less."""
 RATE = math.log(2.0) / (1.0 - HALF)
 

@@ -1,121 +1,147 @@
-"""llama.cpp behind the protocol of ``serve.py``: a GGUF file, autoregressive, in the loops of llama.cpp's own examples.
+"""llama.cpp in a process of its own, run by the Python that has llama-cpp-python: greedy, autoregressive, in the loops
+of llama.cpp's own examples. Decoding and choosing a token are one call each into the library.
 
-Decoding and choosing a token are one call each into the library; nothing else is done between two tokens but filling
-the next batch.
+Speaks the protocol of ``ianvs_specdec.backends.process``, one request at a time. The engine's arguments are ``model``
+(a GGUF file), ``dtype``, ``threads``, ``positions`` and ``at_once``. A request's ``sampling`` has ``max_tokens`` and
+``stop_token_ids``, and with ``prompts`` and ``at_once`` these are decoded together, answered by ``outputs`` and
+``seconds``. With ``rows`` the answer is the ``seconds`` of one step of so many tokens behind the prompt, or of the
+prompt itself where there are 0.
+
+``llamacpp_worker.py quantize FILE OUT TYPE`` writes a GGUF file in another type of weights, as ``llama-quantize`` does:
+which matrices stay wider is llama.cpp's choice.
 """
 
 from __future__ import annotations
 
-import argparse
 import ctypes
+import json
+import os
 import platform
 import sys
 import time
 from collections import deque
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any
 
-from serve import Decode, serve
 
-
-def load(options: argparse.Namespace) -> tuple[dict[str, str], Decode]:
+def main() -> int:
     import llama_cpp as c
 
+    if sys.argv[1:2] == ["quantize"]:
+        return quantize(c, *sys.argv[2:])
+    # The library prints: standard output is kept for answers, what it writes goes to standard error.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
     if (sys.platform, platform.machine()) == ("linux", "x86_64"):
         # Its kernels use AMX without asking for it: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
         ctypes.CDLL(None).syscall(158, 0x1023, 18)
     c.llama_backend_init()
-    model = c.llama_model_load_from_file(str(options.model).encode(), c.llama_model_default_params())
+    engine = json.loads(sys.stdin.readline())["engine"]
+    model = c.llama_model_load_from_file(engine["model"].encode(), c.llama_model_default_params())
     if not model:
-        raise SystemExit(f"llama.cpp cannot load {options.model}")
+        print(json.dumps({"failed": f"llama.cpp cannot load {engine['model']}"}), file=answers, flush=True)
+        return 1
     contexts: dict[int, Context] = {}
 
     def context_of(sequences: int) -> Context:
         if sequences not in contexts:
-            contexts[sequences] = Context(c, model, options, sequences)
+            contexts[sequences] = Context(c, model, engine, sequences)
         return contexts[sequences]
 
-    def answer(request: dict[str, Any]) -> dict[str, Any]:
-        context = context_of(request.get("at_once", 1))
-        if "rows" in request:
-            return {"seconds": context.step(request["prompt"], request["rows"])}
-        ends, limit = set(request["eos_ids"]), request["max_new_tokens"]
-        if "prompts" in request:
-            return context.decode_all(request["prompts"], ends, limit)
-        return context.decode(request["prompt"], ends, limit)
+    ready = {"memory": context_of(1).held if engine["at_once"] == 1 else None}
+    print(json.dumps({"ready": ready}), file=answers, flush=True)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        if "abort" not in asked:
+            sampling = asked["sampling"]
+            for answer in context_of(sampling.get("at_once", 1)).answer(asked["prompt"], **sampling):
+                print(json.dumps({"id": asked["id"], "finish": "stop", **answer}), file=answers, flush=True)
+    return 0
 
-    return {"llama-cpp-python": version("llama-cpp-python")}, answer
+
+def quantize(c: Any, source: str, out: str, kind: str) -> int:
+    c.llama_backend_init()
+    settings = c.llama_model_quantize_default_params()
+    settings.ftype = getattr(c, f"LLAMA_FTYPE_MOSTLY_{kind.upper()}")
+    return int(c.llama_model_quantize(source.encode(), out.encode(), ctypes.byref(settings)))
 
 
 @dataclass
-class _Sequence:
-    """A request under way: its place among those asked, what the next batch computes of it, and where."""
+class Sequence:
+    """A request under way: its index, what the next batch computes of it, and at which position."""
 
-    place: int
+    index: int
     tokens: list[int]
     position: int = 0
 
 
 class Context:
     """The state of up to ``sequences`` sequences in one buffer for all: with short prompts llama.cpp is up to twice as
-    fast so as with a buffer for each."""
+    fast so as with a buffer for each. ``held``: bytes of weights and cache."""
 
-    def __init__(self, c: Any, model: Any, options: argparse.Namespace, sequences: int) -> None:
+    def __init__(self, c: Any, model: Any, engine: dict[str, Any], sequences: int) -> None:
         self._c, self._sequences = c, sequences
         settings = c.llama_context_default_params()
-        settings.n_ctx = settings.n_batch = options.positions * sequences
+        settings.n_ctx = settings.n_batch = engine["positions"] * sequences
         settings.n_seq_max, settings.kv_unified = sequences, True
-        settings.n_threads = settings.n_threads_batch = options.threads
-        wide = options.dtype == "float32"
+        settings.n_threads = settings.n_threads_batch = engine["threads"]
+        wide = engine["dtype"] == "float32"
         settings.type_k = settings.type_v = c.GGML_TYPE_F32 if wide else c.GGML_TYPE_F16
         self._context = c.llama_init_from_model(model, settings)
         if not self._context:
-            raise SystemExit(f"llama.cpp has no room for {sequences} sequences of {options.positions} tokens")
+            raise SystemExit(f"llama.cpp has no room for {sequences} sequences of {engine['positions']} tokens")
         self._sampler = c.llama_sampler_chain_init(c.llama_sampler_chain_default_params())
         c.llama_sampler_chain_add(self._sampler, c.llama_sampler_init_greedy())
         self._batch = c.llama_batch_init(c.llama_n_batch(self._context), 0, 1)
         self._memory = c.llama_get_memory(self._context)
         self._prompt: list[int] = []
-        self.held = c.llama_model_size(model) + _cache_bytes(c, model, self._context, 4 if wide else 2)
+        self.held = c.llama_model_size(model) + cache_bytes(c, model, self._context, 4 if wide else 2)
 
-    def decode(self, prompt: list[int], ends: set[int], limit: int) -> dict[str, Any]:
+    def answer(
+        self,
+        prompt: list[int],
+        max_tokens: int = 0,
+        stop_token_ids: tuple[int, ...] = (),
+        rows: int | None = None,
+        prompts: list[list[int]] | None = None,
+        at_once: int = 1,
+    ) -> list[dict[str, Any]]:
+        if rows is not None:
+            return [{"seconds": self.step(prompt, rows)}]
+        if prompts is not None:
+            return [self.decode_all(prompts, set(stop_token_ids), max_tokens)]
+        return self.decode(prompt, set(stop_token_ids), max_tokens)
+
+    def decode(self, prompt: list[int], ends: set[int], limit: int) -> list[dict[str, Any]]:
         self._clear()
-        started = time.perf_counter()
+        started = time.monotonic()
         output = [self._forward(prompt)]
-        ttft = time.perf_counter() - started
+        first = time.monotonic()
         while len(output) < limit and output[-1] not in ends:
             output.append(self._forward(output[-1:]))
-        seconds, steps = time.perf_counter() - started, len(output) - 1
-        return {
-            "output": output,
-            "seconds": seconds,
-            "steps": steps,
-            "emitted": [],
-            "ttft": ttft,
-            "memory": self.held,
-        }
+        rest = {"tokens": output[1:], "time": time.monotonic(), "started": started}
+        return [{"tokens": output[:1], "time": first, "finish": None}, rest]
 
     def decode_all(self, prompts: list[list[int]], ends: set[int], limit: int) -> dict[str, Any]:
-        """Whoever ends makes room for the next; a batch has one token of each, and the prompts of those that join."""
+        """A request that ends makes room for the next; a batch has one token of each, and the prompts of new ones."""
         self._clear()
         outputs: list[list[int]] = [[] for _ in prompts]
         waiting, free = deque(range(len(prompts))), list(range(self._sequences))
-        running: dict[int, _Sequence] = {}
-        started = time.perf_counter()
+        running: dict[int, Sequence] = {}
+        started = time.monotonic()
         while waiting or running:
             while waiting and free:
-                place = waiting.popleft()
-                running[free.pop()] = _Sequence(place, prompts[place])
+                index = waiting.popleft()
+                running[free.pop()] = Sequence(index, prompts[index])
             chosen = self._step(running)
             for number, token in zip(list(running), chosen, strict=True):
-                output = outputs[running[number].place]
+                output = outputs[running[number].index]
                 output.append(token)
                 if token in ends or len(output) == limit:
                     del running[number]
                     self._c.llama_memory_seq_rm(self._memory, number, -1, -1)
                     free.append(number)
-        return {"outputs": outputs, "seconds": time.perf_counter() - started, "memory": self.held}
+        return {"outputs": outputs, "seconds": time.monotonic() - started}
 
     def step(self, prompt: list[int], rows: int) -> float:
         """Seconds of computing ``rows`` tokens behind ``prompt`` with the logits of each, which are then dropped; of
@@ -140,14 +166,10 @@ class Context:
         self._run(self._c.llama_batch_get_one(ids, len(tokens)))
         return int(self._c.llama_sampler_sample(self._sampler, self._context, -1))
 
-    def _step(self, running: dict[int, _Sequence]) -> list[int]:
+    def _step(self, running: dict[int, Sequence]) -> list[int]:
         """The next token of each."""
-        self._compute(
-            [
-                (number, sequence.tokens, sequence.position, [len(sequence.tokens) - 1])
-                for number, sequence in running.items()
-            ]
-        )
+        parts = [(number, one.tokens, one.position, [len(one.tokens) - 1]) for number, one in running.items()]
+        self._compute(parts)
         chosen, row = [], -1
         for sequence in running.values():
             row += len(sequence.tokens)
@@ -168,17 +190,17 @@ class Context:
                 batch.logits[row + i] = 1
             row += len(tokens)
         batch.n_tokens = row
-        started = time.perf_counter()
+        started = time.monotonic()
         self._run(batch)
         self._c.llama_synchronize(self._context)
-        return time.perf_counter() - started
+        return time.monotonic() - started
 
     def _run(self, batch: Any) -> None:
         if self._c.llama_decode(self._context, batch):
             raise SystemExit("llama.cpp failed to decode")
 
 
-def _cache_bytes(c: Any, model: Any, context: Any, width: int) -> int:
+def cache_bytes(c: Any, model: Any, context: Any, width: int) -> int:
     buffer = ctypes.create_string_buffer(64)
 
     def number(key: str) -> int:
@@ -192,4 +214,4 @@ def _cache_bytes(c: Any, model: Any, context: Any, width: int) -> int:
 
 
 if __name__ == "__main__":
-    serve(load, with_torch=False)
+    sys.exit(main())
