@@ -164,7 +164,7 @@ def test_an_option_may_differ_by_back_end(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"top_k is .* sampling .* eagle_topk") as caught:
         ModelSettings.parse({"model": str(model), "head": str(head), "top_k": {"EagleSpecDec": 4}})
     assert caught.value.key == "top_k"
-    with pytest.raises(UserError, match="method medusa needs head"):
+    with pytest.raises(UserError, match="head is missing"):
         settings.llm("MedusaSpecDec")
     with pytest.raises(UserError, match=r"'EagleSpecDek'. Did you mean 'EagleSpecDec'") as caught:
         ModelSettings.parse({"model": str(model), "length": {"EagleSpecDek": 3}})

@@ -1,4 +1,4 @@
-"""Relay TCP connections over an emulated network path: delay, jitter, bandwidth, loss as TCP feels it, outages.
+"""Relay TCP connections over an emulated network path: delay, jitter, bandwidth, loss, outages.
 
 Any protocol passes: gRPC, HTTP, server-sent events. It runs until Ctrl-C or SIGTERM; see docs/link.md.
 """
@@ -21,6 +21,7 @@ from ianvs_specdec.net.link import Path as NetworkPath
 from ianvs_specdec.net.link.outages import FORMS
 from ianvs_specdec.net.link.path import CUT, HOLD, QUEUE
 from ianvs_specdec.net.link.presets import PRESETS
+from ianvs_specdec.net.link.relay import exact_loop
 
 OPTIONS = (
     ("--preset", "NAME", f"one of: {', '.join(PRESETS)}; further options take the place of its own"),
@@ -28,7 +29,7 @@ OPTIONS = (
     ("--jitter", "TIME", "the delay is that much shorter or longer at most"),
     ("--up", "RATE", "from the client to the target, such as 10mbit"),
     ("--down", "RATE", "from the target to the client"),
-    ("--loss", "SHARE", "of segments, such as 0.5%%; they arrive when TCP has sent them again"),
+    ("--loss", "SHARE", "of segments, such as 0.5%%; each arrives a round trip later"),
     ("--queue", "TIME", f"longest wait for those before on the access link (default {1000 * QUEUE:g}ms)"),
     ("--outage", "WHEN", f"nothing passes: {FORMS}"),
     ("--on-outage", "WHAT", f"{HOLD} connections (default), or {CUT} them with a reset"),
@@ -56,7 +57,8 @@ def run(options: argparse.Namespace) -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
         link = Link(options.to, path, options.listen, options.record)
-        asyncio.run(_serve(link, options.to, options.owned))
+        with asyncio.Runner(loop_factory=exact_loop) as runner:
+            runner.run(_serve(link, options.to, options.owned))
     except OSError as error:
         if options.record is None:
             raise

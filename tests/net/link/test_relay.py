@@ -146,7 +146,7 @@ def test_connections_share_the_bandwidth_evenly(served: Opened) -> None:
     took = [end - began for end in ends]
     assert max(took) >= 2 * size * 8 / 8e6
     assert min(took) > 0.7 * size * 2 * 8 / 8e6, "one had the line for itself"
-    assert delays["p50"] <= 110, "the queue is longer than its bound"
+    assert delays["mean"] <= 110, "the queue is longer than its bound"
 
 
 def test_an_outage_holds_what_is_sent_until_it_is_over(served: Opened) -> None:
@@ -216,7 +216,7 @@ def test_the_record_tells_what_each_connection_met(served: Opened, tmp_path: pat
     assert (first["up"]["bytes"], first["down"]["bytes"], first["end"]) == (3000, 3000, "closed")
     # One segment, two, and one that ends each direction.
     assert (first["up"]["segments"], first["down"]["segments"] >= 4) == (4, True)
-    assert first["up"]["delay_ms"]["p50"] >= 1.9
+    assert first["up"]["delay_ms"]["mean"] >= 2
     assert rows[-1]["end"] == "stopped"
     assert summary["summary"]["connections"] == 3
     assert summary["summary"]["up"]["bytes"] == 3001
@@ -234,19 +234,6 @@ def test_a_record_that_cannot_be_written_is_told_at_the_end(served: Opened) -> N
     with pytest.raises(OSError, match="No space left"):
         use()
     assert answers == [b"one", b"two"]
-
-
-def test_the_same_seed_loses_the_same_messages(served: Opened, tmp_path: pathlib.Path) -> None:
-    address = served(echo)
-
-    def lost(seed: int) -> list[int]:
-        record = tmp_path / "link.jsonl"
-        with Link(address, Path(loss=0.08, seed=seed), record=record) as link:
-            asked(link.address, *[b"%02d" % number for number in range(20)])
-        row = json.loads(record.read_text().splitlines()[1])
-        return [*row["up"].get("lost_at", []), -1, *row["down"].get("lost_at", [])]
-
-    assert lost(1) == lost(1) != [-1]
 
 
 def test_many_connections_at_once(served: Opened) -> None:

@@ -1,76 +1,46 @@
-"""What a link did: counts and delays of each connection, and of all together, as JSON lines."""
+"""What a link did: counts of each connection, and of all together, as JSON lines."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import math
 import pathlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-RESOLUTION = 1.02
-"""Delays are counted in buckets that are 2 % wide, so that memory does not grow with what passes."""
-SMALLEST = 1e-6
-"""Seconds: what is shorter counts as this."""
 LATE = 1e-3
 """Seconds after the moment a delivery was due from which it is counted as late: the emulation's own fault."""
-PERCENTILES = (50, 95, 99)
-
-
-class Delays:
-    """Durations in seconds, counted in buckets."""
-
-    def __init__(self) -> None:
-        self._buckets: Counter[int] = Counter()
-        self._longest = 0.0
-
-    def add(self, seconds: float) -> None:
-        self._buckets[round(math.log(max(seconds, SMALLEST), RESOLUTION))] += 1
-        self._longest = max(self._longest, seconds)
-
-    def take(self, other: Delays) -> None:
-        """Those of another as well."""
-        self._buckets.update(other._buckets)
-        self._longest = max(self._longest, other._longest)
-
-    def to_json(self) -> dict[str, float]:
-        """Milliseconds by percentile; empty where there were none."""
-        found, seen, wanted = {}, 0, list(PERCENTILES)
-        count = sum(self._buckets.values())
-        for bucket in sorted(self._buckets):
-            seen += self._buckets[bucket]
-            while wanted and seen >= count * wanted[0] / 100:
-                found[f"p{wanted.pop(0)}"] = _milliseconds(min(RESOLUTION**bucket, self._longest))
-        return {**found, "max": _milliseconds(self._longest)} if count else {}
 
 
 class Direction:
-    """One direction, of one connection or of all."""
+    """One direction, of one connection or of all: ``bytes`` of data and ``segments`` that carried them, ``lost`` ones
+    among them, and pieces that were ``delivered``, with their delays. ``late``: see LATE."""
 
     def __init__(self) -> None:
-        self.bytes = self.segments = self.lost = self.late = 0
-        """``bytes``: of data, at the sender's socket; ``lost``: segments; ``late``: deliveries, see LATE."""
-        self.lost_at: list[int] = []
-        self.delays, self.lateness = Delays(), Delays()
+        self.bytes = self.segments = self.lost = self.delivered = self.late = 0
+        self._delay = self._longest = self._latest = 0.0
 
     def take(self, other: Direction) -> None:
         """What another counted as well."""
-        for name in ("bytes", "segments", "lost", "late"):
+        for name in ("bytes", "segments", "lost", "delivered", "late", "_delay"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.delays.take(other.delays)
-        self.lateness.take(other.lateness)
+        self._longest = max(self._longest, other._longest)
+        self._latest = max(self._latest, other._latest)
 
-    def delivered(self, delay: float, lateness: float) -> None:
-        self.delays.add(delay)
-        self.lateness.add(lateness)
+    def deliver(self, delay: float, lateness: float) -> None:
+        """A piece has arrived, ``lateness`` seconds later than due."""
+        self.delivered += 1
         self.late += lateness > LATE
+        self._delay += delay
+        self._longest = max(self._longest, delay)
+        self._latest = max(self._latest, lateness)
 
     def to_json(self) -> dict[str, Any]:
-        counts = {name: getattr(self, name) for name in ("bytes", "segments", "lost", "late")}
-        places = {"lost_at": self.lost_at} if self.lost_at else {}
-        return {**counts, **places, "delay_ms": self.delays.to_json(), "lateness_ms": self.lateness.to_json()}
+        counts = {name: getattr(self, name) for name in ("bytes", "segments", "lost", "delivered", "late")}
+        mean = self._delay / self.delivered if self.delivered else 0.0
+        times = {"delay_ms": {"mean": mean, "max": self._longest}, "lateness_ms": {"max": self._latest}}
+        return {**counts, **{name: _milliseconds(figures) for name, figures in times.items()}}
 
 
 class LinkRecord:
@@ -123,5 +93,5 @@ class LinkRecord:
             self._failure = error
 
 
-def _milliseconds(seconds: float) -> float:
-    return float(f"{1000 * seconds:.4g}")
+def _milliseconds(figures: Mapping[str, float]) -> dict[str, float]:
+    return {name: float(f"{1000 * seconds:.4g}") for name, seconds in figures.items()}

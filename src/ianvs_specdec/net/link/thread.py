@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ianvs_specdec.net.link.path import Path
 from ianvs_specdec.net.link.record import LinkRecord
-from ianvs_specdec.net.link.relay import Relay, address, bind, written
+from ianvs_specdec.net.link.relay import Relay, address, bind, exact_loop, written
 
 Result = TypeVar("Result")
 ANY_PORT = "127.0.0.1:0"
@@ -56,7 +56,7 @@ class Link:
     async def run(self, ready: Callable[[], None], ended: asyncio.Event) -> None:
         """In the event loop that runs, until ``ended`` is set. ``ready`` is called when connections are accepted."""
         self._loop, self._relay = asyncio.get_running_loop(), Relay(self._path, self._target, self._record, self._tell)
-        self._relay.listen(self._listener)
+        await self._relay.listen(self._listener)
         ready()
         try:
             await ended.wait()
@@ -102,7 +102,8 @@ class Link:
             await self.run(lambda: self._started.set_result(None), self._ended)
 
         try:
-            asyncio.run(main())
+            with asyncio.Runner(loop_factory=exact_loop) as runner:
+                runner.run(main())
         except BaseException as error:
             (self._over if self._started.done() else self._started).set_exception(error)
         else:
