@@ -18,15 +18,24 @@ from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.backends.split.backend import SplitSpecDecLLM
 from ianvs_specdec.backends.split.process import Started
 from ianvs_specdec.common.sampling import Sampling
+from ianvs_specdec.common.settings import ExistingPath, Share
 from ianvs_specdec.common.types import Completion, Message
+from ianvs_specdec.drafters.options import DraftingOptions
 from ianvs_specdec.drafters.registry import METHODS, Method
 
 MODELS = EXAMPLE / "models"
 COSTS = EXAMPLE / "costs" / "h100-8b.json"
 PACED = Path(__file__).with_name("paced.py")
 SPECDEC = (sys.executable, "-m", "ianvs_specdec")
-OPTIONS: dict[str, type] = {"truth": Path, "right": float, "seconds": float}
-METHODS["paced"] = Method("bench.split.paced:Paced", "Paced", "full", OPTIONS, remote=True)
+
+
+class PacedOptions(DraftingOptions):
+    truth: ExistingPath
+    right: Share
+    seconds: Share = 0.0
+
+
+METHODS["paced"] = Method("bench.split.paced:Paced", "Paced", PacedOptions, remote=True)
 
 
 def endless_target(folder: Path) -> Path:

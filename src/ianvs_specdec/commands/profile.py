@@ -48,7 +48,8 @@ def run(options: argparse.Namespace) -> int:
         costs = llm.profile(options.seconds)
         hardware = llm.hardware()
     machine = ", ".join(str(hardware[name]) for name in ("processor", "device") if hardware.get(name))
-    note = f"measured by specdec profile with {hardware.get('threads')} threads, engine {llm.engine}, {llm.options.dtype}"
+    how = f"engine {llm.engine}, {llm.options.dtype}"
+    note = f"measured by specdec profile with {hardware.get('threads')} threads, {how}"
     costs = replace(costs, machine=machine, model=Path(settings.own.model).name, method=llm.method, note=note)
     with written(options.out):
         write_atomically(options.out, json.dumps(costs.to_json(), indent=1) + "\n")
