@@ -32,6 +32,7 @@ def main(argv: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
     def measured() -> dict[str, Any]:
+        importlib.import_module("bench.split.scene").register_paced()
         with tempfile.TemporaryDirectory(prefix="bench-split-") as folder:
             return {"environment": environment(), "options": vars(options), **part.measure(options, Path(folder))}
 

@@ -35,7 +35,9 @@ class PacedOptions(DraftingOptions):
     seconds: Share = 0.0
 
 
-METHODS["paced"] = Method("bench.split.paced:Paced", "Paced", PacedOptions, remote=True)
+def register_paced() -> None:
+    """Make the drafter of these measurements a method, which ``SplitSpecDec`` can name."""
+    METHODS["paced"] = Method("bench.split.paced:Paced", "Paced", PacedOptions, remote=True)
 
 
 def endless_target(folder: Path) -> Path:
