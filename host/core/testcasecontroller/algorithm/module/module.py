@@ -206,8 +206,9 @@ class ModuleConfig:
         try:
             check(*given)
         except PLUGIN_ERRORS as error:
-            key = getattr(error, "key", None) or self._blamed(str(error))
-            problems.add(self.places.get(str(key), self.place()), f"{self.type} {self.name}: {explain(error)}")
+            for fault in (error, *getattr(error, "others", ())):
+                key = getattr(fault, "key", None) or self._blamed(str(fault))
+                problems.add(self.places.get(str(key), self.place()), f"{self.type} {self.name}: {explain(fault)}")
 
     def _blamed(self, message: str) -> str | None:
         """The hyperparameter that a message is about: the one that it names, or the only one there is."""
