@@ -14,7 +14,7 @@ from tests.support.harness import EXAMPLE, LONGEST
 
 ROWS = 1755
 """An eighth of MMLU's test questions."""
-MEMORY = 75 + (400 - 75) * ROWS / 14042
+MEMORY = 60 + (400 - 60) * ROWS / 14042
 """MB: what a job of no rows takes, and a share of the 400 that all of MMLU may take."""
 
 

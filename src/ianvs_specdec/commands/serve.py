@@ -14,9 +14,9 @@ from ianvs_specdec.commands.hyperparameters import add_template, read_hyperparam
 from ianvs_specdec.common import heap
 from ianvs_specdec.common.errors import UserError, install
 from ianvs_specdec.models.templates import CLOCK, reads
+from ianvs_specdec.net import LOOPBACK
 from ianvs_specdec.plugin.settings import ModelSettings
 
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 CONCURRENCY = 64
 """Requests that a back end which takes many is asked at the same time, unless told otherwise."""
 MOST_AT_ONCE = 1024

@@ -16,13 +16,13 @@ from ianvs_specdec.commands import owned
 from ianvs_specdec.commands.hyperparameters import read_hyperparameters
 from ianvs_specdec.common import heap
 from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.net import LOOPBACK
 from ianvs_specdec.plugin.settings import ModelSettings
 
 if TYPE_CHECKING:
     from ianvs_specdec.backends.specdec import EngineLLM
     from ianvs_specdec.serving.verifier.metrics import Metrics
 
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 SHORTEST_TOKEN = 16
 """Characters: a token that can be guessed protects nothing."""
 

@@ -21,13 +21,10 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, TemplateError, meta
-
 from ianvs_specdec.common.errors import ChatTemplateError
 from ianvs_specdec.common.storage.lines import LineFile
 from ianvs_specdec.common.types import Message, Sampling
 from ianvs_specdec.models.documents import read_object
-from ianvs_specdec.models.plain import LOOPS, compiled, is_plain
 
 SECONDS = 5.0
 """What one chat may take; templates of models take some milliseconds."""
@@ -55,6 +52,8 @@ def render(
 
     Raises ChatTemplateError where the template refuses the chat, fails, or does not end. Thread-safe.
     """
+    from ianvs_specdec.models.plain import compiled, is_plain
+
     template = tokenizer.chat_template
     if not isinstance(template, str):
         template = tokenizer.get_chat_template()
@@ -70,6 +69,10 @@ def render(
 
 def reads(template: str) -> set[str]:
     """The variables that a template looks up; none where it cannot be parsed."""
+    from jinja2 import Environment, TemplateError, meta
+
+    from ianvs_specdec.models.plain import LOOPS
+
     try:
         return meta.find_undeclared_variables(Environment(extensions=LOOPS).parse(GENERATION.sub("", template)))
     except (TemplateError, RecursionError):
@@ -79,7 +82,7 @@ def reads(template: str) -> set[str]:
 def timed(sampling: Sampling, template: str, folder: Path) -> Sampling:
     """``sampling`` with what the clock of ``template`` shows: the time that it has, or else when this was first called
     for ``folder``, which keeps that; none where the template reads no clock."""
-    if CLOCK not in reads(template):
+    if CLOCK not in template or CLOCK not in reads(template):
         return replace(sampling, template_time="")
     path = folder / NOTE
     if not sampling.template_time and not path.exists():

@@ -57,7 +57,8 @@ def refused(llm: LLM, sampling: Sampling, failures: int, rows: Iterable[DataRow]
     if llm.truncate_prompts is None or not Path(llm.model).exists():
         return
     template, seen = chat_template(llm), set[tuple[bool, bool]]()
-    if unread := sampling.chat_template_kwargs.keys() - reads(template):
+    given = sampling.chat_template_kwargs.keys()
+    if given and (unread := given - reads(template)):
         warn_once(f"chat_template_kwargs: the chat template of {llm.model} never reads {', '.join(sorted(unread))}")
     tokenizer = SimpleNamespace(chat_template=template, special_tokens_map=TOKENS)
     for place, question, answer in rows if template else ():

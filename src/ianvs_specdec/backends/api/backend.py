@@ -7,13 +7,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from ianvs_specdec.backends.api.endpoints import Endpoint
 from ianvs_specdec.backends.api.secrets import check_no_secrets
-from ianvs_specdec.backends.api.session import Call, Session
 from ianvs_specdec.backends.base import LLM, NO_HINTS, OnChunk
 from ianvs_specdec.backends.specdec import of_method
 from ianvs_specdec.backends.top_logprobs import TOP
@@ -21,6 +20,9 @@ from ianvs_specdec.common.errors import UserError, unknown, warn_once
 from ianvs_specdec.common.settings import Settings, Text
 from ianvs_specdec.common.types import Completion, Hints, Message, Sampling
 from ianvs_specdec.records.identity import FileDigests, machine
+
+if TYPE_CHECKING:
+    from ianvs_specdec.backends.api.session import Session
 
 log = logging.getLogger(__name__)
 
@@ -127,6 +129,8 @@ class APIBasedLLM(LLM):
     def _open(self) -> Session:
         with self._lock:
             if self._session is None:
+                from ianvs_specdec.backends.api.session import Session
+
                 self._session = Session(self)
             return self._session
 
@@ -147,6 +151,8 @@ class APIBasedLLM(LLM):
         on_chunk: OnChunk | None = None,
         hints: Hints = NO_HINTS,
     ) -> Completion:
+        from ianvs_specdec.backends.api.session import Call
+
         session = self._open()
         return session.answer(
             Call(self.body(messages, sampling), self.options.api_deadline, sampling.max_tokens, on_chunk)

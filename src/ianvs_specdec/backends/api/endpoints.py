@@ -14,7 +14,7 @@ from typing import Any
 
 from ianvs_specdec.backends.api.secrets import parts_of_path, told_path
 from ianvs_specdec.common.errors import UserError, unknown
-from ianvs_specdec.net.http.client import LOOPBACK
+from ianvs_specdec.net import LOOPBACK
 
 log = logging.getLogger(__name__)
 

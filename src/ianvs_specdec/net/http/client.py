@@ -18,9 +18,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.net import LOOPBACK
 from ianvs_specdec.net.http.wire import BLOCK, Interruption, Patience, Traffic, Wire
 
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 KEPT_SECONDS = 4.0
 """How long an unused connection is kept. Common servers close theirs after 5 s, and a request on its way just then is
 lost.

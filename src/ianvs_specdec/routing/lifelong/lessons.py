@@ -24,7 +24,6 @@ from ianvs_specdec.routing.learned.grams import Grams, grams_of
 from ianvs_specdec.routing.learned.online import SIDES, Experience, OnlineLearner
 from ianvs_specdec.routing.lifelong.exploration import Exploration
 from ianvs_specdec.routing.lifelong.feedback import Feedback, FeedbackFile, FeedbackLog, named
-from ianvs_specdec.routing.lifelong.feedback_server import FeedbackServer
 from ianvs_specdec.routing.lifelong.pending import PendingFeedback
 from ianvs_specdec.routing.outcomes.quality import share
 from ianvs_specdec.routing.outcomes.recorded import Floats, digests, text_of
@@ -73,6 +72,8 @@ class Sources:
         if isinstance(feedback, Mapping):
             # Weakly, so that the port is free for the next router when this one goes.
             receive = weakref.WeakMethod(self._receive)
+            from ianvs_specdec.routing.lifelong.feedback_server import FeedbackServer
+
             server = FeedbackServer(feedback, lambda item: take(item) if (take := receive()) else None)
             weakref.finalize(self, server.close)
             self.url = server.url
