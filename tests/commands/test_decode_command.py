@@ -158,10 +158,13 @@ def test_help_names_every_method_with_its_options_and_defaults(capsys):
             section = re.split(r"\n  (?! )", told.partition(f"\n  {name}: {method.about}")[2])[0]
             known = [option for option in method.options.names() if option != "acceptance"]
             assert re.findall(r"^    (\w+)", section, flags=re.M) == known
-    assert "    max_ngram: a whole number from 1 (3)\n" in told
-    assert "    tree: one of static, dynamic, chain (dynamic)\n" in told
-    assert "    head: an existing file or folder (needed)\n" in told
-    assert "    length: a speculation length, such as fixed:10, full or goodput (fixed:10)\n" in told
+    for line in (
+        "max_ngram: a whole number from 1 (3); the longest n-gram that is looked up, in tokens",
+        "tree: one of static, dynamic, chain (dynamic); the shape of drafts",
+        "head: an existing file or folder (needed); the folder of the head",
+        "length: a speculation length, such as fixed:10, full or goodput (fixed:10); how many tokens",
+    ):
+        assert f"\n    {line}" in told
 
 
 def test_text_goes_through_the_tokenizer_and_the_chat_template(decode, model_with_tokenizer):

@@ -313,6 +313,7 @@ def test_a_dead_cloud_is_one_message_and_the_next_run_goes_on(
         ({"backend": "autoregresive"}, "autoregresive"),
         ({"model": "./not/there"}, "no model folder ./not/there"),
         ({"temperature": "hot"}, "temperature must be 0 (greedy) or a number"),
+        ({"temperature": "hot", "threads": 0}, "threads must be a whole number from 1"),
     ],
 )
 def test_a_wrong_setting_is_found_before_anything_runs(

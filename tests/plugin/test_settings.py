@@ -55,6 +55,13 @@ def test_wrong_hyperparameters_name_their_key_before_anything_is_loaded(
     assert message in str(error.value)
 
 
+def test_all_faults_are_found_at_once(tiny_model: Path) -> None:
+    wrong = {"modle": "x", "threads": 0, "samples": 0, "top_p": 2, "seed": "one"}
+    with pytest.raises(UserError) as error:
+        EdgeModel.check_hyperparameters({"model": str(tiny_model), **wrong})
+    assert {fault.key for fault in (error.value, *error.value.others)} == set(wrong)
+
+
 @pytest.mark.parametrize("backend", ["api", "autoregressive", "same-as-edge"])
 @pytest.mark.parametrize(
     ("options", "what"),

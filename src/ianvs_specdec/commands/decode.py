@@ -133,7 +133,7 @@ def _methods() -> str:
         if name != "own":
             lines.append(f"  {name}: {method.about}")
             rows = (row for row in table(method.options) if row.name != "acceptance")
-            lines += [f"    {row.name}: {row.wanted} ({row.default})" for row in rows]
+            lines += [f"    {row.name}: {row.wanted} ({row.default}); {row.description}" for row in rows]
     return "\n".join([*lines, f"  all methods have acceptance: one of {', '.join(drafters.RULES)}"])
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import reprlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple, Self, TypeVar, get_args, get_origin
 
@@ -34,9 +34,9 @@ def rule(check: Callable[[Any], Any]) -> AfterValidator:
     return AfterValidator(validate)
 
 
-def called(wanted: str, unset: str | None = None) -> Any:
-    """What a value is in words, where its type does not say it, and what it is by default, where that depends."""
-    return Field(json_schema_extra={"wanted": wanted, **({"unset": unset} if unset else {})})
+def called(wanted: str) -> Any:
+    """What a value is in words, where its type does not say it."""
+    return Field(json_schema_extra={"wanted": wanted})
 
 
 def _existing(value: str | Path) -> str | Path:
@@ -49,7 +49,6 @@ EXISTING = AfterValidator(_existing)
 ExistingPath = Annotated[str | Path, EXISTING, called("an existing file or folder")]
 Text = Annotated[str, Field(min_length=1)]
 Count = Annotated[int, Field(ge=1)]
-Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -100,9 +99,9 @@ def build(kind: Callable[..., T], values: Mapping[str, Any], noun: str = "settin
         reasons: dict[str, list[Any]] = {}
         for reason in error.errors(include_url=False):
             reasons.setdefault(str(reason["loc"][0]) if reason["loc"] else "", []).append(reason)
-        first, *others = (_fault(kind, name, found[0], given, noun) for name, found in reasons.items())
-    first.others = tuple(others)
-    raise first
+        faults = [_fault(kind, name, found[0], given, noun) for name, found in reasons.items()]
+    raise_all(faults)
+    raise AssertionError("pydantic found a fault and named none")
 
 
 def together(*steps: Callable[[], Any]) -> list[Any]:
@@ -113,10 +112,15 @@ def together(*steps: Callable[[], Any]) -> list[Any]:
             results.append(step())
         except UserError as error:
             faults += [error, *error.others]
+    raise_all(faults)
+    return results
+
+
+def raise_all(faults: Sequence[UserError]) -> None:
+    """Raise the first fault, with the others; do nothing where there is none."""
     if faults:
         faults[0].others = tuple(faults[1:])
         raise faults[0]
-    return results
 
 
 class Row(NamedTuple):

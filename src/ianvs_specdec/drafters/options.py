@@ -13,7 +13,12 @@ Acceptance = Literal["rejection", "coupled", "typical"]
 Tree = Literal["static", "dynamic", "chain"]
 Head = Annotated[ExistingPath, Field(description="the folder of the head")]
 Datastore = Annotated[ExistingPath, Field(description="a file that specdec datastore wrote")]
-Length = Annotated[Any, rule(lengths.create), called("a speculation length, such as fixed:10, full or goodput")]
+Length = Annotated[
+    Any,
+    rule(lengths.create),
+    called("a speculation length, such as fixed:10, full or goodput"),
+    Field(description="how many tokens to draft in each step"),
+]
 
 
 class MethodOptions(Settings):
@@ -25,7 +30,7 @@ class MethodOptions(Settings):
 class DraftingOptions(MethodOptions):
     """What all methods that draft have."""
 
-    length: Length = Field("full", description="how many tokens to draft in each step")
+    length: Length = "full"
 
 
 class PromptLookupOptions(DraftingOptions):

@@ -16,7 +16,7 @@ from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.backends.prompts import check_model
 from ianvs_specdec.common.errors import UserError, unknown, warn_once
 from ianvs_specdec.common.sampling import COLDEST, HOTTEST, LARGEST_COUNT, Sampling
-from ianvs_specdec.common.settings import Settings, Text, build, rule, takes_mapping, together
+from ianvs_specdec.common.settings import Settings, Text, build, raise_all, rule, takes_mapping, together
 from ianvs_specdec.records.cost import PRICES, cost
 
 SAME_AS_EDGE = "same-as-edge"
@@ -77,20 +77,20 @@ class ModelSettings:
     @classmethod
     def parse(cls, hyperparameters: Mapping[str, Any], *, follows_edge: bool = False) -> ModelSettings:
         """Raises UserError with the ``key`` at fault. ``follows_edge`` allows the back end ``same-as-edge``."""
-        for key in hyperparameters:
-            if key not in names():
-                raise unknown("hyperparameter", key, names(), key=key)
         check_no_secrets(hyperparameters)
         given = {key: value for key, value in hyperparameters.items() if value is not None}
         if isinstance(given.get("top_k"), Mapping):
             reason = "top_k is of how many tokens sampling draws one, a whole number; the breadth of EAGLE's tree is"
             raise UserError(f"{reason} eagle_topk", key="top_k")
-        own, sampling = together(
+        own_options = {key: value for key, value in given.items() if key in options()}
+        _, _, own, sampling = together(
+            lambda: _check_names(hyperparameters),
+            lambda: _check_options(given.get("backend", "autoregressive"), own_options),
             lambda: OwnSettings.parse({key: given[key] for key in OwnSettings.names() if key in given}),
             lambda: build(Sampling, {key: given[key] for key in Sampling.names() if key in given}),
         )
         _unescaped(sampling.stop)
-        settings = cls(own, sampling, {key: value for key, value in given.items() if key in options()})
+        settings = cls(own, sampling, own_options)
         if not (follows_edge and settings.backend == SAME_AS_EDGE):
             settings.checked(settings.backend)
         return settings
@@ -127,14 +127,31 @@ class ModelSettings:
 
     def llm(self, name: str) -> LLM:
         """The model behind the back end ``name``, not loaded, with those of the options that are that back end's."""
-        chosen = backend(name, key="backend")
-        own = {key: _for_backend(key, value, name) for key, value in self.options.items()}
-        return chosen(self.own.model, **{key: own[key] for key in chosen.Options.model_fields if key in own})
+        return backend(name, key="backend")(self.own.model, **_options_of(name, self.options))
 
     def cost(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0) -> float | None:
         """Price of one answer; None without a price. ``cached_tokens`` are some of ``prompt_tokens``."""
         prices = {name: getattr(self.own, name) for name in PRICES}
         return cost(prices, prompt_tokens, completion_tokens, cached_tokens)
+
+
+def _check_names(hyperparameters: Mapping[str, Any]) -> None:
+    raise_all([unknown("hyperparameter", key, names(), key=key) for key in hyperparameters if key not in names()])
+
+
+def _check_options(name: Any, given: Mapping[str, Any]) -> None:
+    """Raise UserError for the options of a back end; an unknown one is told where it is looked up."""
+    if isinstance(name, str) and resolve(name) in BACKENDS:
+        chosen = backend(name)
+        build(chosen.Options, _options_of(name, given), f"option of {chosen.backend}")
+
+
+def _options_of(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the options that are the back end's own."""
+    own = backend(name, key="backend").Options.model_fields
+    # Of the others, too: a back end that is misspelt in one is found.
+    chosen = {key: _for_backend(key, value, name) for key, value in given.items()}
+    return {key: value for key, value in chosen.items() if key in own}
 
 
 def _for_backend(key: str, value: Any, name: str) -> Any:

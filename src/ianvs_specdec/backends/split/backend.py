@@ -62,7 +62,7 @@ class SplitSpecDecLLM(LoadedLLM):
     def __init__(self, model: str, **options: Any) -> None:
         super().__init__(model, **options)
         given = self.options.given()
-        target = {name: given[name] for name in (*VerifierModel.option_names(),) if name in given}
+        target = {name: given[name] for name in VerifierModel.option_names() if name in given}
         edge, named, link = (given.get(name) for name in ("edge", "named", "link"))
         verifier, verifier_ca, token_file = (given.get(name) for name in ("verifier", "verifier_ca", "token_file"))
         length, self.truncate_prompts = given.get("length"), self.options.truncate_prompts

@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from ianvs_specdec.backends.base import Truncate
 from ianvs_specdec.backends.specdec import EngineOptions
 from ianvs_specdec.common.settings import Text
 from ianvs_specdec.drafters.options import Length
@@ -23,5 +22,4 @@ class SplitOptions(EngineOptions):
     token_file: Text | None = Field(None, description="the file with the token that the verifier knows the edge by")
     length: Length | None = Field(None, description="how much of a draft the verifier verifies")
     acceptance: Literal["coupled"] | None = Field(None, description="how sampled drafts are accepted")
-    truncate_prompts: Truncate = False
     beside: Text | dict[str, Any] | None = Field(None, description="how the verifier drafts in mode stream")
