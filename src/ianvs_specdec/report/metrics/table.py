@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import weakref
+from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -36,6 +37,26 @@ QUERY = (
 )
 
 
+SPAN = ("issued", "latency", "share", "tokens")
+
+
+class _Rows:
+    """Rows of numbers as 8 bytes each: a test case may have many thousands."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names, self._values = names, array("d")
+
+    def append(self, row: Row) -> None:
+        self._values.extend(row[name] for name in self._names)
+
+    def __len__(self) -> int:
+        return len(self._values) // len(self._names)
+
+    def columns(self) -> dict[str, Column]:
+        table = np.array(self._values, dtype=np.float64).reshape(-1, len(self._names))
+        return {name: table[:, place].copy() for place, name in enumerate(self._names)}
+
+
 class _Requests:
     """The requests of a test case and those of their baselines, and the turn that each counts to.
 
@@ -45,8 +66,7 @@ class _Requests:
 
     def __init__(self) -> None:
         self._turns: list[int] = []
-        self._own: list[Row] = []
-        self._base: list[Row] = []
+        self._own, self._base = _Rows(SPAN), _Rows(SPAN)
         self._told: set[tuple[str, Any]] = set()
 
     def add(self, turn: int, answer: Response) -> None:
@@ -65,7 +85,7 @@ class _Requests:
 
     def busy(self, turns: int) -> tuple[Column, Column]:
         """``busy`` and ``base_busy`` of each turn."""
-        own, base = (_columns(("issued", "latency", "share", "tokens"), spans) for spans in (self._own, self._base))
+        own, base = self._own.columns(), self._base.columns()
         with np.errstate(divide="ignore", invalid="ignore"):
             shares = _busy(own), _busy(base) / base["tokens"] * own["tokens"]
         index = np.array(self._turns, dtype=np.intp)
@@ -115,9 +135,7 @@ class Table:
     def __init__(self, y_true: Sequence[Any], y_pred: Sequence[Any]) -> None:
         if len(y_true) != len(y_pred):
             raise UserError(f"{len(y_pred)} results for {len(y_true)} answers: the dataset changed while the job ran")
-        turns: list[Row] = []
-        requests = _Requests()
-        queries: list[Row] = []
+        turns, queries, requests = _Rows(TURN), _Rows(QUERY), _Requests()
         gaps: list[float] = []
         hardware: dict[Any, set[Any]] = {}
         replayed = False
@@ -145,7 +163,7 @@ class Table:
                 hardware.setdefault(result.get("side"), set()).add(turn.get("hardware"))
                 waited = 0.0
             queries.append(_query(hard, result, edge, cloud))
-        self._turns, self._queries = _columns(TURN, turns), _columns(QUERY, queries)
+        self._turns, self._queries = turns.columns(), queries.columns()
         self.gaps: Column = np.array(gaps, dtype=np.float64)
         self._unscored: UserError | None = None
         try:
@@ -247,10 +265,6 @@ def _check_answered(results: Sequence[Response]) -> None:
     if errors and len(errors) == len(results):
         reason = f"none of the {len(results)} queries got a whole answer, which max_failures permits; the first"
         raise UserError(f"{reason}: {errors[0]}")
-
-
-def _columns(names: Sequence[str], rows: Sequence[Row]) -> dict[str, Column]:
-    return {name: np.array([row[name] for row in rows], dtype=np.float64) for name in names}
 
 
 def _before(edge: Response | None, cloud: Response | None) -> list[Response]:
