@@ -77,7 +77,7 @@ class DatasetProcessor(RowsChecked):
             row = Row(query=question, gold=self._gold(query, answer), index=index)
             row.parsed = query
             if query.scorer == "code" and self.seconds:
-                row["sandbox"] = list(sandbox.held())
+                row["sandbox"] = list(sandbox.confinement())
             if self.slo:
                 row["slo"] = self.slo
             rows.append(row)
@@ -109,5 +109,15 @@ class DatasetProcessor(RowsChecked):
         if "judge" in scored and self.judge is not None and len(scored) > 1:
             others = ", ".join(name for name in scored if name != "judge")
             warn_once(f"Accuracy is a mean of the judge's 1 to 10 and of percentages (scorers {others})")
-        if "code" in scored and not self.seconds:
+        if "code" in scored:
+            self._tell_of_programs()
+
+    def _tell_of_programs(self) -> None:
+        if not self.seconds:
             warn_once("scorer code: programs are run only with run_code: true, so these rows have no score")
+            return
+        held = " and ".join(sandbox.confinement())
+        warn_once(
+            f"run_code: programs that a model wrote run on this machine, confined by {held}; for models that you do not "
+            "trust, use a container or a virtual machine"
+        )
