@@ -118,6 +118,6 @@ class DatasetProcessor(RowsChecked):
             return
         held = " and ".join(sandbox.confinement())
         warn_once(
-            f"run_code: programs that a model wrote run on this machine, confined by {held}; for models that you do not "
+            f"run_code: programs that a model wrote run on this machine, confined by {held}; for models you do not "
             "trust, use a container or a virtual machine"
         )
