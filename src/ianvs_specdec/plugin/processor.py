@@ -9,10 +9,10 @@ from ianvs_specdec.backends.judge import JudgeSettings
 from ianvs_specdec.benchmarks import code, sandbox
 from ianvs_specdec.benchmarks.files import check, is_number, is_whole
 from ianvs_specdec.benchmarks.judge_prompts import FASTCHAT_FILE
-from ianvs_specdec.benchmarks.rows import Row, own_form, query_of
+from ianvs_specdec.benchmarks.rows import Row
 from ianvs_specdec.benchmarks.scorers import references_of
-from ianvs_specdec.benchmarks.validation import faults
-from ianvs_specdec.common.errors import UserError, unknown, warn_once
+from ianvs_specdec.benchmarks.validation import Reader
+from ianvs_specdec.common.errors import unknown, warn_once
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin.rows_checked import RowsChecked
 
@@ -65,14 +65,11 @@ class DatasetProcessor(RowsChecked):
         JudgeSettings.parse(hyperparameters)
 
     def __call__(self, dataset: Any) -> Any:
-        named = ((f"data row {index + 1}", *row) for index, row in enumerate(zip(dataset.x, dataset.y, strict=True)))
-        for _, reason in faults(named, lambda part, place: f"the {part} of {place}", self.judge is not None):
-            raise UserError(reason)
+        reader = Reader(lambda part, place: f"the {part} of {place}", self.judge is not None)
         rows = []
         scorers = set()
         for index, (question, answer) in enumerate(zip(dataset.x, dataset.y, strict=True)):
-            question, answer = own_form(question, answer)
-            query = query_of(question, answer, index)
+            question, answer, query = reader.read(f"data row {index + 1}", question, answer)
             scorers.add(query.scorer)
             row = Row(query=question, gold=self._gold(query, answer), index=index)
             row.parsed = query

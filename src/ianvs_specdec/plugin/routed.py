@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import threading
 from collections.abc import Iterable, Iterator
@@ -35,6 +36,11 @@ log = logging.getLogger(__name__)
 DIGESTS = "model_files.json"
 SEEDS_APART = 1_000_003
 """Between the seeds of two samples of one answer; repeats have seeds one after the other."""
+
+
+@functools.lru_cache
+def _changed(sampling: Sampling, seed: int, temperature: float) -> Sampling:
+    return dataclasses.replace(sampling, seed=seed, temperature=temperature)
 
 
 class RoutedModel(RowsChecked):
@@ -132,11 +138,10 @@ class RoutedModel(RowsChecked):
         return response
 
     def _sampling(self, query: Query, repeat: int) -> Sampling:
+        own = self.settings.sampling
+        temperature = own.temperature if query.temperature is None else float(query.temperature)
         # Another repeat draws other samples; greedy answers are asked for again all the same.
-        sampling = dataclasses.replace(self.settings.sampling, seed=self.settings.sampling.seed + repeat)
-        if query.temperature is not None:
-            sampling = dataclasses.replace(sampling, temperature=float(query.temperature))
-        return sampling
+        return _changed(own, own.seed + repeat, temperature)
 
     def _converse(self, query: Query, manner: Manner, early: EarlyExit | None = None) -> Attempt:
         """All turns of a query, as far as they are answered."""
