@@ -57,8 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     # Everything the user may have got wrong is found before anybody is asked.
     method, drafting = method_of(options)
-    manner = (options.mode, options.in_flight, options.outage, options.patience)
-    settings = EdgeSettings(method, drafting, *manner)
+    how = (options.mode, options.in_flight, options.outage, options.patience)
+    settings = EdgeSettings(method, drafting, *how)
     if options.trace:
         raise UserError("--trace: with --verifier the trees are not kept")
     sampling, prompts = sampling_of(options), read_prompts(options)
