@@ -24,7 +24,11 @@ def check_model(model: str, *, key: str = "model") -> None:
     """Raise UserError unless ``model`` is a model folder or can be a name on the Hugging Face hub."""
     folder = Path(model)
     if model.endswith(".gguf") and not folder.is_dir():
-        raise UserError(f"{model} is a GGUF file, which only the back end llamacpp loads (backend: llamacpp)", key=key)
+        raise UserError(
+            f"{model} is a GGUF file, which only the back end llamacpp loads (backend: llamacpp); for others make a "
+            f"folder of it: specdec export hf --model {model} --out DIR",
+            key=key,
+        )
     if folder.is_dir():
         if not (folder / "config.json").is_file():
             raise UserError(f"the model folder {model} has no config.json: it is not a Hugging Face model", key=key)

@@ -20,7 +20,7 @@ COMMANDS = {
     "datastore": "build what the methods rest and suffix retrieve from",
     "decode": "decode prompts with one method and write outputs and step traces",
     "example": "put the example, with its models and data, into a folder of yours",
-    "export": "write a model in the format of another engine",
+    "export": "convert a model: to a GGUF file for llama.cpp, or a GGUF file to a Hugging Face folder",
     "journal": "write the answers of a job as JSON lines",
     "link": "relay connections over an emulated network path: delay, bandwidth, loss, outages",
     "load": "drive arrivals through speculation policies or a running server, and compare them at every rate",

@@ -85,8 +85,8 @@ def run(options: argparse.Namespace) -> int:
     sampling = sampling_of(options)
     prompts = read_prompts(options)
     if not options.model.is_dir():
-        gguf = "the back end llamacpp loads GGUF files, in a job or with specdec serve; "
-        advice = gguf * (options.model.suffix == ".gguf") + "give the folder of a Hugging Face model"
+        gguf = f"make one of a GGUF file with specdec export hf --model {options.model} --out DIR"
+        advice = gguf if options.model.suffix == ".gguf" else "give the folder of a Hugging Face model"
         raise UserError(f"--model {options.model} is not a folder: {advice}")
     from ianvs_specdec.engine import decode
 

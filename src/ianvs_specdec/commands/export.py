@@ -1,4 +1,4 @@
-"""``specdec export gguf``: a model in the format of llama.cpp."""
+"""``specdec export gguf`` and ``specdec export hf``: a Hugging Face folder as a GGUF file, and back."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ianvs_specdec.commands.output import check_out, written
 from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.models.gguf import importing
 from ianvs_specdec.models.gguf.gguf import TYPES, export_gguf
 
 
@@ -19,15 +20,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     gguf.add_argument("--model", type=Path, required=True, metavar="DIR", help="folder of a Hugging Face model")
     gguf.add_argument("--out", type=Path, required=True, metavar="FILE", help="file to write")
     gguf.add_argument("--type", choices=TYPES, default="f16", help="of the matrices (f16)")
+    hf = actions.add_parser("hf", help="for all other back ends: a GGUF file, with its weights dequantized")
+    hf.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    hf.add_argument("--model", type=Path, required=True, metavar="FILE", help="GGUF file")
+    hf.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to make")
+    hf.add_argument("--type", choices=importing.TYPES, default="bfloat16", help="of the weights (bfloat16)")
 
 
 def run(options: argparse.Namespace) -> int:
-    if not options.model.is_dir():
-        raise UserError(f"--model {options.model} is not a folder: give the folder of a Hugging Face model")
-    check_out(options.out)
     started = time.perf_counter()
-    with written(options.out):
-        size = export_gguf(options.model, options.out, options.type)
+    size = (_to_gguf if options.action == "gguf" else _to_folder)(options)
     seconds = time.perf_counter() - started
     print(f"{options.out}: {options.type}, {size / 1e6:.1f} MB, {seconds:.1f} s", file=sys.stderr)
     return 0
+
+
+def _to_folder(options: argparse.Namespace) -> int:
+    if not options.model.is_file():
+        raise UserError(f"--model {options.model} is not a file: give a GGUF file")
+    if not options.out.parent.is_dir() or options.out.exists():
+        raise UserError(f"--out {options.out}: give a folder that does not exist yet, in one that does")
+    with written(options.out):
+        return importing.import_gguf(options.model, options.out, options.type)
+
+
+def _to_gguf(options: argparse.Namespace) -> int:
+    if not options.model.is_dir():
+        raise UserError(f"--model {options.model} is not a folder: give the folder of a Hugging Face model")
+    check_out(options.out)
+    with written(options.out):
+        return export_gguf(options.model, options.out, options.type)

@@ -34,7 +34,7 @@ PRE_TOKENIZERS: dict[tuple[str, ...], str] = {
     (f"split {_CASED}", "bytes"): "tekken",
 }
 """What is done to a text before the merges, in order -> ``tokenizer.ggml.pre``."""
-_IGNORE_MERGES = frozenset({"llama-bpe", "tekken"})
+IGNORE_MERGES = frozenset({"llama-bpe", "tekken"})
 
 
 @dataclass
@@ -91,7 +91,7 @@ def _byte_level(data: Mapping[str, Any], path: Path) -> Vocabulary:
     rules = _rules(data.get("pre_tokenizer"))
     pre = PRE_TOKENIZERS.get(tuple(rules))
     ignores = bool(data["model"].get("ignore_merges"))
-    if pre is None or ignores != (pre in _IGNORE_MERGES):
+    if pre is None or ignores != (pre in IGNORE_MERGES):
         described = ", then ".join(rules) or "nothing"
         raise UserError(
             f"{path}: llama.cpp has no tokenizer that does this before the merges: {described}"

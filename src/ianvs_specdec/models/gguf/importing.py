@@ -1,0 +1,144 @@
+"""A GGUF file as a folder in Hugging Face format: configuration, weights, tokenizer and chat template.
+
+transformers reads the configuration and dequantizes the weights. Its tokenizers pass over ``tokenizer.ggml.pre``, the
+rules by which a text is split before the merges, so byte-level tokenizers are built here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ianvs_specdec.common.errors import UserError, not_installed, packages, unknown
+from ianvs_specdec.common.storage.replacing import beside, put_in_place
+from ianvs_specdec.models.gguf.vocabulary import CONTROL, IGNORE_MERGES, PRE_TOKENIZERS, USER_DEFINED
+from ianvs_specdec.models.headers import counted
+from ianvs_specdec.models.layout import lacking, no_place
+from ianvs_specdec.models.loading import CAUSAL, check_finite, refusal
+
+MAGIC = b"GGUF"
+TYPES = ("bfloat16", "float16", "float32")
+
+
+@packages()
+def import_gguf(path: Path, folder: Path, kind: str) -> int:
+    """Write the model in ``path`` to ``folder``, with weights of the type ``kind``, one of ``TYPES``; returns the bytes
+    of the weights. The folder appears whole or not at all. Weights are in memory as float32, all of them at a time.
+
+    Raises UserError for a file that cannot be read, or whose weights are not those that its metadata ask for.
+    """
+    if kind not in TYPES:
+        raise unknown("type of weights", kind, TYPES)
+    with path.open("rb") as file:
+        if file.read(len(MAGIC)) != MAGIC:
+            raise UserError(f"{path} is not a GGUF file: it does not begin with {MAGIC.decode()}")
+    import torch
+    from safetensors.torch import save_file
+
+    try:
+        config, tensors = _read(path)
+        tokenizer = _tokenizer(path, config)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+    except Exception as error:
+        # Damaged files raise whatever their reader has.
+        raise not_installed(error) or refusal(str(path), error) from error
+    dtype = getattr(torch, kind)
+    config.dtype = dtype
+    with beside(folder) as temporary:
+        config.save_pretrained(temporary)
+        tokenizer.save_pretrained(temporary)
+        weights = {name: tensor.to(dtype).contiguous() for name, tensor in tensors.items()}
+        save_file(weights, temporary / "model.safetensors", metadata={"format": "pt"})
+        temporary.chmod(0o755)
+        (temporary / "model.safetensors").chmod(0o644)
+        put_in_place(temporary, folder)
+    return sum(tensor.nbytes for tensor in weights.values())
+
+
+def _read(path: Path) -> tuple[Any, dict[str, Any]]:
+    """Configuration, and weights by name."""
+    import torch
+    import transformers
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+    config = transformers.AutoConfig.from_pretrained(
+        path.parent, gguf_file=path.name, local_files_only=True, trust_remote_code=False
+    )
+    with torch.device("meta"):
+        model = getattr(transformers, CAUSAL).from_config(config)
+    config.architectures = [type(model).__name__]
+    tensors: dict[str, Any] = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=model)["tensors"]
+    wanted = model.state_dict()
+    tied = {"lm_head.weight"} if config.tie_word_embeddings else set()
+    if missing := wanted.keys() - tensors.keys() - tied:
+        raise lacking(sorted(missing))
+    if superfluous := tensors.keys() - wanted.keys():
+        raise no_place(sorted(superfluous))
+    if shaped := [name for name, tensor in tensors.items() if tensor.shape != wanted[name].shape]:
+        raise UserError(f"{counted(shaped, 'has', 'have')} another shape than the metadata ask for")
+    check_finite(tensors.items())
+    return config, tensors
+
+
+def _tokenizer(path: Path, config: Any) -> Any:
+    """The tokenizer of a file. What ends an answer goes into ``config``."""
+    import gguf
+    import transformers
+
+    fields = {name: field for name, field in gguf.GGUFReader(path).fields.items() if name.startswith("tokenizer.")}
+
+    def value(name: str, default: Any = None) -> Any:
+        return fields[f"tokenizer.{name}"].contents() if f"tokenizer.{name}" in fields else default
+
+    tokens = value("ggml.tokens", [])
+    if len(tokens) != config.vocab_size:
+        raise UserError(f"the tokenizer has {len(tokens)} tokens, and the model {config.vocab_size}")
+    ends = [value(f"ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
+    known = list(dict.fromkeys(end for end in ends if end is not None))
+    config.eos_token_id = known if len(known) > 1 else known[0] if known else None
+    if value("ggml.model") != "gpt2":
+        if not value("ggml.add_space_prefix", True) and not config.model_type.startswith("gemma"):
+            raise UserError("a SentencePiece tokenizer that puts no space before a text cannot be converted")
+        return transformers.AutoTokenizer.from_pretrained(
+            path.parent, gguf_file=path.name, local_files_only=True, trust_remote_code=False
+        )
+    numbers = {"bos": "bos", "eos": "eos", "pad": "padding", "unk": "unknown"}
+    ids = {name: value(f"ggml.{key}_token_id") for name, key in numbers.items()}
+    special = {f"{name}_token": tokens[number] for name, number in ids.items() if number is not None}
+    made = _byte_level(tokens, value("ggml.token_type"), value("ggml.merges"), value("ggml.pre", "default"))
+    if value("ggml.add_bos_token") and "bos_token" in special:
+        from tokenizers.processors import TemplateProcessing
+
+        bos = special["bos_token"]
+        made.post_processor = TemplateProcessing(f"{bos} $A", f"{bos} $A {bos} $B", [(bos, ids["bos"])])
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=made, chat_template=value("chat_template"), clean_up_tokenization_spaces=False, **special
+    )
+
+
+def _byte_level(tokens: list[str], types: list[int], merges: list[str], pre: str) -> Any:
+    """Byte-level BPE with the rules that llama.cpp knows by the name ``pre``. Raises UserError for other names."""
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
+
+    rules = next((rules for rules, name in PRE_TOKENIZERS.items() if name == pre), None)
+    if rules is None:
+        raise unknown("tokenizer.ggml.pre", pre, PRE_TOKENIZERS.values())
+    built = {
+        "bytes by words": lambda: pre_tokenizers.ByteLevel(add_prefix_space=False),
+        "bytes": lambda: pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        "single digits": lambda: pre_tokenizers.Digits(individual_digits=True),
+    }
+    steps = [
+        built[rule]() if rule in built else pre_tokenizers.Split(Regex(rule.removeprefix("split ")), "isolated")
+        for rule in rules
+    ]
+    pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    made = Tokenizer(models.BPE(vocabulary, pairs, ignore_merges=pre in IGNORE_MERGES))
+    made.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    made.decoder = decoders.ByteLevel()
+    for kind in (CONTROL, USER_DEFINED):
+        added = [token for token, own in zip(tokens, types, strict=True) if own == kind]
+        made.add_tokens([AddedToken(token, normalized=False, special=kind == CONTROL) for token in added])
+    return made

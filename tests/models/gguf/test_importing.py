@@ -1,0 +1,99 @@
+"""A GGUF file becomes a folder with the same weights, tokens and chat template. What cannot be read is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+from tokenizers import Regex, pre_tokenizers
+
+from ianvs_specdec.commands.cli import main
+from ianvs_specdec.models.gguf.gguf import export_gguf
+from ianvs_specdec.models.gguf.vocabulary import IGNORE_MERGES, PRE_TOKENIZERS
+from tests.support.folders import EDGE, TEXTS, byte_level, random_model, sentencepiece
+
+pytest.importorskip("gguf", reason="the package gguf is not installed (extra gguf)")
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("gguf") / "edge.gguf"
+    export_gguf(EDGE, path, "f32")
+    return path
+
+
+def convert(model: Path, out: Path, kind: str = "float32") -> int:
+    return main(["export", "hf", "--model", str(model), "--out", str(out), "--type", kind])
+
+
+def test_a_model_there_and_back_is_the_same(file: Path, tmp_path: Path) -> None:
+    back = tmp_path / "back"
+    assert convert(file, back) == 0
+    before, after = (load_file(folder / "model.safetensors") for folder in (EDGE, back))
+    assert after.keys() == before.keys()
+    assert all(torch.equal(after[name], before[name].float()) for name in before)
+    old, new = (transformers.AutoTokenizer.from_pretrained(folder) for folder in (EDGE, back))
+    chat = [{"role": "user", "content": "Which one is Graiplarland's climate?\n A. 12 °C"}]
+    assert new.apply_chat_template(chat, tokenize=False) == old.apply_chat_template(chat, tokenize=False)
+    assert new(chat[0]["content"]).input_ids == old(chat[0]["content"]).input_ids
+    configs = [transformers.AutoConfig.from_pretrained(folder) for folder in (EDGE, back)]
+    for name in ("architectures", "rms_norm_eps", "rope_parameters", "eos_token_id", "num_key_value_heads"):
+        assert getattr(configs[1], name) == pytest.approx(getattr(configs[0], name)), name
+
+
+@pytest.mark.parametrize("rules", PRE_TOKENIZERS, ids=PRE_TOKENIZERS.values())
+def test_texts_are_split_by_the_rules_that_the_file_names(rules: tuple[str, ...], tmp_path: Path) -> None:
+    built = {
+        "bytes by words": pre_tokenizers.ByteLevel(add_prefix_space=False),
+        "bytes": pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        "single digits": pre_tokenizers.Digits(individual_digits=True),
+    }
+    steps = [
+        built[rule] if rule in built else pre_tokenizers.Split(Regex(rule.removeprefix("split ")), "isolated")
+        for rule in rules
+    ]
+    whole_words = PRE_TOKENIZERS[rules] in IGNORE_MERGES
+    same_tokens(byte_level(pre_tokenizers.Sequence(steps), ignore_merges=whole_words), tmp_path)
+
+
+def test_sentencepiece(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    same_tokens(sentencepiece(prefix=True), tmp_path)
+    other = tmp_path / "other"
+    other.mkdir()
+    with pytest.raises(AssertionError):
+        same_tokens(sentencepiece(prefix=False), other)
+    assert "puts no space before a text cannot be converted" in capsys.readouterr().err
+
+
+def same_tokens(tokenizer: Any, folder: Path) -> None:
+    (folder / "there").mkdir()
+    random_model(folder / "there", tie_word_embeddings=True)
+    tokenizer.save_pretrained(folder / "there")
+    export_gguf(folder / "there", folder / "file.gguf", "f32")
+    assert convert(folder / "file.gguf", folder / "back") == 0
+    back = transformers.AutoTokenizer.from_pretrained(folder / "back")
+    for text in (*TEXTS, "<|user|>12345<|end|> x", "1 234"):
+        ids = tokenizer(text).input_ids
+        assert back(text).input_ids == ids
+        assert back.decode(ids) == tokenizer.decode(ids)
+
+
+def test_files_that_cannot_be_read(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cut, other = tmp_path / "cut.gguf", tmp_path / "other.gguf"
+    cut.write_bytes(file.read_bytes()[:-1000])
+    other.write_bytes(b"PK" + bytes(100))
+    for path, reason in ((cut, "cannot load"), (other, "is not a GGUF file"), (tmp_path / "none", "is not a file")):
+        assert convert(path, tmp_path / "out") == 2
+        message = capsys.readouterr().err.splitlines()[-1]
+        assert str(path) in message
+        assert reason in message
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["cut.gguf", "other.gguf"]
+
+
+def test_nothing_is_replaced(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert convert(file, tmp_path) == 2
+    assert "give a folder that does not exist yet" in capsys.readouterr().err
