@@ -143,6 +143,7 @@ OWN_DATA = {
     "benchmarkingjob_lifelong.yaml": "testenv_lifelong.yaml",
     "benchmarkingjob_mmlu.yaml": "testenv_mmlu.yaml",
     "benchmarkingjob_mt_bench.yaml": "testenv_mt_bench.yaml",
+    "benchmarkingjob_smollm2.yaml": "testenv_smollm2.yaml",
 }
 """Jobs whose leaderboard is by the rounds or the subjects that only one data file has."""
 
@@ -177,6 +178,8 @@ def test_every_job_runs_in_every_test_environment(
     main = pytest.importorskip("core.cmd.benchmarking", reason="needs the ianvs command: pip install -e host").main
     folder = tmp_path / "examples" / EXAMPLE.name
     shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    # In place of the model that the user makes.
+    shutil.copytree(EXAMPLE / "models" / "edge", tmp_path / "runs" / "smollm2" / "model")
     monkeypatch.chdir(tmp_path)
     described = yaml.safe_load((folder / "testenv" / environment).read_text())["testenv"]["dataset"]
     for url in described.values():
