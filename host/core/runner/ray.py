@@ -14,9 +14,8 @@ from core.common.errors import Failed, Failure
 from core.common.log import LOGGER
 from core.common.utils import plural
 from core.runner.config import RayConfig
-from core.runner.crew import Crew
 from core.runner.journal import Journal
-from core.runner.order import RowFailed, in_order
+from core.runner.local import RowFailed, in_order
 from core.runner.worker import Setup
 from core.testcasecontroller.algorithm.paradigm import JointInference
 from core.testcasecontroller.testcase import Progress, Runner, TestCase
@@ -54,25 +53,33 @@ class RayRunner(Runner):
         job_file: str,
         read: Callable[[str], Sequence[TestCase]],
     ) -> None:
-        self._config, self._workspace = config, workspace
-        self._setup = Setup(os.getcwd(), job_file, read, concurrency)
-        self._crew: Crew | None = None
+        self._config, self._concurrency, self._workspace = config, concurrency, workspace
+        self._setup = Setup(os.getcwd(), job_file, read)
+        self._crew: Any = None
         self._workers = 0
 
     def results(
         self, case_id: str, paradigm: JointInference, rows: Sequence[Any], progress: Progress
     ) -> Generator[Any, None, None]:
-        crew = self._crew = self._crew or self._join()
+        if not self._workers:
+            self._join()
+        import ray
+
+        from core.runner.crew import Crew
+
+        journal = Journal(self._workspace)
         # What is not set here must not be set there: a node may have been started in the environment of another run.
         variables = {name: os.environ.get(name, "") for name in CARRIED}
-        variables["IANVS_CONCURRENCY"] = str(self._setup.concurrency * self._workers)
-        crew.begin(case_id, variables, rows)
+        variables["IANVS_CONCURRENCY"] = str(self._concurrency * self._workers)
+        opening = (case_id, variables, *map(ray.put, journal.added()))
+        crew = Crew(self._config, self._concurrency, self._workers, self._setup, journal, opening, rows)
+        self._crew = crew
         try:
             yield from in_order(crew.items(), progress, crew.stop)
         except RowFailed as failed:
             raise Failed(failed.fault) from None
         except BaseException:
-            crew.dismiss()
+            crew.close()
             raise
 
     def release(self) -> list[Failure]:
@@ -80,16 +87,16 @@ class RayRunner(Runner):
 
     def describe(self) -> dict[str, Any]:
         lost = self._crew.lost if self._crew is not None else 0
-        return {"runner": "ray", "concurrency": self._setup.concurrency, "workers": self._workers, "workers_lost": lost}
+        return {"runner": "ray", "concurrency": self._concurrency, "workers": self._workers, "workers_lost": lost}
 
     def close(self) -> None:
         if self._crew is not None:
-            self._crew.dismiss()
+            self._crew.close()
             import ray
 
             ray.shutdown()
 
-    def _join(self) -> Crew:
+    def _join(self) -> None:
         """Connect to the cluster, or start one. Failed if there is none, or no room in it."""
         for name, value in VARIABLES.items():
             os.environ.setdefault(name, value)
@@ -123,7 +130,6 @@ class RayRunner(Runner):
             )
         workers, nodes = plural(self._workers, "worker"), plural(len(ray.nodes()), "node")
         LOGGER.info("Ray: up to %s of %s on %s", workers, _demand(config), nodes)
-        return Crew(config, self._workers, self._setup, Journal(self._workspace))
 
     def _machine(self) -> dict[str, Any]:
         """What a cluster of this machine alone is said to have: room for all workers, or its processors."""
