@@ -9,7 +9,6 @@ from typing import Any
 
 import yaml
 
-from core.common.bounds import check_bounds, read_bounded
 from core.common.errors import ConfigError, Problems, hint, nearest
 
 # libyaml is some twenty times faster; both loaders know only plain types.
@@ -19,6 +18,20 @@ _Loader.add_implicit_resolver(
 )
 _UNLIKE = re.compile(r"[-+]?0[\d_]+|[-+]?\d[\d_]*(:[0-5]?\d)+(\.[\d_]*)?|\d{4}-\d\d?-\d\d?([Tt \t].*)?")
 """What YAML 1.1 does not read as it looks: 010 is 8, 1:30 is 90."""
+_COMMAND = re.compile(r"# {2,}\S")
+
+MOST_BYTES, MOST_ENTRIES, DEEPEST = 1 << 20, 5_000, 50
+"""Of one YAML file: bytes; keys, items and values, an alias counted as all that it stands for; levels of mappings and
+lists. A file of a few hundred bytes can stand for more than any machine has, or be deeper than a parser can follow.
+"""
+LONGEST_PLAIN = 4_000
+"""Characters of a value without quotes: it may be a number, and reading one takes the square of its digits."""
+MOST_TEST_CASES = 10_000
+"""Points of the grid that an algorithm's hyperparameters span."""
+MOST_UNKNOWN = 50
+"""Unknown keys of a mapping that are looked at one by one: with more of them, it is something else altogether."""
+SHOWN = 60
+"""Characters of a value or name that a message shows."""
 
 Rule = Any
 """What a value may be: a type (``float`` takes whole numbers too, ``object`` anything), or a tuple of allowed words."""
@@ -33,33 +46,49 @@ _TYPE_NAMES = {
 }
 
 
-_COMMAND = re.compile(r"# {2,}\S")
-
-
 class Document:
     """``data``: the file's content; ``place(*path)``: the ``file:line`` of what a path of keys and indices leads to."""
 
     def __init__(self, file: str) -> None:
         self.file = file
         self._lines: dict[tuple[Any, ...], int] = {(): 1}
-        content = read_bounded(file)
+        self._entries = 0
+        content = self._read()
+        self._text = content.decode("utf-8", "replace").splitlines()
         try:
-            self._text = content.decode("utf-8", "replace").splitlines()
-            self._check_bounds(content)
+            self._check_depth(content)
             self.data = self._parse(content)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            line = mark.line + 1 if mark else 1
-            raise ConfigError([f"{file}:{line}: not valid YAML: {error.problem or error.context}"]) from error
+            reason = f"not valid YAML: {error.problem or error.context}"
+            raise self._fault(mark.line if mark else 0, reason) from error
         except (yaml.YAMLError, ValueError) as error:
-            raise ConfigError([f"{file}:1: not valid YAML: {str(error).splitlines()[0]}"]) from error
+            raise self._fault(0, f"not valid YAML: {str(error).splitlines()[0]}") from error
 
-    def _check_bounds(self, content: bytes) -> None:
-        loader = _Loader(content)
+    def _fault(self, line: int, message: str) -> ConfigError:
+        """``line`` counts from 0."""
+        return ConfigError([f"{self.file}:{line + 1}: {message}"])
+
+    def _read(self) -> bytes:
         try:
-            check_bounds(self.file, loader)
-        finally:
-            loader.dispose()
+            with open(self.file, "rb") as stream:
+                content = stream.read(MOST_BYTES + 1)
+        except OSError as error:
+            raise ConfigError([f"{self.file}: cannot be read: {error.strerror}"]) from error
+        if len(content) > MOST_BYTES:
+            limit = f"{MOST_BYTES >> 20} MiB"
+            raise ConfigError([f"{self.file}: larger than {limit}: this is no configuration file, or it holds data"])
+        return content
+
+    def _check_depth(self, content: bytes) -> None:
+        """Before the tree is made, in which libyaml calls itself once for each level."""
+        depth = 0
+        for event in yaml.parse(content, _Loader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEEPEST:
+                raise self._fault(
+                    event.start_mark.line if event.start_mark else 0, f"nested more than {DEEPEST} levels deep"
+                )
 
     def _parse(self, content: bytes) -> Any:
         loader = _Loader(content)
@@ -73,31 +102,46 @@ class Document:
             loader.dispose()
 
     def _walk(self, node: yaml.Node, path: tuple[Any, ...], above: tuple[int, ...]) -> None:
+        line = node.start_mark.line
+        self._entries += 1
+        if self._entries > MOST_ENTRIES:
+            message = f"the file holds more than {MOST_ENTRIES} entries, with what its aliases stand for"
+            raise self._fault(line, message)
         if id(node) in above:
-            raise ConfigError([f"{self.file}:{node.start_mark.line + 1}: an anchor that contains itself"])
+            raise self._fault(line, "an anchor that contains itself")
         above = (*above, id(node))
         if isinstance(node, yaml.MappingNode):
             for key, value in node.value:
-                line = key.start_mark.line + 1
-                if not isinstance(key, yaml.ScalarNode):
-                    raise ConfigError([f"{self.file}:{line}: a key must be a name, not a list or a mapping"])
-                name = key.value
-                here = (*path, name)
-                if here in self._lines and name != "<<":
-                    first = self._lines[here]
-                    raise ConfigError([f"{self.file}:{line}: the key {name!r} stands twice, first in line {first}"])
-                self._lines[here] = line
-                self._walk(value, here, above)
+                self._walk(value, self._enter(key, path), above)
         elif isinstance(node, yaml.SequenceNode):
             for i, item in enumerate(node.value):
                 self._lines[(*path, i)] = item.start_mark.line + 1
                 self._walk(item, (*path, i), above)
-        elif isinstance(node, yaml.ScalarNode) and not node.style and _UNLIKE.fullmatch(node.value):
+        elif isinstance(node, yaml.ScalarNode) and not node.style:
+            self._check_plain(node, path)
+
+    def _enter(self, key: yaml.Node, path: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The path of a mapping's key, whose line is taken down."""
+        line = key.start_mark.line
+        if not isinstance(key, yaml.ScalarNode):
+            raise self._fault(line, "a key must be a name, not a list or a mapping")
+        self._entries += 1
+        here = (*path, key.value)
+        if here in self._lines and key.value != "<<":
+            raise self._fault(line, f"the key {key.value!r} stands twice, first in line {self._lines[here]}")
+        self._lines[here] = line + 1
+        return here
+
+    def _check_plain(self, node: yaml.Node, path: tuple[Any, ...]) -> None:
+        text, line = node.value, node.start_mark.line
+        if len(text) > LONGEST_PLAIN:
+            what = f"a value without quotes of more than {LONGEST_PLAIN} characters"
+            raise self._fault(line, f"{what}; put a text into quotes")
+        if _UNLIKE.fullmatch(text):
             name = next((part for part in reversed(path) if isinstance(part, str) and part != "values"), "")
-            read = yaml.load(node.value, _Loader)
-            said = f"{name}: YAML reads {node.value} as {read!s}" + " (a text)" * isinstance(read, str)
-            advice = f'write a number in plain digits, a text in quotes ("{node.value}")'
-            raise ConfigError([f"{self.file}:{node.start_mark.line + 1}: {said}: {advice}"])
+            read = yaml.load(text, _Loader)
+            said = f"{name}: YAML reads {text} as {read!s}" + " (a text)" * isinstance(read, str)
+            raise self._fault(line, f'{said}: write a number in plain digits, a text in quotes ("{text}")')
 
     def line(self, *path: Any) -> int:
         """The line of the path, or of the nearest thing above it that the file holds."""
@@ -192,12 +236,6 @@ class Document:
             if key not in good and key not in guessed:
                 problems.add(self.place(*path), f"the key {key!r} is missing in {what}")
         return good
-
-
-MOST_UNKNOWN = 50
-"""Unknown keys of a mapping that are looked at one by one: with more of them, it is something else altogether."""
-SHOWN = 60
-"""Characters of a value or name that a message shows."""
 
 
 def short(value: Any) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.common.claim import process_lives
-from core.common.constant import ModuleType, words
+from core.common.constant import MODULES, PROCESSOR
 from core.common.errors import PLUGIN_ERRORS, ConfigError, Failure
 from core.common.files import make_folder
 from core.runner.journal import Journal, Piece
@@ -20,7 +20,6 @@ from core.testcasecontroller.algorithm.paradigm import JointInference
 from core.testcasecontroller.algorithm.paradigm.joint_inference import Stage
 from core.testcasecontroller.testcase import TestCase
 
-MODULES = tuple(kind for kind in words(ModuleType) if kind != ModuleType.DATA_PROCESSOR.value)
 SCRATCH = "ianvs-worker-"
 """How the names of workers' folders begin; the number of the process follows."""
 
@@ -65,7 +64,7 @@ class Worker:
             make_folder(result_folder)
             os.environ.update(variables, RESULT_SAVED_URL=result_folder, IANVS_WORKER=node)
             self._paradigm = JointInference(case.modules, case.env.mining_mode, case.env.dataset.fresh, stage)
-            self._paradigm.build(MODULES)
+            self._paradigm.build([kind for kind in MODULES if kind != PROCESSOR])
             self._answer = self._paradigm.start()
         except ConfigError as error:
             message = f"{'; '.join(error.problems)} (every node needs the job's files at the same place)"

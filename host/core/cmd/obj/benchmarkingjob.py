@@ -6,7 +6,6 @@ import os
 import re
 from typing import Any
 
-from core.common.constant import TestObjectType, words
 from core.common.document import Document, find_file, missing_file
 from core.common.errors import ConfigError, Problems, nearest
 from core.common.files import check_writable
@@ -114,7 +113,7 @@ class BenchmarkingJob:
         path = ("benchmarkingjob", "test_object")
         if value is None:
             return []
-        known = {"type": words(TestObjectType), "algorithms": list}
+        known = {"type": ("algorithms",), "algorithms": list}
         entries = self.doc.mapping(value, path, known, problems, required=("type", "algorithms"))
         if "algorithms" in entries and not entries["algorithms"]:
             problems.add(self.doc.place(*path, "algorithms"), "algorithms is empty: nothing would be run")

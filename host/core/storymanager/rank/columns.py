@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from core.common.constant import FIXED_COLUMNS, ModuleType, words
+from core.common.constant import FIXED_COLUMNS, MODULES
 
 Row = dict[str, str]
 """The cells of a test case, by the names of their columns."""
@@ -33,7 +33,7 @@ class Columns:
     def extended(self, header: Sequence[str]) -> Columns:
         """With the further columns that an earlier run's file has."""
         between = header.index("paradigm") if "paradigm" in header else 0
-        types = words(ModuleType)
+        types = MODULES
         old = Columns([], [], [])
         for i, name in enumerate(header):
             if name in FIXED_COLUMNS:

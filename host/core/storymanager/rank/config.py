@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.common.constant import ParadigmType, words
+from core.common.constant import PARADIGMS
 from core.common.document import Document, describe, short
 from core.common.errors import NEAR, NEARER, Problems, hint, nearest
 from core.storymanager.rank.columns import Columns
@@ -108,7 +108,7 @@ class _Reader:
     def _read_selected(self, value: Any) -> None:
         columns, path = self.columns, (*self.path, "selected_dataitem")
         available = {
-            "paradigms": list(words(ParadigmType)),
+            "paradigms": list(PARADIGMS),
             "modules": columns.modules,
             "hyperparameters": columns.hyperparameters,
             "metrics": columns.metrics,

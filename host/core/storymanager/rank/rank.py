@@ -15,7 +15,7 @@ from typing import Any
 
 from core.common.cells import csv_text, unescaped
 from core.common.errors import WorkspaceError
-from core.common.files import locked, make_folder, write_atomic
+from core.common.files import make_folder, write_atomic
 from core.common.utils import plural
 from core.storymanager.rank.columns import Columns, Row
 from core.storymanager.rank.config import RankConfig
@@ -38,11 +38,6 @@ class Rank:
         they cannot be read or written.
         """
         make_folder(self.folder)
-        # Two jobs may share a workspace: reading the files and replacing them must be one act.
-        with locked(os.path.join(self.folder, ".lock"), 30):
-            self._update(row)
-
-    def _update(self, row: Row) -> None:
         header, rows = self._kept()
         rows = self._sorted([old for old in rows if old.get("url") != row["url"]] + [row])
         self._finished[row["url"]] = row

@@ -6,9 +6,18 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.common.bounds import MOST_TEST_CASES
-from core.common.constant import MiningMode, ModuleType, ParadigmType, words
-from core.common.document import Document
+from core.common.constant import (
+    CLOUD,
+    DRAFTER,
+    EDGE,
+    JOINT_INFERENCE,
+    MINING_FREE,
+    PARADIGMS,
+    ROUTER,
+    SELF_DESIGN,
+    VERIFIER,
+)
+from core.common.document import MOST_TEST_CASES, Document
 from core.common.errors import Problems, hint
 from core.common.plugins import import_plugin
 from core.testcasecontroller.algorithm.module import Module, ModuleConfig
@@ -66,10 +75,10 @@ class Algorithm:
 
     def _check_paradigm(self, problems: Problems) -> bool:
         """Whether this host runs the paradigm."""
-        paradigms, place = words(ParadigmType), self.doc.place("algorithm", "paradigm_type")
+        paradigms, place = PARADIGMS, self.doc.place("algorithm", "paradigm_type")
         if self.paradigm_type not in paradigms:
             problems.add(place, f"unknown paradigm_type {self.paradigm_type!r}.{hint(self.paradigm_type, paradigms)}")
-        elif self.paradigm_type != ParadigmType.JOINT_INFERENCE.value:
+        elif self.paradigm_type != JOINT_INFERENCE:
             problems.add(
                 place, f"this host runs jointinference only; {self.paradigm_type} is run by upstream KubeEdge Ianvs"
             )
@@ -85,8 +94,8 @@ class Algorithm:
             given.append(module.type)
         needed = required_modules(mining_mode) if mining_mode else ()
         missing = [name for name in needed if name not in given]
-        if mining_mode == MiningMode.SELF_DESIGN.value and ModuleType.HARD_EXAMPLE_MINING.value not in given:
-            message = f"it asks for a module of type {ModuleType.HARD_EXAMPLE_MINING.value} in every mode"
+        if mining_mode == SELF_DESIGN and ROUTER not in given:
+            message = f"it asks for a module of type {ROUTER} in every mode"
             problems.fails_upstream(self.doc.place("algorithm", "modules"), message)
         # A module whose type is not even readable has its own message already.
         if missing and "" not in given:
@@ -144,7 +153,7 @@ def misplaced_mode(doc: Document, root: str, mining_mode: str, problems: Problem
 
 def required_modules(mining_mode: str) -> tuple[str, ...]:
     """The module types that a mode cannot do without."""
-    if mining_mode == MiningMode.MINING_FREE.value:
-        return (ModuleType.DRAFTER.value, ModuleType.VERIFIER.value)
-    models = (ModuleType.EDGEMODEL.value, ModuleType.CLOUDMODEL.value)
-    return models if mining_mode == MiningMode.SELF_DESIGN.value else (*models, ModuleType.HARD_EXAMPLE_MINING.value)
+    if mining_mode == MINING_FREE:
+        return (DRAFTER, VERIFIER)
+    models = (EDGE, CLOUD)
+    return models if mining_mode == SELF_DESIGN else (*models, ROUTER)

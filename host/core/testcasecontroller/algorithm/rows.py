@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from core.common.constant import ModuleType
+from core.common.constant import PROCESSOR
 from core.common.errors import PLUGIN_ERRORS, Problems, explain
 from core.common.utils import plural
 from core.testcasecontroller.algorithm import Algorithm
@@ -41,7 +41,7 @@ def check_rows(algorithms: Sequence[Algorithm], dataset: Dataset, problems: Prob
 
 
 def _readers(modules: Sequence[ModuleConfig]) -> list[tuple[str, ModuleConfig]]:
-    processors = [module for module in modules if module.type == ModuleType.DATA_PROCESSOR.value]
+    processors = [module for module in modules if module.type == PROCESSOR]
     return [("check_rows", module) for module in processors or modules]
 
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from core.common.constant import DatasetFormat
 from core.common.document import Document, find_file, missing_file
 from core.common.errors import Problems, nearest
 from core.common.log import LOGGER
@@ -64,9 +63,7 @@ class Dataset:
             doc.place(*path, dataset.key),
             find_file(dataset.url, doc, doc.place(*path, dataset.key), problems),
         )
-        wanted = {"test_data": DatasetFormat.JSONL.value, "test_data_info": DatasetFormat.JSONFORLLM.value}.get(
-            dataset.key
-        )
+        wanted = {"test_data": "jsonl", "test_data_info": "jsonforllm"}.get(dataset.key)
         if wanted != get_file_format(dataset.url):
             problems.add(place, f"{dataset.key}: {dataset.url} cannot be read here; {_SUPPORTED}")
         elif found is None:

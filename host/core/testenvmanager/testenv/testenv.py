@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.common.constant import FIXED_COLUMNS, MiningMode, SystemMetric, words
+from core.common.constant import FIXED_COLUMNS, MINING_MODES, SYSTEM_METRICS
 from core.common.document import Document
 from core.common.errors import Problems
 from core.common.plugins import resolve_alias
@@ -16,7 +16,7 @@ from sedna.common.class_factory import ClassType
 _KNOWN: dict[str, Any] = {
     "dataset": dict,
     "metrics": list,
-    "hard_example_mining_mode": words(MiningMode),
+    "hard_example_mining_mode": MINING_MODES,
     "on_malformed_row": ("stop", "skip"),
     # Read by Ianvs for other paradigms: accepted here, without effect.
     "model_eval": dict,
@@ -36,7 +36,7 @@ class TestEnv:
     doc: Document
     dataset: Dataset
     metrics: list[Metric] = field(default_factory=list)
-    mining_mode: str = MiningMode.MINING_THEN_INFERENCE.value
+    mining_mode: str = MINING_MODES[0]
     on_malformed_row: str = "stop"
 
     @classmethod
@@ -72,7 +72,7 @@ class TestEnv:
             problems.warn(place, f"the metric {name!r} stands twice: it is computed once")
         elif earlier is not None:
             problems.add(place, f"the metric {name!r} stands twice, with another file: {earlier.url} and {url}")
-        elif name in words(SystemMetric) and not url:
+        elif name in SYSTEM_METRICS and not url:
             problems.warn(place, f"{name!r} belongs to another paradigm than joint inference: it is left out")
         elif name is not None and (url or len(problems.errors) == faults):
             self.metrics.append(Metric(name, url, path))

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.common.bounds import MOST_TEST_CASES
-from core.common.constant import ModuleType, words
-from core.common.document import Document, describe, find_file, missing_file
+from core.common.constant import EDGE, MODULES, ROUTER
+from core.common.document import MOST_TEST_CASES, Document, describe, find_file, missing_file
 from core.common.errors import PLUGIN_ERRORS, Problems, explain, hint
 from core.common.plugins import resolve_alias
 from core.testcasecontroller.algorithm.module.upstream import would_fail
@@ -65,7 +64,7 @@ class ModuleConfig:
     @classmethod
     def parse(cls, doc: Document, path: tuple[Any, ...], value: Any, problems: Problems) -> ModuleConfig:
         """Read an item of ``modules``; what is wrong with it goes to ``problems``."""
-        known = {"type": words(ModuleType), "name": str, "url": str, "hyperparameters": list}
+        known = {"type": MODULES, "name": str, "url": str, "hyperparameters": list}
         entries = doc.mapping(value, path, known, problems, required=("type", "name"))
         config = cls(doc, path, entries.get("type", ""), entries.get("name", ""), entries.get("url", ""))
         config._parse_hyperparameters(entries.get("hyperparameters", []), problems)
@@ -129,7 +128,7 @@ class ModuleConfig:
 
     def resolve(self, problems: Problems) -> None:
         """Import the file and find the class: the first step that runs the plugin's code, and its imports only."""
-        kind = ClassType.HEM if self.type == ModuleType.HARD_EXAMPLE_MINING.value else ClassType.GENERAL
+        kind = ClassType.HEM if self.type == ROUTER else ClassType.GENERAL
         if not self.url:
             self._resolve_built_in(kind, problems)
             return
@@ -159,7 +158,7 @@ class ModuleConfig:
             missing = [method for method in METHODS[self.type] if method not in defined]
             if missing:
                 problems.add(self.place("name"), f"{self.type} {self.name} has no method {' and no '.join(missing)}")
-            if self.type == ModuleType.EDGEMODEL.value and "__call__" in defined:
+            if self.type == EDGE and "__call__" in defined:
                 problems.add(
                     self.place("name"), f"{self.name} defines __call__: Sedna would take the model for a factory"
                 )
@@ -190,7 +189,7 @@ class ModuleConfig:
         """Build a router with each of its combinations and clean it up: what its constructor refuses is known then. One
         that needs the models, or whose class says ``built_by_check = False``, is not built.
         """
-        if self.type != ModuleType.HARD_EXAMPLE_MINING.value or self.name == ORACLE:
+        if self.type != ROUTER or self.name == ORACLE:
             return
         if getattr(self.target, "built_by_check", True):
             for point in self.combinations:
