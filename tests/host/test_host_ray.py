@@ -18,12 +18,12 @@ from pathlib import Path
 
 import pytest
 
-from core.cmd.obj.benchmarkingjob import read_test_cases
+from core.cmd.job import read_test_cases
 from core.common.errors import WorkspaceError
 from core.runner import journal
 from core.runner.journal import Journal, Piece
 from core.runner.worker import Setup, Worker
-from core.testcasecontroller.testcase.testcase import plugin_environment
+from core.testcasecontroller.testcase import plugin_environment
 from tests.host.host_job import Job
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray: pip install ray")

@@ -17,7 +17,7 @@ from core.common.errors import ConfigError, WorkspaceError, explain
 from core.storymanager import load
 
 if TYPE_CHECKING:
-    from core.cmd.obj import BenchmarkingJob
+    from core.cmd.job import BenchmarkingJob
     from core.testcasecontroller.testcasecontroller import TestCaseController
 
 OK, FAILED, INVALID = 0, 1, 2
@@ -41,9 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.benchmarking_config_file is None:
         parser.error("which job? Give its file: ianvs -f benchmarkingjob.yaml")
     # Numpy among others, which `ianvs --help` can do without.
-    from core.cmd.obj import BenchmarkingJob
+    from core.cmd.job import BenchmarkingJob
     from core.common.claim import claimed
-    from core.testcasecontroller.testcase.testcase import plugin_environment
+    from core.testcasecontroller.testcase import plugin_environment
 
     try:
         check_surroundings()

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
-from core.testcasecontroller.algorithm.paradigm import JointInference
-from core.testcasecontroller.testcase import Progress, Runner
+from core.testcasecontroller.paradigm import JointInference
+from core.testcasecontroller.runner import Progress, Runner
 
 LAST_WAIT = 30.0
 """Seconds that rows in progress have to end after another row has failed."""

@@ -17,8 +17,9 @@ from core.runner.config import RayConfig
 from core.runner.journal import Journal
 from core.runner.local import RowFailed, in_order
 from core.runner.worker import Setup
-from core.testcasecontroller.algorithm.paradigm import JointInference
-from core.testcasecontroller.testcase import Progress, Runner, TestCase
+from core.testcasecontroller.paradigm import JointInference
+from core.testcasecontroller.runner import Progress, Runner
+from core.testcasecontroller.testcase import TestCase
 
 OBJECT_STORE = 128 << 20
 """Bytes of shared memory of a cluster started here. Ray's own default is a third of the machine's."""

@@ -16,8 +16,7 @@ from core.common.constant import MODULES, PROCESSOR
 from core.common.errors import PLUGIN_ERRORS, ConfigError, Failure
 from core.common.files import make_folder
 from core.runner.journal import Journal, Piece
-from core.testcasecontroller.algorithm.paradigm import JointInference
-from core.testcasecontroller.algorithm.paradigm.joint_inference import Stage
+from core.testcasecontroller.paradigm import JointInference, Stage
 from core.testcasecontroller.testcase import TestCase
 
 SCRATCH = "ianvs-worker-"

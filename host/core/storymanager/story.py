@@ -131,7 +131,8 @@ class CaseStory:
         """Show that this many rows have been answered, be it that some of them wait for an earlier one."""
         if self._bar is not None and count > self._bar.n:
             self._bar.set_postfix_str(", ".join([*self._speed(), *self._sides()]), refresh=False)
-            self._bar.update(count - self._bar.n)
+            if not self._bar.update(count - self._bar.n) and count == self._total:
+                self._bar.refresh()
 
     def _count(self, result: Any) -> None:
         if not isinstance(result, dict):

@@ -10,7 +10,7 @@ from core.common.constant import PROCESSOR
 from core.common.errors import PLUGIN_ERRORS, Problems, explain
 from core.common.utils import plural
 from core.testcasecontroller.algorithm import Algorithm
-from core.testcasecontroller.algorithm.module.module import ModuleConfig
+from core.testcasecontroller.module import ModuleConfig
 from core.testenvmanager.dataset import Dataset
 from sedna.common.utils import copy_tree
 

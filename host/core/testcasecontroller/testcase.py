@@ -14,11 +14,10 @@ from typing import Any
 from core.common.errors import PLUGIN_ERRORS, Failure, WorkspaceError, explain
 from core.common.files import make_folder
 from core.storymanager.story import CaseStory
-from core.testcasecontroller.algorithm.module import Module
-from core.testcasecontroller.algorithm.paradigm import JointInference
-from core.testcasecontroller.algorithm.paradigm.joint_inference import Stage
-from core.testcasecontroller.testcase.runner import Runner
-from core.testenvmanager.dataset.dataset import aligned_labels
+from core.testcasecontroller.module import Module
+from core.testcasecontroller.paradigm import JointInference, Stage
+from core.testcasecontroller.runner import Runner
+from core.testenvmanager.dataset import aligned_labels
 from core.testenvmanager.testenv import TestEnv
 
 NAMED = 6

@@ -12,6 +12,7 @@ from core.common.constant import (
     EDGE,
     JOINT_INFERENCE,
     MINING_FREE,
+    MINING_MODES,
     PARADIGMS,
     ROUTER,
     SELF_DESIGN,
@@ -20,8 +21,7 @@ from core.common.constant import (
 from core.common.document import MOST_TEST_CASES, Document
 from core.common.errors import Problems, hint
 from core.common.plugins import import_plugin
-from core.testcasecontroller.algorithm.module import Module, ModuleConfig
-from core.testcasecontroller.generation_assistant import get_full_combinations
+from core.testcasecontroller.module import Module, ModuleConfig, grid
 
 _KNOWN: dict[str, Any] = {
     "paradigm_type": str,
@@ -38,6 +38,11 @@ _KNOWN: dict[str, Any] = {
 }
 MODE_KEY = "hard_example_mining_mode"
 _KNOWN[MODE_KEY] = object
+REQUIRED = dict.fromkeys(MINING_MODES, (EDGE, CLOUD, ROUTER)) | {
+    SELF_DESIGN: (EDGE, CLOUD),
+    MINING_FREE: (DRAFTER, VERIFIER),
+}
+"""The module types that a mode cannot do without."""
 
 
 @dataclass
@@ -67,24 +72,18 @@ class Algorithm:
         if "modules" in entries:
             algorithm._check_types(mining_mode, problems)
         if (count := math.prod(len(module.combinations) for module in algorithm.modules)) > MOST_TEST_CASES:
-            message = (
-                f"{count:,} combinations of the modules' hyperparameters: more than {MOST_TEST_CASES:,} are not run"
-            )
-            problems.add(doc.place(*path, "modules"), message)
+            message = f"{count:,} combinations of the modules' hyperparameters"
+            problems.add(doc.place(*path, "modules"), f"{message}: more than {MOST_TEST_CASES:,} are not run")
         return algorithm
 
     def _check_paradigm(self, problems: Problems) -> bool:
         """Whether this host runs the paradigm."""
-        paradigms, place = PARADIGMS, self.doc.place("algorithm", "paradigm_type")
-        if self.paradigm_type not in paradigms:
-            problems.add(place, f"unknown paradigm_type {self.paradigm_type!r}.{hint(self.paradigm_type, paradigms)}")
-        elif self.paradigm_type != JOINT_INFERENCE:
-            problems.add(
-                place, f"this host runs jointinference only; {self.paradigm_type} is run by upstream KubeEdge Ianvs"
-            )
-        else:
-            return True
-        return False
+        kind, place = self.paradigm_type, self.doc.place("algorithm", "paradigm_type")
+        if kind not in PARADIGMS:
+            problems.add(place, f"unknown paradigm_type {kind!r}.{hint(kind, PARADIGMS)}")
+        elif kind != JOINT_INFERENCE:
+            problems.add(place, f"this host runs jointinference only; {kind} is run by upstream KubeEdge Ianvs")
+        return kind == JOINT_INFERENCE
 
     def _check_types(self, mining_mode: str | None, problems: Problems) -> None:
         given: list[str] = []
@@ -92,11 +91,10 @@ class Algorithm:
             if module.type in given:
                 problems.add(module.place(), f"a second module of type {module.type}: each type may stand once")
             given.append(module.type)
-        needed = required_modules(mining_mode) if mining_mode else ()
-        missing = [name for name in needed if name not in given]
         if mining_mode == SELF_DESIGN and ROUTER not in given:
             message = f"it asks for a module of type {ROUTER} in every mode"
             problems.fails_upstream(self.doc.place("algorithm", "modules"), message)
+        missing = [name for name in REQUIRED.get(mining_mode or "", ()) if name not in given]
         # A module whose type is not even readable has its own message already.
         if missing and "" not in given:
             message = f"mode {mining_mode} needs a module of type {' and '.join(missing)} in algorithm {self.name}"
@@ -128,32 +126,23 @@ class Algorithm:
         choices = [
             (c.type, [Module(c.type, c.name, c.url, point, c.target) for point in c.combinations]) for c in self.modules
         ]
-        return get_full_combinations(choices)
+        return grid(choices)
 
-    def hyperparameter_names(self) -> list[str]:
-        """``<module type>-<name>``, in the order of the file."""
-        names = [f"{c.type}-{name}" for c in self.modules for point in c.combinations for name in point]
-        return list(dict.fromkeys(names))
+    def hyperparameters(self) -> dict[str, set[str]]:
+        """``<module type>-<name>``, in the order of the file, with the different values, as texts."""
+        found: dict[str, set[str]] = {}
+        for module in self.modules:
+            for point in module.combinations:
+                for name, value in point.items():
+                    found.setdefault(f"{module.type}-{name}", set()).add(repr(value))
+        return found
 
     def varied(self) -> tuple[str, ...]:
         """The names of the hyperparameters that have more than one value."""
-        seen: dict[str, set[str]] = {}
-        for c in self.modules:
-            for point in c.combinations:
-                for name, value in point.items():
-                    seen.setdefault(f"{c.type}-{name}", set()).add(repr(value))
-        return tuple(name for name, values in seen.items() if len(values) > 1)
+        return tuple(name for name, values in self.hyperparameters().items() if len(values) > 1)
 
 
 def misplaced_mode(doc: Document, root: str, mining_mode: str, problems: Problems) -> None:
     """Warn of a mining mode that stands where Ianvs, too, does not look for it: many examples have it there."""
     message = "has no effect here, as in Ianvs: it belongs into the testenv file. The mode of this job is"
     problems.warn(doc.place(root, MODE_KEY), f"{MODE_KEY} {message} {mining_mode}")
-
-
-def required_modules(mining_mode: str) -> tuple[str, ...]:
-    """The module types that a mode cannot do without."""
-    if mining_mode == MINING_FREE:
-        return (DRAFTER, VERIFIER)
-    models = (EDGE, CLOUD)
-    return models if mining_mode == SELF_DESIGN else (*models, ROUTER)

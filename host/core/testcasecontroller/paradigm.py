@@ -7,8 +7,7 @@ from typing import Any
 
 from core.common.constant import CLOUD, DRAFTER, EDGE, MINING_FREE, MODULES, PROCESSOR, ROUTER, VERIFIER
 from core.common.errors import PLUGIN_ERRORS, explain
-from core.testcasecontroller.algorithm.module import Module
-from core.testcasecontroller.algorithm.module.module import INJECTED, ORACLE
+from core.testcasecontroller.module import INJECTED, ORACLE, Module
 from sedna.core.joint_inference import JointInference as Job
 from sedna.datasources import BaseDataSource
 
@@ -40,7 +39,6 @@ class JointInference:
         self.modules, self.mining_mode, self.stage = modules, mining_mode, stage
         self._load_dataset = dataset
         self._instances: dict[str, Any] = {}
-        self._router: Any = None
         self._job: Job | None = None
 
     def prepare(self, models: bool = True) -> Any:
@@ -55,9 +53,8 @@ class JointInference:
             self.stage.text = f"{PROCESSOR} {self._name(PROCESSOR)}"
             dataset = processor(dataset)
             if not hasattr(dataset, "x"):
-                raise TypeError(
-                    f"a dataset processor must return the dataset, with .x; it returned {type(dataset).__name__}"
-                )
+                returned = type(dataset).__name__
+                raise TypeError(f"a dataset processor must return the dataset, with .x; it returned {returned}")
             if not len(dataset.x):
                 raise ValueError("the dataset processor left no rows")
         self.stage.total = len(dataset.x)
@@ -78,18 +75,15 @@ class JointInference:
         return lambda row: job.inference(row, mining_mode=self.mining_mode)
 
     def _build_job(self) -> Job:
-        free = self.mining_mode == MINING_FREE
-        first = DRAFTER if free else EDGE
+        get, first = self._instances.get, DRAFTER if self.mining_mode == MINING_FREE else EDGE
         self.stage.text = f"loading {first} {self._name(first)}"
-        if free:
-            get = self._instances.get
+        if self.mining_mode == MINING_FREE:
             return Job(drafter=get(DRAFTER), verifier=get(VERIFIER))
-        job = Job(estimator=self._instances[EDGE], cloud=self._instances[CLOUD])
-        router = self.modules.get(ROUTER)
-        if router is not None:
+        job = Job(estimator=get(EDGE), cloud=get(CLOUD))
+        if router := self.modules.get(ROUTER):
             self.stage.text = f"building {router.type} {router.name}"
             models = {name: self._instances[name] for name in INJECTED} if router.name == ORACLE else {}
-            self._router = job.hard_example_mining_algorithm = router.create(**models)
+            self._instances[ROUTER] = job.hard_example_mining_algorithm = router.create(**models)
         return job
 
     def details(self) -> dict[str, Any]:
@@ -97,7 +91,7 @@ class JointInference:
         ``environment_details``. What goes wrong in it is told in its place.
         """
         found: dict[str, Any] = {}
-        for kind, instance in (*self._instances.items(), (ROUTER, self._router)):
+        for kind, instance in self._instances.items():
             if callable(tell := getattr(instance, "environment_details", None)):
                 try:
                     found[kind] = tell()
@@ -109,16 +103,14 @@ class JointInference:
         """Call ``cleanup()`` of every module that has one, then of the router. One that raises does not keep the others
         from theirs; the failures are returned with the module they belong to."""
         failures: list[tuple[str, BaseException]] = []
-        instances = [*self._instances.items(), (ROUTER, self._router)]
-        for kind, instance in instances:
-            if not hasattr(instance, "cleanup"):
-                continue
+        for kind, instance in self._instances.items():
             try:
-                instance.cleanup()
+                if hasattr(instance, "cleanup"):
+                    instance.cleanup()
             except PLUGIN_ERRORS as error:
-                failures.append((f"cleanup of {kind} {self.modules[kind].name}", error))
+                failures.append((f"cleanup of {kind} {self._name(kind)}", error))
         self._instances.clear()
-        self._router = self._job = None
+        self._job = None
         return failures
 
     def _name(self, kind: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, ClassVar
 
 from core.common.errors import Failure
-from core.testcasecontroller.algorithm.paradigm import JointInference
+from core.testcasecontroller.paradigm import JointInference
 
 Progress = Callable[[int], None]
 """Told how many rows have been answered so far, those that wait for an earlier one among them."""

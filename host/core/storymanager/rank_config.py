@@ -9,7 +9,7 @@ from typing import Any
 from core.common.constant import PARADIGMS
 from core.common.document import Document, describe, short
 from core.common.errors import NEAR, NEARER, Problems, hint, nearest
-from core.storymanager.rank.columns import Columns
+from core.storymanager.columns import Columns
 
 DIRECTIONS = ("ascend", "descend")
 SAVE_MODES = ("selected_and_all", "selected_only", "selected_and_all_and_picture")

@@ -12,16 +12,15 @@ from core.common.files import check_writable
 from core.common.utils import plural
 from core.runner.config import RunConfig
 from core.runner.local import LocalRunner
+from core.storymanager.columns import Columns
 from core.storymanager.rank import Rank
-from core.storymanager.rank.columns import Columns
-from core.storymanager.rank.config import RankConfig
+from core.storymanager.rank_config import RankConfig
 from core.storymanager.repeats import check_intervals
 from core.storymanager.story import Story
-from core.testcasecontroller.algorithm import Algorithm
-from core.testcasecontroller.algorithm.algorithm import MODE_KEY, misplaced_mode
-from core.testcasecontroller.algorithm.rows import check_rows
-from core.testcasecontroller.testcase import Runner, TestCase
-from core.testcasecontroller.testcase.testcase import plugin_environment
+from core.testcasecontroller.algorithm import MODE_KEY, Algorithm, misplaced_mode
+from core.testcasecontroller.rows import check_rows
+from core.testcasecontroller.runner import Runner
+from core.testcasecontroller.testcase import TestCase, plugin_environment
 from core.testcasecontroller.testcasecontroller import TestCaseController
 from core.testenvmanager.testenv import TestEnv
 
@@ -149,7 +148,7 @@ class BenchmarkingJob:
     def _columns(self) -> Columns:
         metrics = [metric.name for metric in self.env.metrics if metric.function is not None] if self.env else []
         modules = [m.type for a in self.algorithms for m in a.modules]
-        hyperparameters = [name for a in self.algorithms for name in a.hyperparameter_names()]
+        hyperparameters = [name for a in self.algorithms for name in a.hyperparameters()]
         return Columns(metrics, list(dict.fromkeys(modules)), list(dict.fromkeys(hyperparameters)))
 
     def describe(self) -> str:

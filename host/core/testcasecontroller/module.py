@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
-from core.common.constant import EDGE, MODULES, ROUTER
+from core.common.constant import CLOUD, DRAFTER, EDGE, MODULES, PROCESSOR, ROUTER, VERIFIER
 from core.common.document import MOST_TEST_CASES, Document, describe, find_file, missing_file
 from core.common.errors import PLUGIN_ERRORS, Problems, explain, hint
 from core.common.plugins import resolve_alias
-from core.testcasecontroller.algorithm.module.upstream import would_fail
-from core.testcasecontroller.generation_assistant import get_full_combinations
+from core.testcasecontroller.upstream import would_fail
 from sedna.common.class_factory import ClassFactory, ClassType
 from sedna.common.utils import copy_tree
 from sedna.core.joint_inference.joint_inference import DRAFTER_METHODS, VERIFIER_METHODS
 
 ORACLE = "OracleRouter"
-INJECTED = ("edgemodel", "cloudmodel")
+INJECTED = (EDGE, CLOUD)
 """A router of the name ORACLE gets the two models as keyword arguments beside its hyperparameters."""
 
 METHODS: dict[str, tuple[str, ...]] = {
-    "dataset_processor": ("__call__",),
-    "edgemodel": ("predict",),
-    "cloudmodel": ("inference",),
-    "hard_example_mining": ("__call__",),
-    "drafter": DRAFTER_METHODS,
-    "verifier": VERIFIER_METHODS,
+    PROCESSOR: ("__call__",),
+    EDGE: ("predict",),
+    CLOUD: ("inference",),
+    ROUTER: ("__call__",),
+    DRAFTER: DRAFTER_METHODS,
+    VERIFIER: VERIFIER_METHODS,
 }
 """What a class must define to serve as a module of the type."""
 
@@ -74,40 +74,38 @@ class ModuleConfig:
         return self.doc.place(*self.path, *keys)
 
     def _parse_hyperparameters(self, items: list[Any], problems: Problems) -> None:
-        grid: list[tuple[str, list[Any]]] = []
+        choices: dict[str, list[Any]] = {}
         base: dict[str, Any] = {}
         for i, item in enumerate(items):
             path = (*self.path, "hyperparameters", i)
             if not isinstance(item, dict) or len(item) != 1 or not all(isinstance(name, str) for name in item):
-                problems.add(
-                    self.doc.place(*path),
-                    f"a hyperparameter is written '- NAME: {{values: [...]}}', got {describe(item)}",
-                )
+                message = f"a hyperparameter is written '- NAME: {{values: [...]}}', got {describe(item)}"
+                problems.add(self.doc.place(*path), message)
                 continue
             ((name, body),) = item.items()
             entries = self.doc.mapping(body, (*path, name), {"values": list}, problems, required=("values",))
-            if "values" not in entries:
-                continue
-            if not entries["values"]:
+            if entries.get("values") == []:
                 problems.add(self.doc.place(*path, name), f"{name} has no values: nothing would be run")
-            elif name == "other_hyperparameters":
+            elif "values" in entries and name == "other_hyperparameters":
                 base.update(self._other_hyperparameters(entries["values"], (*path, name, "values"), problems))
-            elif any(name == other for other, _ in grid):
-                problems.add(
-                    self.doc.place(*path), f"the hyperparameter {name!r} stands twice in {self.type} {self.name}"
-                )
-            else:
-                values = list({repr(value): value for value in entries["values"]}.values())
-                if len(values) < len(entries["values"]):
-                    message = f"a value of {name} stands twice: what is the same is run once"
-                    problems.warn(self.doc.place(*path, name, "values"), message)
-                grid.append((name, values))
-                self.places[name] = self.doc.place(*path)
-        if (count := math.prod(len(values) for _, values in grid)) > MOST_TEST_CASES:
+            elif name in choices:
+                message = f"the hyperparameter {name!r} stands twice in {self.type} {self.name}"
+                problems.add(self.doc.place(*path), message)
+            elif "values" in entries:
+                choices[name] = self._distinct(name, entries["values"], path, problems)
+        if (count := math.prod(map(len, choices.values()))) > MOST_TEST_CASES:
             message = f"{count:,} combinations of hyperparameters: more than {MOST_TEST_CASES:,} are not run"
             problems.add(self.place("hyperparameters"), message)
-            grid = []
-        self.combinations = [{**base, **point} for point in get_full_combinations(grid)]
+            choices = {}
+        self.combinations = [{**base, **point} for point in grid(list(choices.items()))]
+
+    def _distinct(self, name: str, values: list[Any], path: tuple[Any, ...], problems: Problems) -> list[Any]:
+        self.places[name] = self.doc.place(*path)
+        distinct = list({repr(value): value for value in values}.values())
+        if len(distinct) < len(values):
+            message = f"a value of {name} stands twice: what is the same is run once"
+            problems.warn(self.doc.place(*path, name, "values"), message)
+        return distinct
 
     def _other_hyperparameters(self, urls: list[Any], path: tuple[Any, ...], problems: Problems) -> dict[str, Any]:
         values: dict[str, Any] = {}
@@ -134,6 +132,7 @@ class ModuleConfig:
             return
         self.target = resolve_alias(kind, self.name, self.url, self.doc, self.path, problems)
         if self.target is not None:
+            self._check_methods(problems)
             self._check_names(problems)
             for message in would_fail(self.type, self.target):
                 problems.fails_upstream(self.place("name"), f"{self.type} {self.name}: {message}")
@@ -141,27 +140,26 @@ class ModuleConfig:
     def _resolve_built_in(self, kind: str, problems: Problems) -> None:
         import sedna.algorithms.hard_example_mining as built_in
 
-        names = [
-            a for t, a, r in ClassFactory.everything() if t == kind == ClassType.HEM and r.module == built_in.__name__
-        ]
-        if self.name in names:
-            found = ClassFactory.registrations(kind, self.name)
-            self.target = next(r.cls for r in found if r.module == built_in.__name__)
-        else:
-            known = hint(self.name, names, "Routers that need none")
+        found = ClassFactory.everything() if kind == ClassType.HEM else ()
+        routers = {alias: r.cls for _, alias, r in found if r.module == built_in.__name__}
+        self.target = routers.get(self.name)
+        if self.target is None:
+            known = hint(self.name, routers, "Routers that need none")
             problems.add(self.place(), f"the key 'url' is missing: in which file is {self.type} {self.name}?{known}")
+
+    def _check_methods(self, problems: Problems) -> None:
+        if not isinstance(self.target, type):
+            return
+        defined = {name for base in self.target.__mro__[:-1] for name in vars(base)}
+        missing = [method for method in METHODS[self.type] if method not in defined]
+        if missing:
+            problems.add(self.place("name"), f"{self.type} {self.name} has no method {' and no '.join(missing)}")
+        if self.type == EDGE and "__call__" in defined:
+            message = f"{self.name} defines __call__: Sedna would take the model for a factory"
+            problems.add(self.place("name"), message)
 
     def _check_names(self, problems: Problems) -> None:
         """Names against the constructor's signature, then the class's own ``check_hyperparameters``, if it has one."""
-        if isinstance(self.target, type):
-            defined = {name for base in self.target.__mro__[:-1] for name in vars(base)}
-            missing = [method for method in METHODS[self.type] if method not in defined]
-            if missing:
-                problems.add(self.place("name"), f"{self.type} {self.name} has no method {' and no '.join(missing)}")
-            if self.type == EDGE and "__call__" in defined:
-                problems.add(
-                    self.place("name"), f"{self.name} defines __call__: Sedna would take the model for a factory"
-                )
         given = sorted({name for point in self.combinations for name in point})
         named, needed, anything = _parameters(self.target)
         for name in given:
@@ -213,6 +211,12 @@ class ModuleConfig:
         """The hyperparameter that a message is about: the one that it names, or the only one there is."""
         named = [name for name in self.places if name in message] or list(self.places)
         return named[0] if len(named) == 1 else None
+
+
+def grid(choices: Sequence[tuple[str, Sequence[Any]]]) -> list[dict[str, Any]]:
+    """The Cartesian product of ``(name, values)`` pairs, the last name varying fastest; ``[{}]`` for none."""
+    names = [name for name, _ in choices]
+    return [dict(zip(names, point, strict=True)) for point in product(*(values for _, values in choices))]
 
 
 def _parameters(target: Any) -> tuple[list[str], list[str], bool]:

@@ -10,7 +10,7 @@ from core.common.document import Document
 from core.common.errors import Problems
 from core.common.plugins import resolve_alias
 from core.testenvmanager.dataset import Dataset
-from core.testenvmanager.testenv.metric import Metric
+from core.testenvmanager.metric import Metric
 from sedna.common.class_factory import ClassType
 
 _KNOWN: dict[str, Any] = {

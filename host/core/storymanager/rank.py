@@ -17,9 +17,9 @@ from core.common.cells import csv_text, unescaped
 from core.common.errors import WorkspaceError
 from core.common.files import make_folder, write_atomic
 from core.common.utils import plural
-from core.storymanager.rank.columns import Columns, Row
-from core.storymanager.rank.config import RankConfig
-from core.storymanager.visualization import print_table
+from core.storymanager.columns import Columns, Row
+from core.storymanager.rank_config import RankConfig
+from core.storymanager.table import print_table
 
 
 class Rank:
