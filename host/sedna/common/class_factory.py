@@ -45,10 +45,6 @@ class Registration:
     file: str
     line: int
 
-    @property
-    def place(self) -> str:
-        return f"{self.file}:{self.line}"
-
 
 def _caller() -> tuple[str, str, str, int]:
     """Module, owning plugin module, file and line of the code that called into this file."""
@@ -59,9 +55,7 @@ def _caller() -> tuple[str, str, str, int]:
     plugin: Any = frame
     while plugin is not None and PLUGIN_MARK not in plugin.f_globals:
         plugin = plugin.f_back
-    if plugin is None:
-        return module, "", file, line
-    return module, str(plugin.f_globals["__name__"]), file, line
+    return module, str(plugin.f_globals["__name__"]) if plugin is not None else "", file, line
 
 
 class ClassFactory:
