@@ -43,44 +43,59 @@ class BenchmarkingJob:
     def __init__(self, file: str) -> None:
         if not os.path.isfile(file):
             raise ConfigError([_no_file(file)])
-        self.file, self.doc = file, Document(file)
-        self.problems = problems = Problems()
-        entries = self.doc.mapping(
-            self.doc.root("benchmarkingjob", _KNOWN, problems), ("benchmarkingjob",), _KNOWN, problems,
-            ("name", "testenv", "test_object", "rank"), _ELSEWHERE,
-        )  # fmt: skip
+        self.file, self.doc, self.problems = file, Document(file), Problems()
+        entries = self._read_keys()
+        env, unsure = self._read_env(entries)
+        self.algorithms = self._parse_algorithms(entries, env, unsure)
+        columns = self._columns(env)
+        rank = RankConfig.parse(self.doc, entries.get("rank", {"sort_by": []}), columns, self.problems, unsure)
+        self.problems.raise_if_any()
+        assert env is not None
+        self.env = env
+        self._load()
+        self.test_cases = [
+            TestCase(algorithm.name, algorithm.paradigm_type, modules, env, self.workspace, algorithm.varied())
+            for algorithm in self.algorithms
+            for modules in algorithm.test_cases()
+        ]
+        self.rank = Rank(rank, self.workspace, columns)
+
+    def _read_keys(self) -> dict[str, Any]:
+        doc, problems = self.doc, self.problems
+        root = doc.root("benchmarkingjob", _KNOWN, problems)
+        required = ("name", "testenv", "test_object", "rank")
+        entries = doc.mapping(root, ("benchmarkingjob",), _KNOWN, problems, required, _ELSEWHERE)
         self.name: str = entries.get("name", "")
-        self._check_name(self.name, ("benchmarkingjob", "name"), problems)
-        self.run_config = RunConfig.parse(self.doc, ("benchmarkingjob",), entries, problems)
-        for key in RunConfig.KINDS:
-            if key in entries:
-                problems.upstream.add(self.doc.place("benchmarkingjob", key), f"upstream Ianvs ignores {key}")
+        self._check_name(self.name, ("benchmarkingjob", "name"))
+        self.run_config = RunConfig.parse(doc, ("benchmarkingjob",), entries, problems)
+        for key in RunConfig.KINDS.keys() & entries.keys():
+            problems.upstream.add(doc.place("benchmarkingjob", key), f"upstream Ianvs ignores {key}")
         folder = entries.get("workspace", "./workspace")
         if "\0" in folder:
-            problems.add(self.doc.place("benchmarkingjob", "workspace"), f"{folder!r} cannot be the name of a folder")
+            problems.add(doc.place("benchmarkingjob", "workspace"), f"{folder!r} cannot be the name of a folder")
         self.workspace = os.path.join(os.path.expanduser(folder), self.name)
-        env_doc = self._open(entries.get("testenv"), ("benchmarkingjob", "testenv"), problems)
-        self.env = TestEnv.parse(env_doc, problems) if env_doc else None
-        unsure = set() if env_doc and not problems.errors else {"metrics"}
-        if self.env is not None:
-            # At once, since a misspelt metric here is not to be blamed on the job file that has it right.
-            self.env.resolve(problems)
-            if MODE_KEY in entries:
-                misplaced_mode(self.doc, "benchmarkingjob", self.env.mining_mode, problems)
-        before = len(problems.errors)
-        self.algorithms = self._parse_algorithms(entries.get("test_object"), problems)
-        if len(problems.errors) > before or "test_object" not in entries:
-            unsure |= {"modules", "hyperparameters"}
-        columns, found = self._columns(), {}
-        if self.env is not None:
-            found = {metric.name: self.env.doc.place(*metric.path) for metric in self.env.metrics}
-            if any(metric.function is None for metric in self.env.metrics):
-                unsure.add("metrics")
+        return entries
+
+    def _read_env(self, entries: dict[str, Any]) -> tuple[TestEnv | None, set[str]]:
+        """The test environment, and the kinds of names of which some are missing because its file is faulty."""
+        problems = self.problems
+        doc = self._open(entries.get("testenv"), ("benchmarkingjob", "testenv"))
+        if doc is None:
+            return None, {"metrics"}
+        env = TestEnv.parse(doc, problems)
+        faulty = bool(problems.errors)
+        # At once, since a misspelt metric here is not to be blamed on the job file that has it right.
+        env.resolve(problems)
+        if MODE_KEY in entries:
+            misplaced_mode(self.doc, "benchmarkingjob", env.mining_mode, problems)
         if self.run_config.repeats > 1:
-            check_intervals(found, problems)
-        rank = RankConfig.parse(self.doc, entries.get("rank", {"sort_by": []}), columns, problems, unsure)
-        problems.raise_if_any()
-        assert self.env is not None
+            check_intervals({metric.name: env.doc.place(*metric.path) for metric in env.metrics}, problems)
+        faulty = faulty or any(metric.function is None for metric in env.metrics)
+        return env, {"metrics"} if faulty else set()
+
+    def _load(self) -> None:
+        """Read the data and import the plugins."""
+        problems = self.problems
         self.env.dataset.read(self.env.on_malformed_row, problems)
         for algorithm in self.algorithms:
             algorithm.resolve(problems)
@@ -88,72 +103,75 @@ class BenchmarkingJob:
         self._check_file_names()
         self.rows_read = check_rows(self.algorithms, self.env.dataset, problems)
         problems.raise_if_any()
-        self.test_cases = [
-            TestCase(algorithm.name, algorithm.paradigm_type, modules, self.env, self.workspace, algorithm.varied())
-            for algorithm in self.algorithms
-            for modules in algorithm.test_cases()
-        ]
-        self.rank = Rank(rank, self.workspace, columns)
 
-    def _open(self, url: str | None, path: tuple[Any, ...], problems: Problems) -> Document | None:
+    def _open(self, url: str | None, path: tuple[Any, ...]) -> Document | None:
         """The YAML file a url leads to; None, and a problem, if there is none."""
         if url is None:
             return None
-        file = find_file(url, self.doc, self.doc.place(*path), problems)
+        place = self.doc.place(*path)
+        file = find_file(url, self.doc, place, self.problems)
         if file is None:
-            problems.add(self.doc.place(*path), missing_file(url, self.doc))
+            self.problems.add(place, missing_file(url, self.doc))
         elif not os.path.isfile(file) or not file.endswith((".yaml", ".yml")):
-            problems.add(self.doc.place(*path), f"{url} is not a .yaml or .yml file")
+            self.problems.add(place, f"{url} is not a .yaml or .yml file")
         else:
             return Document(file)
         return None
 
-    def _parse_algorithms(self, value: Any, problems: Problems) -> list[Algorithm]:
-        path = ("benchmarkingjob", "test_object")
-        if value is None:
-            return []
-        known = {"type": ("algorithms",), "algorithms": list}
-        entries = self.doc.mapping(value, path, known, problems, required=("type", "algorithms"))
-        if "algorithms" in entries and not entries["algorithms"]:
-            problems.add(self.doc.place(*path, "algorithms"), "algorithms is empty: nothing would be run")
-        algorithms: list[Algorithm] = []
-        for i, item in enumerate(entries.get("algorithms", [])):
-            here = (*path, "algorithms", i)
-            named = self.doc.mapping(item, here, {"name": str, "url": str}, problems, required=("name", "url"))
-            self._check_name(named.get("name", ""), here, problems)
-            if any(a.name == named.get("name") for a in algorithms):
-                problems.add(self.doc.place(*here), f"a second algorithm of the name {named['name']!r}")
-                continue
-            doc = self._open(named.get("url"), (*here, "url"), problems)
-            if doc is not None and "name" in named:
-                mode = self.env.mining_mode if self.env else None
-                algorithms.append(Algorithm.parse(named["name"], doc, mode, problems))
+    def _parse_algorithms(self, entries: dict[str, Any], env: TestEnv | None, unsure: set[str]) -> list[Algorithm]:
+        path, problems = ("benchmarkingjob", "test_object"), self.problems
+        before, algorithms = len(problems.errors), []
+        if "test_object" in entries:
+            known = {"type": ("algorithms",), "algorithms": list}
+            value = self.doc.mapping(entries["test_object"], path, known, problems, required=("type", "algorithms"))
+            if value.get("algorithms") == []:
+                problems.add(self.doc.place(*path, "algorithms"), "algorithms is empty: nothing would be run")
+            named: set[str] = set()
+            for i, item in enumerate(value.get("algorithms", [])):
+                algorithms += self._parse_algorithm(item, (*path, "algorithms", i), env, named)
+        if len(problems.errors) > before or "test_object" not in entries:
+            unsure |= {"modules", "hyperparameters"}
         return algorithms
 
-    def _check_name(self, name: str, path: tuple[Any, ...], problems: Problems) -> None:
+    def _parse_algorithm(
+        self, item: Any, path: tuple[Any, ...], env: TestEnv | None, named: set[str]
+    ) -> list[Algorithm]:
+        entries = self.doc.mapping(item, path, {"name": str, "url": str}, self.problems, required=("name", "url"))
+        name = entries.get("name", "")
+        self._check_name(name, path)
+        if name and name in named:
+            self.problems.add(self.doc.place(*path), f"a second algorithm of the name {name!r}")
+            return []
+        named.add(name)
+        doc = self._open(entries.get("url"), (*path, "url"))
+        if doc is None or not name:
+            return []
+        return [Algorithm.parse(name, doc, env.mining_mode if env else None, self.problems)]
+
+    def _check_name(self, name: str, path: tuple[Any, ...]) -> None:
         if name and (_UNUSABLE_NAME.search(name) or (len(path) > 2 and name == LEADERBOARD_FOLDER)):
-            problems.add(self.doc.place(*path), f"{name!r} cannot be used: the name becomes a folder of the workspace")
+            message = f"{name!r} cannot be used: the name becomes a folder of the workspace"
+            self.problems.add(self.doc.place(*path), message)
 
     def _check_file_names(self) -> None:
         """Warn of plugin files of one name in several folders: upstream imports the first of them for all."""
-        assert self.env is not None
         named = [(metric.url, self.env.doc.place(*metric.path, "url")) for metric in self.env.metrics]
         named += [(module.url, module.place("url")) for algorithm in self.algorithms for module in algorithm.modules]
         first: dict[str, str] = {}
         for url, place in named:
-            if url and first.setdefault(os.path.basename(url), url) != url:
-                message = f"upstream Ianvs would run {first[os.path.basename(url)]} in place of {url}"
+            used = first.setdefault(os.path.basename(url), url)
+            if url and used != url:
+                message = f"upstream Ianvs would run {used} in place of {url}"
                 self.problems.upstream.add(place, f"{message}: it knows a file by its name alone; rename one of them")
 
-    def _columns(self) -> Columns:
-        metrics = [metric.name for metric in self.env.metrics if metric.function is not None] if self.env else []
+    def _columns(self, env: TestEnv | None) -> Columns:
+        metrics = [metric.name for metric in env.metrics if metric.function is not None] if env else []
         modules = [m.type for a in self.algorithms for m in a.modules]
         hyperparameters = [name for a in self.algorithms for name in a.hyperparameters()]
         return Columns(metrics, list(dict.fromkeys(modules)), list(dict.fromkeys(hyperparameters)))
 
     def describe(self) -> str:
         """One line: how much there is to run."""
-        assert self.env is not None
         dataset = self.env.dataset
         left_out = f" ({plural(dataset.skipped, 'malformed one')} left out)" if dataset.skipped else ""
         again = f", {self.run_config.repeats} repeats" if self.run_config.repeats > 1 else ""
@@ -191,19 +209,13 @@ class BenchmarkingJob:
 
 def _no_file(file: str) -> str:
     """The complaint about a job file that is none."""
-    if not os.path.isdir(file):
-        return f"job file not found: {file}" + _meant(file)
-    jobs = sorted(name for name in os.listdir(file) if name.endswith((".yaml", ".yml")) and "job" in name)
-    named = f": {', '.join(os.path.join(file, name) for name in jobs[:_NAMED])}" if jobs else ", such as JOB.yaml in it"
-    return f"{file} is a folder; -f names the YAML file of one job{named}"
-
-
-def _meant(file: str) -> str:
-    folder = os.path.dirname(file) or "."
-    if not os.path.isdir(folder):
-        return ""
-    close = nearest(os.path.basename(file), os.listdir(folder))
-    return f". Did you mean {os.path.join(os.path.dirname(file), close)!r}?" if close else ""
+    if os.path.isdir(file):
+        jobs = sorted(name for name in os.listdir(file) if name.endswith((".yaml", ".yml")) and "job" in name)
+        named = f": {', '.join(os.path.join(file, name) for name in jobs[:_NAMED])}" if jobs else ""
+        return f"{file} is a folder; -f names the YAML file of one job{named or ', such as JOB.yaml in it'}"
+    folder, name = os.path.split(file)
+    close = nearest(name, os.listdir(folder or ".")) if os.path.isdir(folder or ".") else None
+    return f"job file not found: {file}" + (f". Did you mean {os.path.join(folder, close)!r}?" if close else "")
 
 
 def read_test_cases(file: str) -> list[TestCase]:

@@ -19,6 +19,7 @@ from sedna.datasources import BaseDataSource, JsonlDataParse, JSONMetaDataParse,
 _TEST_KEYS = ("test_index", "test_data", "test_data_info")  # in the order in which Ianvs looks for them
 _TRAIN_KEYS = ("train_index", "train_data", "train_data_info")
 _KNOWN: dict[str, Any] = dict.fromkeys((*_TEST_KEYS, *_TRAIN_KEYS, "train_url", "test_url"), str) | {"label": object}
+_FORMATS = {"test_data": "jsonl", "test_data_info": "jsonforllm"}
 _SUPPORTED = (
     "joint inference reads test_data: a .jsonl file, or test_data_info: a metadata.json with data.jsonl beside it"
 )
@@ -44,40 +45,36 @@ class Dataset:
         entries = doc.mapping(value, path, _KNOWN, problems)
         if not isinstance(value, dict):
             return dataset
-        for key in _TRAIN_KEYS:
-            if key in entries and find_file(entries[key], doc) is None:
-                message = f"{entries[key]} is not there; joint inference does without"
-                problems.warn(doc.place(*path, key), message)
-                problems.fails_upstream(doc.place(*path, key), f"{entries[key]} is not there")
-        if not any(key in entries for key in _TRAIN_KEYS):
-            message = f"the training data is missing, which nothing uses: name a file under {_TRAIN_KEYS[1]}"
-            problems.fails_upstream(doc.place(*path), message)
+        _check_training(doc, path, entries, problems)
         dataset.key = next((key for key in _TEST_KEYS if key in entries), "")
-        if not dataset.key:
-            meant = [key for key in value if key in _TEST_KEYS or (key not in _KNOWN and nearest(key, _TEST_KEYS))]
-            if not meant:  # a misspelt key has its own message already
-                problems.add(doc.place(*path), f"the test data is missing: {_SUPPORTED}")
-            return dataset
-        dataset.url = entries[dataset.key]
-        place, found = (
-            doc.place(*path, dataset.key),
-            find_file(dataset.url, doc, doc.place(*path, dataset.key), problems),
-        )
-        wanted = {"test_data": "jsonl", "test_data_info": "jsonforllm"}.get(dataset.key)
-        if wanted != get_file_format(dataset.url):
-            problems.add(place, f"{dataset.key}: {dataset.url} cannot be read here; {_SUPPORTED}")
-        elif found is None:
-            made = doc.commands(*path, dataset.key)
-            by = f". It is made there by: {'; '.join(made)}" if made else ""
-            problems.add(place, missing_file(dataset.url, doc) + by)
-        elif not os.path.isfile(found):
-            problems.add(place, f"{dataset.key}: {dataset.url} is no file")
-        else:
-            dataset.file = found
-            rows = os.path.join(os.path.dirname(found), "data.jsonl")
-            if dataset.key == "test_data_info" and not os.path.isfile(rows):
-                problems.add(place, f"file not found: {rows}, which belongs to {found}")
+        meant = [key for key in value if key in _TEST_KEYS or (key not in _KNOWN and nearest(key, _TEST_KEYS))]
+        if dataset.key:
+            dataset.url = entries[dataset.key]
+            dataset._find((*path, dataset.key), problems)
+        elif not meant:  # a misspelt key has its own message already
+            problems.add(doc.place(*path), f"the test data is missing: {_SUPPORTED}")
         return dataset
+
+    def _find(self, path: tuple[Any, ...], problems: Problems) -> None:
+        doc, key, url, place = self.doc, self.key, self.url, self.doc.place(*path)
+        found = find_file(url, doc, place, problems)
+        if _FORMATS.get(key) != get_file_format(url):
+            problems.add(place, f"{key}: {url} cannot be read here; {_SUPPORTED}")
+        elif found is None:
+            made = doc.commands(*path)
+            by = f". It is made there by: {'; '.join(made)}" if made else ""
+            problems.add(place, missing_file(url, doc) + by)
+        elif not os.path.isfile(found):
+            problems.add(place, f"{key}: {url} is no file")
+        else:
+            self.file = found
+            rows = self._files()[-1]
+            if not os.path.isfile(rows):
+                problems.add(place, f"file not found: {rows}, which belongs to {found}")
+
+    def _files(self) -> list[str]:
+        beside = [os.path.join(os.path.dirname(self.file), "data.jsonl")] if self.key == "test_data_info" else []
+        return [self.file, *beside]
 
     def read(self, on_malformed_row: str, problems: Problems) -> None:
         """Parse every row. The first malformed one goes to ``problems``; with "skip" all are counted and reported."""
@@ -102,11 +99,8 @@ class Dataset:
         self._source = source
 
     def _digest(self) -> str:
-        files = [self.file]
-        if self.key == "test_data_info":
-            files.append(os.path.join(os.path.dirname(self.file), "data.jsonl"))
         digest = hashlib.sha256()
-        for file in files:
+        for file in self._files():
             with open(file, "rb") as stream:
                 while piece := stream.read(1 << 20):
                     digest.update(piece)
@@ -140,6 +134,19 @@ class Dataset:
         source.x = object_array([copy_tree(row) for row in self._inputs(reader)])
         source.y = self._source.y.copy()
         return source
+
+
+def _check_training(doc: Document, path: tuple[Any, ...], entries: dict[str, Any], problems: Problems) -> None:
+    """Joint inference needs no training data; upstream asks for some all the same."""
+    given = [key for key in _TRAIN_KEYS if key in entries]
+    if not given:
+        message = f"the training data is missing, which nothing uses: name a file under {_TRAIN_KEYS[1]}"
+        problems.fails_upstream(doc.place(*path), message)
+    for key in given:
+        if find_file(entries[key], doc) is None:
+            place = doc.place(*path, key)
+            problems.warn(place, f"{entries[key]} is not there; joint inference does without")
+            problems.fails_upstream(place, f"{entries[key]} is not there")
 
 
 def aligned_labels(processed: Any, raw: Any) -> Any:
