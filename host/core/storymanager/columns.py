@@ -24,28 +24,14 @@ class Columns:
 
     def chosen(self, selected: Mapping[str, list[str]]) -> Columns:
         """Those that ``selected`` names, by kind; all of a kind of which it names none."""
-        return Columns(
-            selected["metrics"] or self.metrics,
-            selected["modules"] or self.modules,
-            selected["hyperparameters"] or self.hyperparameters,
-        )
+        return Columns(**{kind: selected[kind] or names for kind, names in vars(self).items()})
 
     def extended(self, header: Sequence[str]) -> Columns:
         """With the further columns that an earlier run's file has."""
         between = header.index("paradigm") if "paradigm" in header else 0
-        types = MODULES
-        old = Columns([], [], [])
+        found = Columns([*self.metrics], [*self.modules], [*self.hyperparameters])
         for i, name in enumerate(header):
-            if name in FIXED_COLUMNS:
-                continue
-            if i < between:
-                old.metrics.append(name)
-            elif name in types:
-                old.modules.append(name)
-            else:
-                old.hyperparameters.append(name)
-        return Columns(
-            list(dict.fromkeys([*self.metrics, *old.metrics])),
-            list(dict.fromkeys([*self.modules, *old.modules])),
-            list(dict.fromkeys([*self.hyperparameters, *old.hyperparameters])),
-        )
+            kind = found.metrics if i < between else found.modules if name in MODULES else found.hyperparameters
+            if name not in (*FIXED_COLUMNS, *kind):
+                kind.append(name)
+        return found

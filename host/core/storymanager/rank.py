@@ -63,13 +63,12 @@ class Rank:
         as texts; rows without a value come last.
         """
         for column, direction in reversed(self.config.sort_by):
-            numbers = {id(row): _number(row.get(column, "")) for row in rows}
-            keys: dict[int, Any] = {row: number for row, number in numbers.items() if number is not None}
-            if not keys:
-                keys = {id(row): row[column] for row in rows if row.get(column) and column not in self.columns.metrics}
-            with_value = [row for row in rows if id(row) in keys]
+            keys: dict[int, Any] = {id(row): _number(row.get(column, "")) for row in rows}
+            if all(key is None for key in keys.values()) and column not in self.columns.metrics:
+                keys = {id(row): row.get(column) or None for row in rows}
+            with_value = [row for row in rows if keys[id(row)] is not None]
             with_value.sort(key=lambda row, keys=keys: keys[id(row)], reverse=direction == "descend")  # type: ignore[misc]
-            rows = [*with_value, *(row for row in rows if id(row) not in keys)]
+            rows = [*with_value, *(row for row in rows if keys[id(row)] is None)]
         return rows
 
     def _selected_names(self) -> list[str]:
@@ -101,17 +100,13 @@ class Rank:
                 notes.append(f"all columns stand in {self.all_rank_file}")
         old = [row.get("url", "") for row in self._kept()[1] if row.get("url") not in self._finished]
         failed = sum(url in urls for url in old)
+        kept = f"kept in {self._keeping_file()}"
         if failed:
-            notes.append(
-                f"not in the table: {plural(failed, 'test case')} that failed now; "
-                f"what an earlier run measured is kept in {self._keeping_file()}"
-            )
-        if len(old) > failed:
-            notes.append(
-                f"{plural(len(old) - failed, 'row')} of other configurations or data "
-                f"{'is' if len(old) - failed == 1 else 'are'} kept in {self._keeping_file()} and not shown; "
-                f"delete {self.workspace}, or move it away, to start anew"
-            )
+            cases = plural(failed, "test case")
+            notes.append(f"not in the table: {cases} that failed now; what an earlier run measured is {kept}")
+        if other := len(old) - failed:
+            rows_are = f"{plural(other, 'row')} of other configurations or data {'is' if other == 1 else 'are'}"
+            notes.append(f"{rows_are} {kept} and not shown; delete {self.workspace}, or move it away, to start anew")
         return notes
 
     def _not_told_apart(self) -> list[str]:

@@ -75,15 +75,11 @@ class _Reader:
         known = {"mode": str, "method": ("print_table",)}
         entries = self.doc.mapping(value, (*self.path, "visualization"), known, self.problems)
         mode, place = entries.get("mode", _MODE), self._place("visualization", "mode")
-        if mode == _MODE:
-            return
-        if nearest(mode, (_MODE,)):
+        if mode != _MODE and nearest(mode, (_MODE,)):
             self.problems.add(place, f"mode must be {_MODE}, got {describe(mode)}. Did you mean {_MODE!r}?")
-        else:
-            message = (
-                f"the mode {short(mode)} is not known: the table is printed as with {_MODE}; upstream Ianvs prints"
-            )
-            self.problems.warn(place, f"{message} none")
+        elif mode != _MODE:
+            message = f"the mode {short(mode)} is not known: the table is printed as with {_MODE}"
+            self.problems.warn(place, f"{message}; upstream Ianvs prints none")
 
     def _read_sort(self, item: Any, i: int) -> None:
         if isinstance(item, str):  # as the newest Ianvs reads it
@@ -93,26 +89,22 @@ class _Reader:
             self.problems.add(self._place("sort_by", i), message)
             return
         ((metric, direction),) = item.items()
+        place, metrics = self._place("sort_by", i), self.columns.metrics
         if direction not in DIRECTIONS:
             message = f"the direction of {short(metric)} must be ascend or descend, got {describe(direction)}."
-            self.problems.add(self._place("sort_by", i), message + hint(direction, DIRECTIONS))
+            self.problems.add(place, message + hint(direction, DIRECTIONS))
         if metric in self.columns.names():
             self.config.sort_by.append((metric, direction))
-        elif nearest(metric, self.columns.metrics, NEARER):
+        elif nearest(metric, metrics, NEARER):
             message = f"sort_by names {short(metric)}, which is no metric of the testenv file."
-            self.problems.add(self._place("sort_by", i), message + hint(metric, self.columns.metrics, "Metrics"))
+            self.problems.add(place, message + hint(metric, metrics, "Metrics"))
         elif "metrics" not in self.unsure:
             message = f"sort_by names {short(metric)}, which the leaderboard does not have: rows are not sorted by it"
-            self.problems.warn(self._place("sort_by", i), message)
+            self.problems.warn(place, message)
 
     def _read_selected(self, value: Any) -> None:
-        columns, path = self.columns, (*self.path, "selected_dataitem")
-        available = {
-            "paradigms": list(PARADIGMS),
-            "modules": columns.modules,
-            "hyperparameters": columns.hyperparameters,
-            "metrics": columns.metrics,
-        }
+        path = (*self.path, "selected_dataitem")
+        available = {"paradigms": list(PARADIGMS), **vars(self.columns)}
         entries = self.doc.mapping(value, path, dict.fromkeys(_CHOICES, list), self.problems)
         if missing := [kind for kind in _CHOICES if kind not in entries]:
             message = f"selected_dataitem names no {' and no '.join(missing)}"
@@ -120,12 +112,11 @@ class _Reader:
         for kind, names in entries.items():
             if not names:
                 self.problems.add(self.doc.place(*path, kind), f'{kind} is empty; ["all"] selects all')
-            if names == ["all"]:
-                continue
-            for i, name in enumerate(names):
-                if name not in available[kind]:
-                    self._unknown_choice(kind, name, available[kind], self.doc.place(*path, kind, i))
-            self.config.selected[kind] = [name for name in names if isinstance(name, str)]
+            if names != ["all"]:
+                for i, name in enumerate(names):
+                    if name not in available[kind]:
+                        self._unknown_choice(kind, name, available[kind], self.doc.place(*path, kind, i))
+                self.config.selected[kind] = [name for name in names if isinstance(name, str)]
 
     def _unknown_choice(self, kind: str, name: Any, available: list[str], place: str) -> None:
         message = f"selected_dataitem names {short(name)}, which is none of the job's {kind}."
@@ -140,18 +131,17 @@ class _Reader:
             self.problems.warn(place, f"{message} Its column stays empty")
 
     def _read_output(self, names: list[Any]) -> None:
-        selected = self.columns.chosen(self.config.selected)
-        header = selected.names()
+        header = self.columns.chosen(self.config.selected).names()
         for i, name in enumerate(names):
-            place = self._place("selected_output_columns", i)
+            message = ""
             if name in names[:i]:
-                self.problems.add(place, f"selected_output_columns names {short(name)} twice")
+                message = f"selected_output_columns names {short(name)} twice"
             elif name in header:
                 self.config.output.append(name)
             elif name == "rank":
-                self.problems.add(place, "rank is always the first column; leave it out of selected_output_columns")
+                message = "rank is always the first column; leave it out of selected_output_columns"
             elif not self.unsure or not isinstance(name, str):
-                message = (
-                    f"selected_output_columns names {short(name)}, which is no column of the selected leaderboard."
-                )
-                self.problems.add(place, message + hint(name, header, "Columns"))
+                message = f"selected_output_columns names {short(name)}, which is no column of the selected leaderboard"
+                message += f".{hint(name, header, 'Columns')}"
+            if message:
+                self.problems.add(self._place("selected_output_columns", i), message)
