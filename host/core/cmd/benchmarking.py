@@ -69,10 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if options.debug:
             traceback.print_exc()
-        code, problems = _told(error)
-        tell("warning: ", getattr(error, "warnings", ()))
-        tell("", problems)
-        return code
+        return report(error)
 
 
 def tell(kind: str, messages: Iterable[str]) -> None:
@@ -81,13 +78,15 @@ def tell(kind: str, messages: Iterable[str]) -> None:
         print(f"ianvs: {kind}{message}", file=sys.stderr, flush=True)
 
 
-def _told(error: Exception) -> tuple[int, list[str]]:
-    """The exit code that an error leads to, and what is said about it."""
+def report(error: Exception) -> int:
+    """Say what went wrong; the exit code that it leads to."""
     if isinstance(error, ConfigError):
-        return INVALID, error.problems
-    if isinstance(error, WorkspaceError):
-        return FAILED, [str(error)]
-    return FAILED, [f"a fault of the host itself: {explain(error)}; --debug shows where"]
+        tell("warning: ", error.warnings)
+        tell("", error.problems)
+        return INVALID
+    known = isinstance(error, WorkspaceError)
+    tell("", [str(error) if known else f"a fault of the host itself: {explain(error)}; --debug shows where"])
+    return FAILED
 
 
 def run(job: BenchmarkingJob, run_id: str, fresh: bool, debug: bool) -> int:

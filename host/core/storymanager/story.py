@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 import os
 import sys
@@ -16,7 +15,6 @@ from typing import Any, BinaryIO
 import yaml
 
 from core.common.files import append_whole, make_folder, write_atomic, writing
-from core.common.log import LOGGER
 from core.common.utils import get_local_time
 from core.storymanager.environment import environment
 from core.storymanager.load import Watch
@@ -98,8 +96,8 @@ class CaseStory:
             tqdm.monitor_interval = 0  # a thread would take time from the answers that are being timed
             line = {"leave": False, "dynamic_ncols": True, "mininterval": REFRESH, "miniters": 1, "bar_format": LIVE}
             self._bar = self._around.enter_context(tqdm(total=total, **line))
-            # Warnings stand above the line, not in it.
-            self._around.enter_context(logging_redirect_tqdm([logging.getLogger(), LOGGER]))
+            # Warnings stand above the line, not in it; our own logger sees to that itself.
+            self._around.enter_context(logging_redirect_tqdm())
 
     def add(self, row: Any) -> None:
         """Take down one row's result: ``[is_hard, result, edge, cloud]``, or whatever mode self-design returned."""
