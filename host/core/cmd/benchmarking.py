@@ -24,9 +24,6 @@ OK, FAILED, INVALID = 0, 1, 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit codes: 0 done, 1 a test case failed or results cannot be written, 2 wrong configuration, 130 Ctrl-C, 143
-    SIGTERM.
-    """
     parser = argparse.ArgumentParser(
         prog="ianvs",
         description="Run a benchmarking job of KubeEdge Ianvs (paradigm jointinference) and print its leaderboard.",
@@ -45,6 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     from core.common.claim import claimed
     from core.testcasecontroller.testcase import plugin_environment
 
+    if options.command is None:
+        import core.storymanager.table  # noqa: F401 - what it needs is to be missed before anything is run
     try:
         check_surroundings()
         job = BenchmarkingJob(options.benchmarking_config_file)
@@ -73,13 +72,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def tell(kind: str, messages: Iterable[str]) -> None:
-    """Print messages of one kind, a line each, on standard error."""
     for message in messages:
         print(f"ianvs: {kind}{message}", file=sys.stderr, flush=True)
 
 
 def report(error: Exception) -> int:
-    """Say what went wrong; the exit code that it leads to."""
     if isinstance(error, ConfigError):
         tell("warning: ", error.warnings)
         tell("", error.problems)
@@ -113,7 +110,6 @@ def run(job: BenchmarkingJob, run_id: str, fresh: bool, debug: bool) -> int:
 
 
 def summary(job: BenchmarkingJob, controller: TestCaseController) -> str:
-    """One line on what an interrupted run leaves behind."""
     kept = f"{controller.finished} of {len(job.test_cases)} test cases are on the leaderboard in {job.rank.folder}"
     current = controller.current
     if current is not None and current.rows:

@@ -51,7 +51,6 @@ class Interrupt:
         raise KeyboardInterrupt
 
     def say(self) -> None:
-        """Print the summary, once."""
         with self._lock:
             if not self._said:
                 self._said = True
@@ -63,7 +62,6 @@ class Interrupt:
 
 
 def exit_code(number: int) -> int:
-    """The exit code of a process that a signal has ended, as shells report it."""
     return 128 + number
 
 

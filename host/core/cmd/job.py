@@ -68,7 +68,7 @@ class BenchmarkingJob:
         self.name: str = entries.get("name", "")
         self._check_name(self.name, ("benchmarkingjob", "name"))
         self.run_config = RunConfig.parse(doc, ("benchmarkingjob",), entries, problems)
-        for key in RunConfig.KINDS.keys() & entries.keys():
+        for key in filter(entries.__contains__, RunConfig.KINDS):
             problems.upstream.add(doc.place("benchmarkingjob", key), f"upstream Ianvs ignores {key}")
         folder = entries.get("workspace", "./workspace")
         if "\0" in folder:
@@ -94,7 +94,6 @@ class BenchmarkingJob:
         return env, {"metrics"} if faulty else set()
 
     def _load(self) -> None:
-        """Read the data and import the plugins."""
         problems = self.problems
         self.env.dataset.read(self.env.on_malformed_row, problems)
         for algorithm in self.algorithms:
@@ -105,7 +104,6 @@ class BenchmarkingJob:
         problems.raise_if_any()
 
     def _open(self, url: str | None, path: tuple[Any, ...]) -> Document | None:
-        """The YAML file a url leads to; None, and a problem, if there is none."""
         if url is None:
             return None
         place = self.doc.place(*path)
@@ -171,7 +169,6 @@ class BenchmarkingJob:
         return Columns(metrics, list(dict.fromkeys(modules)), list(dict.fromkeys(hyperparameters)))
 
     def describe(self) -> str:
-        """One line: how much there is to run."""
         dataset = self.env.dataset
         left_out = f" ({plural(dataset.skipped, 'malformed one')} left out)" if dataset.skipped else ""
         again = f", {self.run_config.repeats} repeats" if self.run_config.repeats > 1 else ""
@@ -192,13 +189,11 @@ class BenchmarkingJob:
             check_writable(folder)
 
     def controller(self, run_id: str, debug: bool) -> TestCaseController:
-        """Ready to run the test cases; the leaderboard grows with each that finishes."""
         runner = self._runner()
         story = Story(self.file, run_id, runner.describe)
         return TestCaseController(self.test_cases, story, self.rank, runner, self.run_config.repeats, debug)
 
     def _runner(self) -> Runner:
-        """It holds nothing before the first test case."""
         config = self.run_config
         if config.ray is None:
             return LocalRunner(config.concurrency)
@@ -208,7 +203,6 @@ class BenchmarkingJob:
 
 
 def _no_file(file: str) -> str:
-    """The complaint about a job file that is none."""
     if os.path.isdir(file):
         jobs = sorted(name for name in os.listdir(file) if name.endswith((".yaml", ".yml")) and "job" in name)
         named = f": {', '.join(os.path.join(file, name) for name in jobs[:_NAMED])}" if jobs else ""
@@ -219,5 +213,4 @@ def _no_file(file: str) -> str:
 
 
 def read_test_cases(file: str) -> list[TestCase]:
-    """The test cases of a job file. ConfigError as for the job."""
     return BenchmarkingJob(file).test_cases

@@ -17,7 +17,6 @@ def csv_text(rows: Iterable[Sequence[object]]) -> str:
 
 
 def unescaped(cell: str) -> str:
-    """What a cell was to hold."""
     return cell[1:] if _ESCAPED.match(cell) else cell
 
 

@@ -66,7 +66,6 @@ class Document:
             raise self._fault(0, f"not valid YAML: {str(error).splitlines()[0]}") from error
 
     def _fault(self, line: int, message: str) -> ConfigError:
-        """``line`` counts from 0."""
         return ConfigError([f"{self.file}:{line + 1}: {message}"])
 
     def _read(self) -> bytes:
@@ -121,7 +120,6 @@ class Document:
             self._check_plain(node, path)
 
     def _enter(self, key: yaml.Node, path: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The path of a mapping's key, whose line is taken down."""
         line = key.start_mark.line
         if not isinstance(key, yaml.ScalarNode):
             raise self._fault(line, "a key must be a name, not a list or a mapping")
@@ -239,7 +237,6 @@ class Document:
 
 
 def short(value: Any) -> str:
-    """``repr``, cut where it is long."""
     text = repr(value)
     return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
 
@@ -255,7 +252,6 @@ def describe(value: Any) -> str:
 
 
 def mismatch(value: Any, rule: Rule) -> str:
-    """What is wrong with a value by its rule; empty if nothing is."""
     if isinstance(rule, tuple):
         close = nearest(value, rule)
         meant = f". Did you mean {close!r}?" if close else ""

@@ -45,7 +45,6 @@ class Messages:
         return len(self._places)
 
     def lines(self) -> list[str]:
-        """One line per message; of very many, the first, and how many more there are."""
         lines = [_line(message, *places) for message, places in itertools.islice(self._places.items(), MOST_MESSAGES)]
         more = len(self._places) - MOST_MESSAGES
         return [*lines, f"and {more} more of this kind"] if more > 0 else lines
@@ -111,7 +110,6 @@ LONGEST_NAME = 200
 
 
 def nearest(name: object, known: Iterable[str], similarity: float = NEAR) -> str | None:
-    """The known name that ``name`` was probably meant to be; None if none is near."""
     lowered = {_lowered(other): other for other in known}
     wanted = _lowered(str(name)) if len(str(name)) <= LONGEST_NAME else ""
     if len(wanted) <= SHORT_NAME:
@@ -168,7 +166,6 @@ def _name(error: BaseException) -> str:
 
 
 def _plugin_line(trace: TracebackType | None) -> str:
-    """``file:line in function`` of the deepest frame that belongs to a plugin folder."""
     found = ""
     for frame, line in traceback.walk_tb(trace):
         if PLUGIN_MARK in frame.f_globals:

@@ -37,7 +37,6 @@ def writing(path: str) -> Iterator[None]:
 
 
 def make_folder(path: str) -> None:
-    """Create a folder and its parents. WorkspaceError if that fails."""
     with writing(path):
         os.makedirs(path, exist_ok=True)
 

@@ -37,8 +37,6 @@ class PluginError(Exception):
 
 
 class _Loader(SourceFileLoader):
-    """Gives the module its folder's import before its code runs."""
-
     def exec_module(self, module: ModuleType) -> None:
         root = module.__name__.partition(".")[0]
         module.__dict__["__builtins__"] = _builtins_of(root)
@@ -111,7 +109,6 @@ def _import_for(root: str) -> Any:
 
 
 def _package_of(folder: str) -> str:
-    """The private package of a folder, created at first use."""
     root = _PREFIX + hashlib.sha256(os.path.normcase(os.path.realpath(folder)).encode()).hexdigest()[:12]
     if root not in sys.modules:
         spec = ModuleSpec(root, None, is_package=True)
@@ -123,7 +120,6 @@ def _package_of(folder: str) -> str:
 
 
 def import_plugin(url: str, doc: Document, path: tuple[Any, ...], problems: Problems) -> str | None:
-    """Import the plugin file that the key ``url`` at ``path`` names; its module name, or None and a problem."""
     place = doc.place(*path, "url")
     file = find_file(url, doc, place, problems)
     try:

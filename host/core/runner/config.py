@@ -51,7 +51,6 @@ class RunConfig:
 
     @classmethod
     def parse(cls, doc: Document, path: tuple[Any, ...], entries: dict[str, Any], problems: Problems) -> RunConfig:
-        """Read the keys from those of a job; what is wrong with them goes to ``problems``."""
         for name, most in cls.MOST.items():
             if not 1 <= entries.get(name, 1) <= most:
                 problems.add(doc.place(*path, name), f"{name} must be from 1 to {most}, not {entries[name]}")

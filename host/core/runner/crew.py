@@ -33,8 +33,6 @@ GOODBYE = 60.0
 
 @dataclass(eq=False)
 class _Member:
-    """A worker, with the rows that it holds; ``node`` is empty until it has built its modules."""
-
     actor: Any
     node: str = ""
     rows: set[int] = field(default_factory=set)
@@ -82,7 +80,6 @@ class Crew:
                     yield item
 
     def stop(self) -> None:
-        """Begin no further row; those in progress have LAST_WAIT seconds."""
         if self._deadline is None:
             self._deadline = time.monotonic() + LAST_WAIT
             self._waiting.clear()
@@ -101,7 +98,6 @@ class Crew:
             self._pending[member.actor.open.remote(*self.opening)] = member, None
 
     def _assign(self) -> None:
-        """Give each row to the worker that holds the fewest."""
         while self._waiting:
             members = [member for member in self._members if member.node and len(member.rows) < self.config.shard]
             if not members:
@@ -140,7 +136,6 @@ class Crew:
         return index, result, failure
 
     def _lose(self, member: _Member, error: RayError) -> None:
-        """A worker is gone: the rows that it had go to others."""
         self._dismiss(member)
         self.lost += 1
         where = f"on {member.node}" if member.node else "before it had begun"
@@ -185,6 +180,5 @@ class Crew:
 
 
 def _reason(error: RayError) -> str:
-    """The kind of the error and the first line of what Ray says about it."""
     first = textwrap.shorten(next(iter(str(error).strip().splitlines()), ""), 120, placeholder=" ...")
     return f"{type(error).__name__}: {first}" if first else type(error).__name__

@@ -31,7 +31,6 @@ class Journal:
         self._read: dict[str, int] = {}
 
     def added(self) -> list[Piece]:
-        """The rows that were added since the last call."""
         pieces: list[Piece] = []
         if not os.path.exists(self.path):
             return pieces

@@ -18,8 +18,6 @@ AHEAD = 64
 
 
 class RowFailed(Exception):
-    """The row with this index could not be answered; ``fault`` says why."""
-
     def __init__(self, index: int, fault: Any) -> None:
         super().__init__(f"row {index + 1}: {fault}")
         self.index, self.fault = index, fault
@@ -115,7 +113,6 @@ class Threads:
                 yield item
 
     def stop(self) -> None:
-        """Begin no further row."""
         self._deadline = self._deadline or time.monotonic() + LAST_WAIT
         self._ahead.release(len(self.threads) or 1)
 

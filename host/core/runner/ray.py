@@ -99,7 +99,6 @@ class RayRunner(Runner):
             ray.shutdown()
 
     def _join(self) -> None:
-        """Connect to the cluster, or start one. Failed if there is none, or no room in it."""
         for name, value in VARIABLES.items():
             os.environ.setdefault(name, value)
         import ray

@@ -73,7 +73,6 @@ class Worker:
         return node, None
 
     def _find(self, case_id: str) -> TestCase:
-        """The test case with this id. ConfigError if this node's files describe none."""
         if not os.path.isdir(self._setup.folder):
             raise ConfigError([f"the folder {self._setup.folder} is not there"])
         os.chdir(self._setup.folder)
@@ -96,7 +95,6 @@ class Worker:
             return result, failure, self._journal.added()
 
     def stop(self) -> None:
-        """Begin no further row."""
         self._stopped = True
 
     def release(self) -> tuple[list[Failure], list[Piece]]:

@@ -27,7 +27,6 @@ class Columns:
         return Columns(**{kind: selected[kind] or names for kind, names in vars(self).items()})
 
     def extended(self, header: Sequence[str]) -> Columns:
-        """With the further columns that an earlier run's file has."""
         between = header.index("paradigm") if "paradigm" in header else 0
         found = Columns([*self.metrics], [*self.modules], [*self.hyperparameters])
         for i, name in enumerate(header):

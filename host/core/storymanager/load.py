@@ -37,8 +37,6 @@ class Reading:
 
 
 class Watch:
-    """``begin()``, ``look()`` now and then, ``end()``."""
-
     def begin(self) -> None:
         self._before, self._begun = reading(), time.monotonic()
         self._looked = float("-inf")
@@ -87,7 +85,6 @@ def doubt(load: dict[str, Any]) -> str:
 
 
 def summary(doubts: Sequence[str], cases: int) -> str:
-    """One line on the test cases with a doubt."""
     first = " in the first of them" if len(doubts) > 1 else ""
     return (
         f"times are doubtful in {len(doubts)} of {cases} test cases: {doubts[0]}{first} (limits: {MOST_OTHERS:.0%} for "
@@ -97,7 +94,6 @@ def summary(doubts: Sequence[str], cases: int) -> str:
 
 
 def reading() -> Reading:
-    """What the system counts."""
     import psutil
 
     def total(times: Any, *names: str) -> float:

@@ -19,7 +19,6 @@ from core.common.files import make_folder, write_atomic
 from core.common.utils import plural
 from core.storymanager.columns import Columns, Row
 from core.storymanager.rank_config import RankConfig
-from core.storymanager.table import print_table
 
 
 class Rank:
@@ -91,6 +90,8 @@ class Rank:
         """Print the selected leaderboard of this run, if it has finished a test case. Returns what is to be said about
         rows that are not shown or not told apart, one line each. ``urls`` are those of the job's test cases.
         """
+        from core.storymanager.table import print_table
+
         notes = self._not_told_apart()
         if self._finished:
             rows = self._selected(self._sorted(list(self._finished.values())))

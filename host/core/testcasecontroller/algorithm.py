@@ -77,7 +77,6 @@ class Algorithm:
         return algorithm
 
     def _check_paradigm(self, problems: Problems) -> bool:
-        """Whether this host runs the paradigm."""
         kind, place = self.paradigm_type, self.doc.place("algorithm", "paradigm_type")
         if kind not in PARADIGMS:
             problems.add(place, f"unknown paradigm_type {kind!r}.{hint(kind, PARADIGMS)}")
@@ -101,7 +100,6 @@ class Algorithm:
             problems.add(self.doc.place("algorithm", "modules"), message)
 
     def resolve(self, problems: Problems) -> None:
-        """Import the plugin files and find the classes."""
         packages = self.doc.root("algorithm").get("third_party_packages", [])
         for i, value in enumerate(packages):
             path = ("algorithm", "third_party_packages", i)
@@ -117,12 +115,10 @@ class Algorithm:
                     module.check_beside(modules, problems)
 
     def build_routers(self, problems: Problems) -> None:
-        """Build the routers once, for ``ianvs check``."""
         for module in self.modules:
             module.build_router(problems)
 
     def test_cases(self) -> list[dict[str, Module]]:
-        """All combinations of the modules' hyperparameters, the last module's varying fastest."""
         choices = [
             (c.type, [Module(c.type, c.name, c.url, point, c.target) for point in c.combinations]) for c in self.modules
         ]
@@ -138,7 +134,6 @@ class Algorithm:
         return found
 
     def varied(self) -> tuple[str, ...]:
-        """The names of the hyperparameters that have more than one value."""
         return tuple(name for name, values in self.hyperparameters().items() if len(values) > 1)
 
 

@@ -35,8 +35,6 @@ METHODS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Module:
-    """A module of one test case, its hyperparameters fixed."""
-
     type: str
     name: str
     url: str
@@ -44,7 +42,6 @@ class Module:
     target: Any
 
     def create(self, **injected: Any) -> Any:
-        """A new instance; the hyperparameters are copied, so that no instance can change another's."""
         return self.target(**copy_tree(self.hyperparameters), **injected)
 
 
@@ -63,7 +60,6 @@ class ModuleConfig:
 
     @classmethod
     def parse(cls, doc: Document, path: tuple[Any, ...], value: Any, problems: Problems) -> ModuleConfig:
-        """Read an item of ``modules``; what is wrong with it goes to ``problems``."""
         known = {"type": MODULES, "name": str, "url": str, "hyperparameters": list}
         entries = doc.mapping(value, path, known, problems, required=("type", "name"))
         config = cls(doc, path, entries.get("type", ""), entries.get("name", ""), entries.get("url", ""))
@@ -175,9 +171,6 @@ class ModuleConfig:
                 self._try(check, problems, copy_tree(point))
 
     def check_beside(self, modules: dict[str, Module], problems: Problems) -> None:
-        """Let the class check its hyperparameters beside the other modules of a test case, if it has a
-        ``check_test_case``.
-        """
         check = getattr(self.target, "check_test_case", None)
         if callable(check):
             others = {kind: (module.target, copy_tree(module.hyperparameters)) for kind, module in modules.items()}
@@ -199,7 +192,6 @@ class ModuleConfig:
             router.cleanup()
 
     def _try(self, check: Callable[..., object], problems: Problems, *given: Any) -> None:
-        """What the plugin's code raises becomes a problem, at the hyperparameter that it is about."""
         try:
             check(*given)
         except PLUGIN_ERRORS as error:

@@ -54,12 +54,10 @@ class TestCase:
         return os.path.join(self.workspace, self.algorithm, self.id)
 
     def label(self) -> str:
-        """A short name for the screen: the algorithm, and what tells its test cases apart."""
         point = self._hyperparameters()
         return " ".join([self.algorithm, *(f"{name}={point.get(name)}" for name in self.varied)])
 
     def row(self) -> dict[str, str]:
-        """The cells of its row on the leaderboard, by the names of the columns; the time is not among them."""
         return {
             "algorithm": self.algorithm,
             **{name: "" if value is None else str(value) for name, value in self.values.items()},
@@ -73,7 +71,6 @@ class TestCase:
         return {f"{m.type}-{name}": str(v) for m in self.modules.values() for name, v in m.hyperparameters.items()}
 
     def configuration(self) -> dict[str, Any]:
-        """The resolved configuration, as plain data."""
         return {
             "algorithm": self.algorithm,
             "paradigm_type": self.paradigm,

@@ -49,7 +49,6 @@ def _edge(target: type) -> Iterator[str]:
 
 
 def _not_taken(target: type, method: str, names: tuple[str, ...]) -> list[str]:
-    """Those of ``names`` that the method takes no argument for."""
     parameters = _parameters(target, method)
     if parameters is None or any(p.kind is p.VAR_KEYWORD for p in parameters):
         return []

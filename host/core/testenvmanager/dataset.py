@@ -111,12 +111,10 @@ class Dataset:
 
     @property
     def skipped(self) -> int:
-        """How many malformed rows were left out."""
         return len(self._source.malformed)
 
     @property
     def labels(self) -> Any:
-        """The raw labels, as an object array."""
         return self._source.y
 
     def placed(self, reader: Any = None) -> Iterator[tuple[str, Any, Any]]:

@@ -41,7 +41,6 @@ class TestEnv:
 
     @classmethod
     def parse(cls, doc: Document, problems: Problems) -> TestEnv:
-        """Read a test environment file; what is wrong with it goes to ``problems``."""
         path = ("testenv",)
         entries = doc.mapping(
             doc.root("testenv", _KNOWN, problems), path, _KNOWN, problems, required=("dataset", "metrics")
@@ -78,7 +77,6 @@ class TestEnv:
             self.metrics.append(Metric(name, url, path))
 
     def resolve(self, problems: Problems) -> None:
-        """Import the metric files and find the functions."""
         for metric in sorted(self.metrics, key=lambda metric: not metric.url):
             if not metric.url:
                 self._resolve_elsewhere(metric, problems)

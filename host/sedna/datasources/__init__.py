@@ -111,7 +111,6 @@ class _LinesParse(BaseDataSource):
                     yield row
 
     def _read(self, line: bytes) -> tuple[Any, str]:
-        """A line's row, and what is wrong with it; empty if nothing is."""
         row: Any = None
         try:
             row = json.loads(line.decode("utf-8"), object_pairs_hook=_object)
@@ -163,8 +162,6 @@ def _too_deep(line: bytes, row: Any) -> str:
 
 
 class JsonlDataParse(_LinesParse):
-    """``.jsonl`` files: one object with ``question`` and ``answer`` per line."""
-
     required = ("question", "answer")
 
     def parse(self, *args: str, on_malformed_row: str = "stop", **kwargs: Any) -> None:
@@ -186,7 +183,6 @@ class JSONMetaDataParse(_LinesParse):
         self.need_other_info = True
 
     def parse(self, *args: str, on_malformed_row: str = "stop", **kwargs: Any) -> None:
-        """Read one ``metadata.json`` and its data file. MalformedRow as in ``JsonlDataParse``."""
         (file,) = args
         described = self._describe(file)
         self.dataset_name, self.description, self.level_1_dim, self.level_2_dim = map(described.get, self.described)
