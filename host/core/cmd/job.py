@@ -6,9 +6,10 @@ import os
 import re
 from typing import Any
 
-from core.common.document import Document, find_file, missing_file
+from core.common.document import Document
 from core.common.errors import ConfigError, Problems, nearest
 from core.common.files import check_writable
+from core.common.section import Section
 from core.common.utils import plural
 from core.runner.config import RunConfig
 from core.runner.local import LocalRunner
@@ -43,12 +44,13 @@ class BenchmarkingJob:
     def __init__(self, file: str) -> None:
         if not os.path.isfile(file):
             raise ConfigError([_no_file(file)])
-        self.file, self.doc, self.problems = file, Document(file), Problems()
+        self.file, self.problems = file, Problems()
+        self.at = Section(Document(file), self.problems, ("benchmarkingjob",))
         entries = self._read_keys()
         env, unsure = self._read_env(entries)
         self.algorithms = self._parse_algorithms(entries, env, unsure)
         columns = self._columns(env)
-        rank = RankConfig.parse(self.doc, entries.get("rank", {"sort_by": []}), columns, self.problems, unsure)
+        rank = RankConfig.parse(self.at.at("rank"), entries.get("rank", {"sort_by": []}), columns, unsure)
         self.problems.raise_if_any()
         assert env is not None
         self.env = env
@@ -61,106 +63,84 @@ class BenchmarkingJob:
         self.rank = Rank(rank, self.workspace, columns)
 
     def _read_keys(self) -> dict[str, Any]:
-        doc, problems = self.doc, self.problems
-        root = doc.root("benchmarkingjob", _KNOWN, problems)
         required = ("name", "testenv", "test_object", "rank")
-        entries = doc.mapping(root, ("benchmarkingjob",), _KNOWN, problems, required, _ELSEWHERE)
+        entries = self.at.mapping(self.at.root(_KNOWN), _KNOWN, required, _ELSEWHERE)
         self.name: str = entries.get("name", "")
-        self._check_name(self.name, ("benchmarkingjob", "name"))
-        self.run_config = RunConfig.parse(doc, ("benchmarkingjob",), entries, problems)
+        _check_name(self.name, self.at.at("name"))
+        self.run_config = RunConfig.parse(self.at, entries)
         for key in filter(entries.__contains__, RunConfig.KINDS):
-            problems.upstream.add(doc.place("benchmarkingjob", key), f"upstream Ianvs ignores {key}")
+            self.at.differs_upstream(f"upstream Ianvs ignores {key}", key)
         folder = entries.get("workspace", "./workspace")
         if "\0" in folder:
-            problems.add(doc.place("benchmarkingjob", "workspace"), f"{folder!r} cannot be the name of a folder")
+            self.at.add(f"{folder!r} cannot be the name of a folder", "workspace")
         self.workspace = os.path.join(os.path.expanduser(folder), self.name)
         return entries
 
     def _read_env(self, entries: dict[str, Any]) -> tuple[TestEnv | None, set[str]]:
         """The test environment, and the kinds of names of which some are missing because its file is faulty."""
-        problems = self.problems
-        doc = self._open(entries.get("testenv"), ("benchmarkingjob", "testenv"))
+        doc = _open(entries.get("testenv"), self.at.at("testenv"))
         if doc is None:
             return None, {"metrics"}
-        env = TestEnv.parse(doc, problems)
-        faulty = bool(problems.errors)
+        env = TestEnv.parse(Section(doc, self.problems, ("testenv",)))
+        faulty = bool(self.problems.errors)
         # At once, since a misspelt metric here is not to be blamed on the job file that has it right.
-        env.resolve(problems)
+        env.resolve()
         if MODE_KEY in entries:
-            misplaced_mode(self.doc, "benchmarkingjob", env.mining_mode, problems)
+            misplaced_mode(self.at, env.mining_mode)
         if self.run_config.repeats > 1:
-            check_intervals({metric.name: env.doc.place(*metric.path) for metric in env.metrics}, problems)
+            check_intervals(env.metrics)
         faulty = faulty or any(metric.function is None for metric in env.metrics)
         return env, {"metrics"} if faulty else set()
 
     def _load(self) -> None:
-        problems = self.problems
-        self.env.dataset.read(self.env.on_malformed_row, problems)
+        self.env.dataset.read(self.env.on_malformed_row)
         for algorithm in self.algorithms:
-            algorithm.resolve(problems)
-        problems.raise_if_any()
+            algorithm.resolve()
+        self.problems.raise_if_any()
         self._check_file_names()
-        self.rows_read = check_rows(self.algorithms, self.env.dataset, problems)
-        problems.raise_if_any()
-
-    def _open(self, url: str | None, path: tuple[Any, ...]) -> Document | None:
-        if url is None:
-            return None
-        place = self.doc.place(*path)
-        file = find_file(url, self.doc, place, self.problems)
-        if file is None:
-            self.problems.add(place, missing_file(url, self.doc))
-        elif not os.path.isfile(file) or not file.endswith((".yaml", ".yml")):
-            self.problems.add(place, f"{url} is not a .yaml or .yml file")
-        else:
-            return Document(file)
-        return None
+        self.rows_read = check_rows(self.algorithms, self.env.dataset, self.problems)
+        self.problems.raise_if_any()
 
     def _parse_algorithms(self, entries: dict[str, Any], env: TestEnv | None, unsure: set[str]) -> list[Algorithm]:
-        path, problems = ("benchmarkingjob", "test_object"), self.problems
-        before, algorithms = len(problems.errors), []
+        at, before, algorithms = self.at.at("test_object"), len(self.problems.errors), []
         if "test_object" in entries:
             known = {"type": ("algorithms",), "algorithms": list}
-            value = self.doc.mapping(entries["test_object"], path, known, problems, required=("type", "algorithms"))
+            value = at.mapping(entries["test_object"], known, required=("type", "algorithms"))
             if value.get("algorithms") == []:
-                problems.add(self.doc.place(*path, "algorithms"), "algorithms is empty: nothing would be run")
+                at.add("algorithms is empty: nothing would be run", "algorithms")
             named: set[str] = set()
             for i, item in enumerate(value.get("algorithms", [])):
-                algorithms += self._parse_algorithm(item, (*path, "algorithms", i), env, named)
-        if len(problems.errors) > before or "test_object" not in entries:
+                algorithms += self._parse_algorithm(item, at.at("algorithms", i), env, named)
+        if len(self.problems.errors) > before or "test_object" not in entries:
             unsure |= {"modules", "hyperparameters"}
         return algorithms
 
-    def _parse_algorithm(
-        self, item: Any, path: tuple[Any, ...], env: TestEnv | None, named: set[str]
-    ) -> list[Algorithm]:
-        entries = self.doc.mapping(item, path, {"name": str, "url": str}, self.problems, required=("name", "url"))
+    def _parse_algorithm(self, item: Any, at: Section, env: TestEnv | None, named: set[str]) -> list[Algorithm]:
+        entries = at.mapping(item, {"name": str, "url": str}, required=("name", "url"))
         name = entries.get("name", "")
-        self._check_name(name, path)
+        _check_name(name, at, LEADERBOARD_FOLDER)
         if name and name in named:
-            self.problems.add(self.doc.place(*path), f"a second algorithm of the name {name!r}")
+            at.add(f"a second algorithm of the name {name!r}")
             return []
         named.add(name)
-        doc = self._open(entries.get("url"), (*path, "url"))
+        doc = _open(entries.get("url"), at.at("url"))
         if doc is None or not name:
             return []
-        return [Algorithm.parse(name, doc, env.mining_mode if env else None, self.problems)]
-
-    def _check_name(self, name: str, path: tuple[Any, ...]) -> None:
-        if name and (_UNUSABLE_NAME.search(name) or (len(path) > 2 and name == LEADERBOARD_FOLDER)):
-            message = f"{name!r} cannot be used: the name becomes a folder of the workspace"
-            self.problems.add(self.doc.place(*path), message)
+        mode = env.mining_mode if env else None
+        return [Algorithm.parse(name, Section(doc, self.problems, ("algorithm",)), mode)]
 
     def _check_file_names(self) -> None:
         """Warn of plugin files of one name in several folders: upstream imports the first of them for all."""
-        named = [(metric.url, self.env.doc.place(*metric.path, "url")) for metric in self.env.metrics]
-        named += [(module.url, module.place("url")) for algorithm in self.algorithms for module in algorithm.modules]
         first: dict[str, str] = {}
-        for url, place in named:
-            used = first.setdefault(os.path.basename(url), url)
-            if url and used != url:
-                message = f"upstream Ianvs would run {used} in place of {url}"
-                self.problems.upstream.add(place, f"{message}: it knows a file by its name alone; rename one of them")
+        users: list[Any] = [
+            *self.env.metrics,
+            *(module for algorithm in self.algorithms for module in algorithm.modules),
+        ]
+        for user in users:
+            used = first.setdefault(os.path.basename(user.url), user.url)
+            if user.url and used != user.url:
+                message = f"upstream Ianvs would run {used} in place of {user.url}: it knows a file by its name alone"
+                user.at.differs_upstream(f"{message}; rename one of them", "url")
 
     def _columns(self, env: TestEnv | None) -> Columns:
         metrics = [metric.name for metric in env.metrics if metric.function is not None] if env else []
@@ -179,7 +159,8 @@ class BenchmarkingJob:
         """ConfigError if a router's constructor refuses its hyperparameters. It runs the plugins' code."""
         with plugin_environment():
             for algorithm in self.algorithms:
-                algorithm.build_routers(self.problems)
+                for module in algorithm.modules:
+                    module.build_router()
         self.problems.raise_if_any()
 
     def check_workspace(self) -> None:
@@ -200,6 +181,19 @@ class BenchmarkingJob:
         from core.runner.ray import RayRunner
 
         return RayRunner(config.ray, config.concurrency, self.workspace, self.file, read_test_cases)
+
+
+def _check_name(name: str, at: Section, *taken: str) -> None:
+    if name and (_UNUSABLE_NAME.search(name) or name in taken):
+        at.add(f"{name!r} cannot be used: the name becomes a folder of the workspace")
+
+
+def _open(url: str | None, at: Section) -> Document | None:
+    file = at.find(url) if url is not None else None
+    if file is not None and not (os.path.isfile(file) and file.endswith((".yaml", ".yml"))):
+        at.add(f"{url} is not a .yaml or .yml file")
+        return None
+    return Document(file) if file is not None else None
 
 
 def _no_file(file: str) -> str:

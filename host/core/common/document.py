@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterable
 from typing import Any
 
 import yaml
 
-from core.common.errors import ConfigError, Problems, hint, nearest
+from core.common.errors import ConfigError, nearest
 
 # libyaml is some twenty times faster; both loaders know only plain types.
 _Loader: Any = type("_Loader", (getattr(yaml, "CSafeLoader", yaml.SafeLoader),), {})
@@ -28,8 +26,6 @@ LONGEST_PLAIN = 4_000
 """Characters of a value without quotes: it may be a number, and reading one takes the square of its digits."""
 MOST_TEST_CASES = 10_000
 """Points of the grid that an algorithm's hyperparameters span."""
-MOST_UNKNOWN = 50
-"""Unknown keys of a mapping that are looked at one by one: with more of them, it is something else altogether."""
 SHOWN = 60
 """Characters of a value or name that a message shows."""
 
@@ -164,77 +160,6 @@ class Document:
                 found.insert(0, comment[1:].strip())
         return found
 
-    def root(self, name: str, known: Iterable[str] = (), problems: Problems | None = None) -> dict[str, Any]:
-        """The mapping under the file's top-level key. Ianvs looks at no other one: a further key that has (nearly) the
-        name of one that is ``known`` below it was not indented, any other is a warning.
-        """
-        if not isinstance(self.data, dict) or not self.data:
-            raise ConfigError([f"{self.file}:1: the file must begin with the key {name!r}"])
-        if name not in self.data:
-            key = str(next(iter(self.data)))
-            raise ConfigError([f"{self.place(key)}: unknown key {key!r}; the file must begin with the key {name!r}"])
-        for key in self.data:
-            if key == name:
-                continue
-            beside = f"unknown key {short(key)} beside {name!r}"
-            if nearest(key, known):
-                raise ConfigError([f"{self.place(key)}: {beside}; indent it if it belongs there"])
-            if problems:
-                problems.warn(self.place(key), f"{beside}: it has no effect")
-        if not isinstance(self.data[name], dict):
-            raise ConfigError([f"{self.place(name)}: {name} must be a mapping, got {describe(self.data[name])}"])
-        return dict(self.data[name])
-
-    def mapping(
-        self,
-        value: Any,
-        path: tuple[Any, ...],
-        known: dict[str, Rule],
-        problems: Problems,
-        required: tuple[str, ...] = (),
-        elsewhere: dict[str, str] | None = None,
-        closed: bool = False,
-    ) -> dict[str, Any]:
-        """The entries of a mapping that are known and of the right kind; everything else goes to ``problems``.
-
-        An unknown key that is probably a misspelt one is a fault. Any other is a warning, since upstream Ianvs ignores
-        it, unless the mapping is ``closed``: one that upstream does not know. ``elsewhere`` explains keys that belong
-        to another place.
-        """
-        what = str(path[-1]) if isinstance(path[-1], str) else f"{path[-2]} item {path[-1] + 1}"
-        if not isinstance(value, dict):
-            problems.add(self.place(*path), f"{what} must be a mapping, got {describe(value)}")
-            return {}
-        unknown = [key for key in value if key not in known and key not in (elsewhere or ())]
-        if len(unknown) > MOST_UNKNOWN:
-            first, names = ", ".join(map(short, unknown[:3])), ", ".join(known)
-            problems.add(
-                self.place(*path, unknown[0]), f"{len(unknown)} unknown keys in {what}: {first}, ... Known: {names}"
-            )
-            return {}
-        good, guessed = {}, set()
-        for key, item in value.items():
-            rule = known.get(key) if isinstance(key, str) else None
-            if elsewhere and key in elsewhere:
-                problems.add(self.place(*path, key), elsewhere[key])
-            elif rule is None:
-                guessed.add(nearest(key, [name for name in known if name not in value]))
-                if closed or (isinstance(key, str) and nearest(key, known)):
-                    message = f"unknown key {short(key)} in {what}.{hint(key, list(known))}"
-                    problems.add(self.place(*path, key), message)
-                else:
-                    message = f"unknown key in {what}, which has no effect: {short(key)}. Known: {', '.join(known)}"
-                    problems.warn(self.place(*path, key), message)
-            elif fault := mismatch(item, rule):
-                problems.add(self.place(*path, key), f"{key} {fault}")
-                guessed.add(key)
-            else:
-                good[key] = item
-        for key in required:
-            if key not in good and key not in guessed:
-                problems.add(self.place(*path), f"the key {key!r} is missing in {what}")
-        return good
-
 
 def short(value: Any) -> str:
     text = repr(value)
@@ -262,31 +187,3 @@ def mismatch(value: Any, rule: Rule) -> str:
     if isinstance(value, kinds) and not (isinstance(value, bool) and rule is not bool):
         return "" if value != "" else "must not be empty"
     return f"must be {_TYPE_NAMES[rule]}, got {describe(value)}"
-
-
-def find_file(url: str, doc: Document, place: str = "", problems: Problems | None = None) -> str | None:
-    """Where a url of a YAML file leads: relative to the current directory, as in Ianvs, else to its folder. The latter
-    is told to ``problems``, since Ianvs does not look there.
-    """
-    for candidate in (url, os.path.join(os.path.dirname(doc.file), url)):
-        try:
-            if not os.path.exists(candidate):
-                continue
-        except ValueError:  # a null byte
-            return None
-        if candidate != url and problems:
-            beside = f"{url} is found beside {os.path.basename(doc.file)} only, not in the current directory"
-            problems.fails_upstream(place, beside)
-        return candidate
-    return None
-
-
-def missing_file(url: str, doc: Document) -> str:
-    """The complaint about a file that is not there, with the nearest name in the deepest folder that is."""
-    folders = (".", os.path.dirname(doc.file) or ".")
-    for base in folders:
-        folder = os.path.dirname(os.path.join(base, url))
-        if os.path.isdir(folder) and (close := nearest(os.path.basename(url), os.listdir(folder))):
-            return f"file not found: {url}. Did you mean {close!r} in the same folder?"
-    tried = "the current directory" if os.path.isabs(url) is False else "this machine"
-    return f"file not found: {url} (looked in {tried} and beside {os.path.basename(doc.file)})"

@@ -68,9 +68,6 @@ class Problems:
         self.errors, self.warnings, self.upstream = Messages(), Messages(), Messages()
         self.add, self.warn = self.errors.add, self.warnings.add
 
-    def fails_upstream(self, place: str, message: str) -> None:
-        self.upstream.add(place, f"upstream Ianvs would fail: {message}")
-
     def raise_if_any(self) -> None:
         if self.errors:
             raise ConfigError(self.errors.lines(), self.warnings.lines())

@@ -24,8 +24,8 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType, ModuleType
 from typing import Any
 
-from core.common.document import Document, find_file, missing_file
-from core.common.errors import PLUGIN_ERRORS, Problems, explain, hint, short_path
+from core.common.errors import PLUGIN_ERRORS, explain, hint, short_path
+from core.common.section import Section
 from sedna.common.class_factory import PLUGIN_MARK, ClassFactory, ClassType
 
 _PREFIX = "_ianvs_plugin_"
@@ -119,29 +119,25 @@ def _package_of(folder: str) -> str:
     return root
 
 
-def import_plugin(url: str, doc: Document, path: tuple[Any, ...], problems: Problems) -> str | None:
-    place = doc.place(*path, "url")
-    file = find_file(url, doc, place, problems)
+def import_plugin(url: str, at: Section) -> str | None:
+    """The module name of the plugin file that the key ``url`` of a section names; None, and a fault, if none."""
+    file = at.find(url, "url")
     try:
-        if file is not None:
-            return _load(file)
-        problems.add(place, missing_file(url, doc))
+        return _load(file) if file is not None else None
     except PluginError as error:
-        problems.add(place, str(error))
+        at.add(str(error), "url")
     except PLUGIN_ERRORS as error:
-        problems.add(place, f"{short_path(file or url)} cannot be imported: {explain(error)}")
+        at.add(f"{short_path(file or url)} cannot be imported: {explain(error)}", "url")
     return None
 
 
-def resolve_alias(
-    kind: str, name: str, url: str, doc: Document, path: tuple[Any, ...], problems: Problems
-) -> Any | None:
-    """The class or function that the file ``url`` registers as ``name``; None, and a problem, if there is none."""
-    module = import_plugin(url, doc, path, problems)
+def resolve_alias(kind: str, name: str, url: str, at: Section) -> Any | None:
+    """The class or function that the file ``url`` registers as ``name``; None, and a fault, if there is none."""
+    module = import_plugin(url, at)
     try:
         return _find(kind, name, module, url) if module is not None else None
     except PluginError as error:
-        problems.add(doc.place(*path, "name"), str(error))
+        at.add(str(error), "name")
         return None
 
 

@@ -6,8 +6,8 @@ import importlib.util
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from core.common.document import Document, mismatch
-from core.common.errors import Problems
+from core.common.document import mismatch
+from core.common.section import Section
 
 _RUNNERS = ("local", "ray")
 _RAY_MISSING = "runner ray needs the package ray, which is not installed: pip install 'ray>=2.60,<3'"
@@ -50,39 +50,39 @@ class RunConfig:
     MOST: ClassVar[dict[str, int]] = {"concurrency": 1024, "repeats": 1000}
 
     @classmethod
-    def parse(cls, doc: Document, path: tuple[Any, ...], entries: dict[str, Any], problems: Problems) -> RunConfig:
+    def parse(cls, at: Section, entries: dict[str, Any]) -> RunConfig:
         for name, most in cls.MOST.items():
             if not 1 <= entries.get(name, 1) <= most:
-                problems.add(doc.place(*path, name), f"{name} must be from 1 to {most}, not {entries[name]}")
-        ray = _parse_runner(doc, (*path, "runner"), entries.get("runner", "local"), problems)
+                at.add(f"{name} must be from 1 to {most}, not {entries[name]}", name)
+        ray = _parse_runner(at.at("runner"), entries.get("runner", "local"))
         return cls(entries.get("concurrency", 1), entries.get("repeats", 1), ray)
 
 
-def _parse_runner(doc: Document, path: tuple[Any, ...], value: Any, problems: Problems) -> RayConfig | None:
+def _parse_runner(at: Section, value: Any) -> RayConfig | None:
     if not isinstance(value, dict):
         if fault := mismatch(value, _RUNNERS):
-            problems.add(doc.place(*path), f"runner {fault}")
+            at.add(f"runner {fault}")
             return None
         value = {"name": value}
     # Null stands for the default where a key has none of its own kind.
     given = {key: item for key, item in value.items() if item is not None or key not in ("address", "workers")}
-    entries = doc.mapping(given, path, RayConfig.KINDS, problems, required=("name",), closed=True)
+    entries = at.mapping(given, RayConfig.KINDS, required=("name",), closed=True)
     if entries.pop("name", None) == "ray":
-        _check_ray(doc, path, entries, problems)
+        _check_ray(at, entries)
         return RayConfig(**entries)
     for key in entries:
-        problems.add(doc.place(*path, key), f"{key} is an option of runner ray, not of {value.get('name')}")
+        at.add(f"{key} is an option of runner ray, not of {value.get('name')}", key)
     return None
 
 
-def _check_ray(doc: Document, path: tuple[Any, ...], entries: dict[str, Any], problems: Problems) -> None:
+def _check_ray(at: Section, entries: dict[str, Any]) -> None:
     for key, least in _LEAST.items():
         if entries.get(key, least) < least:
-            problems.add(doc.place(*path, key), f"{key} must be {least} or more, not {entries[key]}")
+            at.add(f"{key} must be {least} or more, not {entries[key]}", key)
     for name, amount in entries.get("resources", {}).items():
         if not isinstance(name, str) or mismatch(amount, float) or amount <= 0:
-            problems.add(doc.place(*path, "resources"), "resources must map the names of resources to numbers above 0")
+            at.add("resources must map the names of resources to numbers above 0", "resources")
     if "://" in entries.get("address", ""):
-        problems.add(doc.place(*path, "address"), "address must be HOST:PORT of a Ray cluster, or auto, without ://")
+        at.add("address must be HOST:PORT of a Ray cluster, or auto, without ://", "address")
     if importlib.util.find_spec("ray") is None:
-        problems.add(doc.place(*path), _RAY_MISSING)
+        at.add(_RAY_MISSING)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.common.constant import PARADIGMS
-from core.common.document import Document, describe, short
-from core.common.errors import NEAR, NEARER, Problems, hint, nearest
+from core.common.document import describe, short
+from core.common.errors import NEAR, NEARER, hint, nearest
+from core.common.section import Section
 from core.storymanager.columns import Columns
 
 DIRECTIONS = ("ascend", "descend")
@@ -33,33 +34,28 @@ class RankConfig:
     save_mode: str = SAVE_MODES[0]
 
     @classmethod
-    def parse(
-        cls, doc: Document, value: Any, columns: Columns, problems: Problems, unsure: Collection[str] = ()
-    ) -> RankConfig:
+    def parse(cls, at: Section, value: Any, columns: Columns, unsure: Collection[str] = ()) -> RankConfig:
         """Read ``rank``, checking every name in it against what the job has. ``unsure``: the kinds of names of which
         ``columns`` lacks some, because the file that has them is faulty; such a name is not complained about here.
         """
-        return _Reader(doc, columns, problems, frozenset(unsure)).read(value)
+        return _Reader(at, columns, frozenset(unsure)).read(value)
 
 
 @dataclass
 class _Reader:
-    doc: Document
+    at: Section
     columns: Columns
-    problems: Problems
     unsure: frozenset[str]
     config: RankConfig = field(default_factory=RankConfig)
-    path: tuple[Any, ...] = ("benchmarkingjob", "rank")
 
     def read(self, value: Any) -> RankConfig:
-        entries = self.doc.mapping(value, self.path, _KNOWN, self.problems)
+        entries = self.at.mapping(value, _KNOWN)
         config = self.config
         config.save_mode = entries.get("save_mode", config.save_mode)
         if config.save_mode == SAVE_MODES[2]:
-            message = "the pictures of this save_mode belong to lifelong learning; use selected_and_all"
-            self.problems.add(self._place("save_mode"), message)
+            self.at.add("the pictures of this save_mode belong to lifelong learning; use selected_and_all", "save_mode")
         if isinstance(value, dict) and not any(key == "sort_by" or nearest(key, ("sort_by",)) for key in value):
-            self.problems.warn(self._place(), "sort_by is missing: the rows stay in the order in which they were made")
+            self.at.warn("sort_by is missing: the rows stay in the order in which they were made")
         self._read_visualization(entries.get("visualization", {}))
         for i, item in enumerate(entries.get("sort_by", [])):
             self._read_sort(item, i)
@@ -68,57 +64,51 @@ class _Reader:
         self._read_output(entries.get("selected_output_columns", []))
         return config
 
-    def _place(self, *keys: Any) -> str:
-        return self.doc.place(*self.path, *keys)
-
     def _read_visualization(self, value: Any) -> None:
         known = {"mode": str, "method": ("print_table",)}
-        entries = self.doc.mapping(value, (*self.path, "visualization"), known, self.problems)
-        mode, place = entries.get("mode", _MODE), self._place("visualization", "mode")
+        at = self.at.at("visualization")
+        mode = at.mapping(value, known).get("mode", _MODE)
         if mode != _MODE and nearest(mode, (_MODE,)):
-            self.problems.add(place, f"mode must be {_MODE}, got {describe(mode)}. Did you mean {_MODE!r}?")
+            at.add(f"mode must be {_MODE}, got {describe(mode)}. Did you mean {_MODE!r}?", "mode")
         elif mode != _MODE:
             message = f"the mode {short(mode)} is not known: the table is printed as with {_MODE}"
-            self.problems.warn(place, f"{message}; upstream Ianvs prints none")
+            at.warn(f"{message}; upstream Ianvs prints none", "mode")
 
     def _read_sort(self, item: Any, i: int) -> None:
+        at, metrics = self.at.at("sort_by", i), self.columns.metrics
         if isinstance(item, str):  # as the newest Ianvs reads it
             item = {item: DIRECTIONS[0]}
         if not isinstance(item, dict) or len(item) != 1:
-            message = f"an item of sort_by is written {{METRIC: ascend|descend}}, got {describe(item)}"
-            self.problems.add(self._place("sort_by", i), message)
+            at.add(f"an item of sort_by is written {{METRIC: ascend|descend}}, got {describe(item)}")
             return
         ((metric, direction),) = item.items()
-        place, metrics = self._place("sort_by", i), self.columns.metrics
         if direction not in DIRECTIONS:
             message = f"the direction of {short(metric)} must be ascend or descend, got {describe(direction)}."
-            self.problems.add(place, message + hint(direction, DIRECTIONS))
+            at.add(message + hint(direction, DIRECTIONS))
         if metric in self.columns.names():
             self.config.sort_by.append((metric, direction))
         elif nearest(metric, metrics, NEARER):
             message = f"sort_by names {short(metric)}, which is no metric of the testenv file."
-            self.problems.add(place, message + hint(metric, metrics, "Metrics"))
+            at.add(message + hint(metric, metrics, "Metrics"))
         elif "metrics" not in self.unsure:
-            message = f"sort_by names {short(metric)}, which the leaderboard does not have: rows are not sorted by it"
-            self.problems.warn(place, message)
+            at.warn(f"sort_by names {short(metric)}, which the leaderboard does not have: rows are not sorted by it")
 
     def _read_selected(self, value: Any) -> None:
-        path = (*self.path, "selected_dataitem")
+        at = self.at.at("selected_dataitem")
         available = {"paradigms": list(PARADIGMS), **vars(self.columns)}
-        entries = self.doc.mapping(value, path, dict.fromkeys(_CHOICES, list), self.problems)
+        entries = at.mapping(value, dict.fromkeys(_CHOICES, list))
         if missing := [kind for kind in _CHOICES if kind not in entries]:
-            message = f"selected_dataitem names no {' and no '.join(missing)}"
-            self.problems.fails_upstream(self.doc.place(*path), message)
+            at.fails_upstream(f"selected_dataitem names no {' and no '.join(missing)}")
         for kind, names in entries.items():
             if not names:
-                self.problems.add(self.doc.place(*path, kind), f'{kind} is empty; ["all"] selects all')
+                at.add(f'{kind} is empty; ["all"] selects all', kind)
             if names != ["all"]:
                 for i, name in enumerate(names):
                     if name not in available[kind]:
-                        self._unknown_choice(kind, name, available[kind], self.doc.place(*path, kind, i))
+                        self._unknown_choice(kind, name, available[kind], at.at(kind, i))
                 self.config.selected[kind] = [name for name in names if isinstance(name, str)]
 
-    def _unknown_choice(self, kind: str, name: Any, available: list[str], place: str) -> None:
+    def _unknown_choice(self, kind: str, name: Any, available: list[str], at: Section) -> None:
         message = f"selected_dataitem names {short(name)}, which is none of the job's {kind}."
         candidates = available
         if kind == "hyperparameters":  # of another module, a hyperparameter of the same name is not what was meant
@@ -126,9 +116,9 @@ class _Reader:
             candidates = [one for one in available if one.startswith(f"{module}-")] or available
         meant = nearest(name, candidates, NEARER if kind in ("metrics", "hyperparameters") else NEAR)
         if meant or not isinstance(name, str):
-            self.problems.add(place, message + hint(name, available, "There are"))
+            at.add(message + hint(name, available, "There are"))
         elif kind not in self.unsure:
-            self.problems.warn(place, f"{message} Its column stays empty")
+            at.warn(f"{message} Its column stays empty")
 
     def _read_output(self, names: list[Any]) -> None:
         header = self.columns.chosen(self.config.selected).names()
@@ -144,4 +134,4 @@ class _Reader:
                 message = f"selected_output_columns names {short(name)}, which is no column of the selected leaderboard"
                 message += f".{hint(name, header, 'Columns')}"
             if message:
-                self.problems.add(self._place("selected_output_columns", i), message)
+                self.at.add(message, "selected_output_columns", i)

@@ -6,12 +6,11 @@ import math
 import os
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from core.common.cells import csv_text
-from core.common.errors import Problems
 from core.common.files import write_atomic, writing
 
 INTERVAL = " CI95"
@@ -59,14 +58,13 @@ def _numbers(column: list[Any]) -> bool:
     return all(isinstance(value, (int, float)) for value in column)
 
 
-def check_intervals(places: Mapping[str, str], problems: Problems) -> None:
-    """Over repeats, an interval is that of another column: a metric ``X CI95`` needs the metric X. ``places``: the
-    names of the metrics, and where each stands.
-    """
-    for name, place in places.items():
-        of = name.removesuffix(INTERVAL)
-        if of not in places:
-            problems.add(place, f"with repeats, {name!r} is the interval of {of!r} over them: add the metric {of!r}")
+def check_intervals(metrics: Sequence[Any]) -> None:
+    """Over repeats, an interval is that of another column: a metric ``X CI95`` needs the metric X."""
+    names = {metric.name for metric in metrics}
+    for metric in metrics:
+        of = metric.name.removesuffix(INTERVAL)
+        if of not in names:
+            metric.at.add(f"with repeats, {metric.name!r} is the interval of {of!r} over them: add the metric {of!r}")
 
 
 def save_repeats(folder: str, repeats: Sequence[Values]) -> None:

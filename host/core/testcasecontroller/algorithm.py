@@ -18,9 +18,10 @@ from core.common.constant import (
     SELF_DESIGN,
     VERIFIER,
 )
-from core.common.document import MOST_TEST_CASES, Document
-from core.common.errors import Problems, hint
+from core.common.document import MOST_TEST_CASES
+from core.common.errors import hint
 from core.common.plugins import import_plugin
+from core.common.section import Section
 from core.testcasecontroller.module import Module, ModuleConfig, grid
 
 _KNOWN: dict[str, Any] = {
@@ -50,73 +51,66 @@ class Algorithm:
     """``test_cases()`` yields one dict of module type to Module for every point of the grid."""
 
     name: str
-    doc: Document
+    at: Section
     paradigm_type: str = ""
     modules: list[ModuleConfig] = field(default_factory=list)
+    packages: list[Any] = field(default_factory=list)
 
     @classmethod
-    def parse(cls, name: str, doc: Document, mining_mode: str | None, problems: Problems) -> Algorithm:
-        """Read an algorithm file; what is wrong with it goes to ``problems``. ``mining_mode`` is None where the file
-        that tells it cannot be read.
-        """
-        path = ("algorithm",)
-        root = doc.root("algorithm", _KNOWN, problems)
-        entries = doc.mapping(root, path, _KNOWN, problems, ("paradigm_type", "modules"))
+    def parse(cls, name: str, at: Section, mining_mode: str | None) -> Algorithm:
+        """Read an algorithm file. ``mining_mode`` is None where the file that tells it cannot be read."""
+        entries = at.mapping(at.root(_KNOWN), _KNOWN, ("paradigm_type", "modules"))
         if MODE_KEY in entries and mining_mode:
-            misplaced_mode(doc, "algorithm", mining_mode, problems)
-        algorithm = cls(name, doc, entries.get("paradigm_type", ""))
-        if algorithm.paradigm_type and not algorithm._check_paradigm(problems):
+            misplaced_mode(at, mining_mode)
+        algorithm = cls(name, at, entries.get("paradigm_type", ""), packages=entries.get("third_party_packages", []))
+        if algorithm.paradigm_type and not algorithm._check_paradigm():
             return algorithm
         for i, value in enumerate(entries.get("modules", [])):
-            algorithm.modules.append(ModuleConfig.parse(doc, (*path, "modules", i), value, problems))
+            algorithm.modules.append(ModuleConfig.parse(at.at("modules", i), value))
         if "modules" in entries:
-            algorithm._check_types(mining_mode, problems)
+            algorithm._check_types(mining_mode)
         if (count := math.prod(len(module.combinations) for module in algorithm.modules)) > MOST_TEST_CASES:
             message = f"{count:,} combinations of the modules' hyperparameters"
-            problems.add(doc.place(*path, "modules"), f"{message}: more than {MOST_TEST_CASES:,} are not run")
+            at.add(f"{message}: more than {MOST_TEST_CASES:,} are not run", "modules")
         return algorithm
 
-    def _check_paradigm(self, problems: Problems) -> bool:
-        kind, place = self.paradigm_type, self.doc.place("algorithm", "paradigm_type")
+    def _check_paradigm(self) -> bool:
+        kind = self.paradigm_type
         if kind not in PARADIGMS:
-            problems.add(place, f"unknown paradigm_type {kind!r}.{hint(kind, PARADIGMS)}")
+            self.at.add(f"unknown paradigm_type {kind!r}.{hint(kind, PARADIGMS)}", "paradigm_type")
         elif kind != JOINT_INFERENCE:
-            problems.add(place, f"this host runs jointinference only; {kind} is run by upstream KubeEdge Ianvs")
+            message = f"this host runs jointinference only; {kind} is run by upstream KubeEdge Ianvs"
+            self.at.add(message, "paradigm_type")
         return kind == JOINT_INFERENCE
 
-    def _check_types(self, mining_mode: str | None, problems: Problems) -> None:
+    def _check_types(self, mining_mode: str | None) -> None:
         given: list[str] = []
         for module in self.modules:
             if module.type in given:
-                problems.add(module.place(), f"a second module of type {module.type}: each type may stand once")
+                module.at.add(f"a second module of type {module.type}: each type may stand once")
             given.append(module.type)
         if mining_mode == SELF_DESIGN and ROUTER not in given:
-            message = f"it asks for a module of type {ROUTER} in every mode"
-            problems.fails_upstream(self.doc.place("algorithm", "modules"), message)
+            self.at.fails_upstream(f"it asks for a module of type {ROUTER} in every mode", "modules")
         missing = [name for name in REQUIRED.get(mining_mode or "", ()) if name not in given]
         # A module whose type is not even readable has its own message already.
         if missing and "" not in given:
             message = f"mode {mining_mode} needs a module of type {' and '.join(missing)} in algorithm {self.name}"
-            problems.add(self.doc.place("algorithm", "modules"), message)
+            self.at.add(message, "modules")
 
-    def resolve(self, problems: Problems) -> None:
-        packages = self.doc.root("algorithm").get("third_party_packages", [])
-        for i, value in enumerate(packages):
-            path = ("algorithm", "third_party_packages", i)
-            entries = self.doc.mapping(value, path, {"name": str, "url": str}, problems, required=("name", "url"))
+    def resolve(self) -> None:
+        """Import the plugin files and find the classes."""
+        for i, value in enumerate(self.packages):
+            at = self.at.at("third_party_packages", i)
+            entries = at.mapping(value, {"name": str, "url": str}, required=("name", "url"))
             if "url" in entries:
-                import_plugin(entries["url"], self.doc, path, problems)
-        faults = len(problems.errors)
+                import_plugin(entries["url"], at)
+        faults = len(self.at.problems.errors)
         for module in self.modules:
-            module.resolve(problems)
-        if len(problems.errors) == faults:
+            module.resolve()
+        if len(self.at.problems.errors) == faults:
             for modules in self.test_cases():
                 for module in self.modules:
-                    module.check_beside(modules, problems)
-
-    def build_routers(self, problems: Problems) -> None:
-        for module in self.modules:
-            module.build_router(problems)
+                    module.check_beside(modules)
 
     def test_cases(self) -> list[dict[str, Module]]:
         choices = [
@@ -137,7 +131,7 @@ class Algorithm:
         return tuple(name for name, values in self.hyperparameters().items() if len(values) > 1)
 
 
-def misplaced_mode(doc: Document, root: str, mining_mode: str, problems: Problems) -> None:
+def misplaced_mode(at: Section, mining_mode: str) -> None:
     """Warn of a mining mode that stands where Ianvs, too, does not look for it: many examples have it there."""
     message = "has no effect here, as in Ianvs: it belongs into the testenv file. The mode of this job is"
-    problems.warn(doc.place(root, MODE_KEY), f"{MODE_KEY} {message} {mining_mode}")
+    at.warn(f"{MODE_KEY} {message} {mining_mode}", MODE_KEY)

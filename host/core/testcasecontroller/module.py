@@ -10,9 +10,10 @@ from itertools import product
 from typing import Any
 
 from core.common.constant import CLOUD, DRAFTER, EDGE, MODULES, PROCESSOR, ROUTER, VERIFIER
-from core.common.document import MOST_TEST_CASES, Document, describe, find_file, missing_file
-from core.common.errors import PLUGIN_ERRORS, Problems, explain, hint
+from core.common.document import MOST_TEST_CASES, Document, describe
+from core.common.errors import PLUGIN_ERRORS, explain, hint
 from core.common.plugins import resolve_alias
+from core.common.section import Section
 from core.testcasecontroller.upstream import would_fail
 from sedna.common.class_factory import ClassFactory, ClassType
 from sedna.common.utils import copy_tree
@@ -49,8 +50,7 @@ class Module:
 class ModuleConfig:
     """A module as the algorithm file describes it; ``combinations``: one dict of hyperparameters per grid point."""
 
-    doc: Document
-    path: tuple[Any, ...]
+    at: Section
     type: str = ""
     name: str = ""
     url: str = ""
@@ -59,81 +59,70 @@ class ModuleConfig:
     target: Any = None
 
     @classmethod
-    def parse(cls, doc: Document, path: tuple[Any, ...], value: Any, problems: Problems) -> ModuleConfig:
+    def parse(cls, at: Section, value: Any) -> ModuleConfig:
         known = {"type": MODULES, "name": str, "url": str, "hyperparameters": list}
-        entries = doc.mapping(value, path, known, problems, required=("type", "name"))
-        config = cls(doc, path, entries.get("type", ""), entries.get("name", ""), entries.get("url", ""))
-        config._parse_hyperparameters(entries.get("hyperparameters", []), problems)
+        entries = at.mapping(value, known, required=("type", "name"))
+        config = cls(at, entries.get("type", ""), entries.get("name", ""), entries.get("url", ""))
+        config._parse_hyperparameters(entries.get("hyperparameters", []))
         return config
 
-    def place(self, *keys: Any) -> str:
-        return self.doc.place(*self.path, *keys)
-
-    def _parse_hyperparameters(self, items: list[Any], problems: Problems) -> None:
+    def _parse_hyperparameters(self, items: list[Any]) -> None:
         choices: dict[str, list[Any]] = {}
         base: dict[str, Any] = {}
         for i, item in enumerate(items):
-            path = (*self.path, "hyperparameters", i)
+            at = self.at.at("hyperparameters", i)
             if not isinstance(item, dict) or len(item) != 1 or not all(isinstance(name, str) for name in item):
-                message = f"a hyperparameter is written '- NAME: {{values: [...]}}', got {describe(item)}"
-                problems.add(self.doc.place(*path), message)
+                at.add(f"a hyperparameter is written '- NAME: {{values: [...]}}', got {describe(item)}")
                 continue
             ((name, body),) = item.items()
-            entries = self.doc.mapping(body, (*path, name), {"values": list}, problems, required=("values",))
+            entries = at.at(name).mapping(body, {"values": list}, required=("values",))
             if entries.get("values") == []:
-                problems.add(self.doc.place(*path, name), f"{name} has no values: nothing would be run")
+                at.add(f"{name} has no values: nothing would be run", name)
             elif "values" in entries and name == "other_hyperparameters":
-                base.update(self._other_hyperparameters(entries["values"], (*path, name, "values"), problems))
+                base.update(self._other_hyperparameters(entries["values"], at.at(name, "values")))
             elif name in choices:
-                message = f"the hyperparameter {name!r} stands twice in {self.type} {self.name}"
-                problems.add(self.doc.place(*path), message)
+                at.add(f"the hyperparameter {name!r} stands twice in {self.type} {self.name}")
             elif "values" in entries:
-                choices[name] = self._distinct(name, entries["values"], path, problems)
+                self.places[name] = at.place()
+                choices[name] = list({repr(value): value for value in entries["values"]}.values())
+                if len(choices[name]) < len(entries["values"]):
+                    at.warn(f"a value of {name} stands twice: what is the same is run once", name, "values")
         if (count := math.prod(map(len, choices.values()))) > MOST_TEST_CASES:
             message = f"{count:,} combinations of hyperparameters: more than {MOST_TEST_CASES:,} are not run"
-            problems.add(self.place("hyperparameters"), message)
+            self.at.add(message, "hyperparameters")
             choices = {}
         self.combinations = [{**base, **point} for point in grid(list(choices.items()))]
 
-    def _distinct(self, name: str, values: list[Any], path: tuple[Any, ...], problems: Problems) -> list[Any]:
-        self.places[name] = self.doc.place(*path)
-        distinct = list({repr(value): value for value in values}.values())
-        if len(distinct) < len(values):
-            message = f"a value of {name} stands twice: what is the same is run once"
-            problems.warn(self.doc.place(*path, name, "values"), message)
-        return distinct
-
-    def _other_hyperparameters(self, urls: list[Any], path: tuple[Any, ...], problems: Problems) -> dict[str, Any]:
+    def _other_hyperparameters(self, urls: list[Any], at: Section) -> dict[str, Any]:
         values: dict[str, Any] = {}
         for i, url in enumerate(urls):
-            place = self.doc.place(*path, i)
-            file = find_file(url, self.doc, place, problems) if isinstance(url, str) else None
+            file = at.find(str(url), i)
             if file is None:
-                problems.add(self.doc.place(*path, i), missing_file(str(url), self.doc))
                 continue
             other = Document(file)
             if not isinstance(other.data, dict):
-                problems.add(f"{file}:1", "a file of other hyperparameters must be a mapping of names to values")
+                message = "a file of other hyperparameters must be a mapping of names to values"
+                at.problems.add(f"{file}:1", message)
                 continue
             for name, value in other.data.items():
                 values[str(name)] = value
                 self.places[str(name)] = other.place(name)
         return values
 
-    def resolve(self, problems: Problems) -> None:
+    def resolve(self) -> None:
         """Import the file and find the class: the first step that runs the plugin's code, and its imports only."""
         kind = ClassType.HEM if self.type == ROUTER else ClassType.GENERAL
         if not self.url:
-            self._resolve_built_in(kind, problems)
+            self._resolve_built_in(kind)
             return
-        self.target = resolve_alias(kind, self.name, self.url, self.doc, self.path, problems)
+        self.target = resolve_alias(kind, self.name, self.url, self.at)
         if self.target is not None:
-            self._check_methods(problems)
-            self._check_names(problems)
+            self._check_methods()
+            self._check_names()
             for message in would_fail(self.type, self.target):
-                problems.fails_upstream(self.place("name"), f"{self.type} {self.name}: {message}")
+                self.at.fails_upstream(f"{self.type} {self.name}: {message}", "name")
 
-    def _resolve_built_in(self, kind: str, problems: Problems) -> None:
+    def _resolve_built_in(self, kind: str) -> None:
         import sedna.algorithms.hard_example_mining as built_in
 
         found = ClassFactory.everything() if kind == ClassType.HEM else ()
@@ -141,42 +130,41 @@ class ModuleConfig:
         self.target = routers.get(self.name)
         if self.target is None:
             known = hint(self.name, routers, "Routers that need none")
-            problems.add(self.place(), f"the key 'url' is missing: in which file is {self.type} {self.name}?{known}")
+            self.at.add(f"the key 'url' is missing: in which file is {self.type} {self.name}?{known}")
 
-    def _check_methods(self, problems: Problems) -> None:
+    def _check_methods(self) -> None:
         if not isinstance(self.target, type):
             return
         defined = {name for base in self.target.__mro__[:-1] for name in vars(base)}
         missing = [method for method in METHODS[self.type] if method not in defined]
         if missing:
-            problems.add(self.place("name"), f"{self.type} {self.name} has no method {' and no '.join(missing)}")
+            self.at.add(f"{self.type} {self.name} has no method {' and no '.join(missing)}", "name")
         if self.type == EDGE and "__call__" in defined:
-            message = f"{self.name} defines __call__: Sedna would take the model for a factory"
-            problems.add(self.place("name"), message)
+            self.at.add(f"{self.name} defines __call__: Sedna would take the model for a factory", "name")
 
-    def _check_names(self, problems: Problems) -> None:
+    def _check_names(self) -> None:
         """Names against the constructor's signature, then the class's own ``check_hyperparameters``, if it has one."""
         given = sorted({name for point in self.combinations for name in point})
         named, needed, anything = _parameters(self.target)
         for name in given:
             if not anything and name not in named:
-                place = self.places.get(name, self.place())
-                problems.add(place, f"unknown hyperparameter {name!r} of {self.name}.{hint(name, named)}")
+                place = self.places.get(name, self.at.place())
+                self.at.problems.add(place, f"unknown hyperparameter {name!r} of {self.name}.{hint(name, named)}")
         for name in needed:
             if name not in given and not (self.name == ORACLE and name in INJECTED):
-                problems.add(self.place(), f"{self.type} {self.name} needs the hyperparameter {name!r}")
+                self.at.add(f"{self.type} {self.name} needs the hyperparameter {name!r}")
         check = getattr(self.target, "check_hyperparameters", None)
         if callable(check):
             for point in self.combinations:
-                self._try(check, problems, copy_tree(point))
+                self._try(check, copy_tree(point))
 
-    def check_beside(self, modules: dict[str, Module], problems: Problems) -> None:
+    def check_beside(self, modules: dict[str, Module]) -> None:
         check = getattr(self.target, "check_test_case", None)
         if callable(check):
             others = {kind: (module.target, copy_tree(module.hyperparameters)) for kind, module in modules.items()}
-            self._try(check, problems, copy_tree(modules[self.type].hyperparameters), others)
+            self._try(check, copy_tree(modules[self.type].hyperparameters), others)
 
-    def build_router(self, problems: Problems) -> None:
+    def build_router(self) -> None:
         """Build a router with each of its combinations and clean it up: what its constructor refuses is known then. One
         that needs the models, or whose class says ``built_by_check = False``, is not built.
         """
@@ -184,20 +172,21 @@ class ModuleConfig:
             return
         if getattr(self.target, "built_by_check", True):
             for point in self.combinations:
-                self._try(self._build, problems, copy_tree(point))
+                self._try(self._build, copy_tree(point))
 
     def _build(self, point: dict[str, Any]) -> None:
         router = self.target(**point)
         if hasattr(router, "cleanup"):
             router.cleanup()
 
-    def _try(self, check: Callable[..., object], problems: Problems, *given: Any) -> None:
+    def _try(self, check: Callable[..., object], *given: Any) -> None:
         try:
             check(*given)
         except PLUGIN_ERRORS as error:
             for fault in (error, *getattr(error, "others", ())):
                 key = getattr(fault, "key", None) or self._blamed(str(fault))
-                problems.add(self.places.get(str(key), self.place()), f"{self.type} {self.name}: {explain(fault)}")
+                place = self.places.get(str(key), self.at.place())
+                self.at.problems.add(place, f"{self.type} {self.name}: {explain(fault)}")
 
     def _blamed(self, message: str) -> str | None:
         """The hyperparameter that a message is about: the one that it names, or the only one there is."""

@@ -53,7 +53,7 @@ def _ask(module: ModuleConfig, hook: str, point: dict[str, Any], dataset: Datase
         if not faults and hook == "check_rows" and hasattr(module.target, "describe_rows"):
             return list(module.target.describe_rows(dataset.placed(module.target)))
     except PLUGIN_ERRORS as error:
-        problems.add(module.place(), f"{module.type} {module.name}: {explain(error)}")
+        problems.add(module.at.place(), f"{module.type} {module.name}: {explain(error)}")
         return ()
     for place, reason in faults[:SHOWN]:
         problems.add(place, reason)

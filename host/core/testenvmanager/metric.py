@@ -6,14 +6,16 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from core.common.section import Section
+
 
 @dataclass
 class Metric:
-    """``name``: its alias and its column; ``url``: the plugin file; ``path`` leads to it in the testenv file."""
+    """``name``: its alias and its column; ``url``: the plugin file; ``at``: its place in the testenv file."""
 
     name: str
     url: str
-    path: tuple[Any, ...]
+    at: Section
     function: Any = None
 
     def compute(self, y_true: Any, y_pred: list[Any]) -> float | int | str | None:
