@@ -13,15 +13,13 @@ from core.common.section import Section
 from core.common.utils import plural
 from core.runner.config import RunConfig
 from core.runner.local import LocalRunner
-from core.storymanager.columns import Columns
 from core.storymanager.rank import Rank
-from core.storymanager.rank_config import RankConfig
+from core.storymanager.rank_config import Columns, RankConfig
 from core.storymanager.repeats import check_intervals
 from core.storymanager.story import Story
 from core.testcasecontroller.algorithm import MODE_KEY, Algorithm, misplaced_mode
 from core.testcasecontroller.rows import check_rows
-from core.testcasecontroller.runner import Runner
-from core.testcasecontroller.testcase import TestCase, plugin_environment
+from core.testcasecontroller.testcase import Runner, TestCase, plugin_environment
 from core.testcasecontroller.testcasecontroller import TestCaseController
 from core.testenvmanager.testenv import TestEnv
 

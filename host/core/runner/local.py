@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from core.testcasecontroller.paradigm import JointInference
-from core.testcasecontroller.runner import Progress, Runner
+from core.testcasecontroller.testcase import Progress, Runner
 
 LAST_WAIT = 30.0
 """Seconds that rows in progress have to end after another row has failed."""

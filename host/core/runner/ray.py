@@ -19,8 +19,7 @@ from core.runner.journal import Journal
 from core.runner.local import RowFailed, in_order
 from core.runner.worker import Setup
 from core.testcasecontroller.paradigm import JointInference
-from core.testcasecontroller.runner import Progress, Runner
-from core.testcasecontroller.testcase import TestCase
+from core.testcasecontroller.testcase import Progress, Runner, TestCase
 
 OBJECT_STORE = 128 << 20
 """Bytes of shared memory of a cluster started here. Ray's own default is a third of the machine's."""

@@ -17,8 +17,10 @@ from core.common.cells import csv_text, unescaped
 from core.common.errors import WorkspaceError
 from core.common.files import make_folder, write_atomic
 from core.common.utils import plural
-from core.storymanager.columns import Columns, Row
-from core.storymanager.rank_config import RankConfig
+from core.storymanager.rank_config import Columns, RankConfig
+
+Row = dict[str, str]
+"""The cells of a test case, by the names of their columns."""
 
 
 class Rank:
@@ -29,7 +31,11 @@ class Rank:
         self.workspace, self.folder = workspace, os.path.join(workspace, "rank")
         self.all_rank_file = os.path.join(self.folder, "all_rank.csv")
         self.selected_rank_file = os.path.join(self.folder, "selected_rank.csv")
+        # With the save_mode selected_only there is one file only, which keeps the rows of earlier runs.
         self._keep_all = config.save_mode != "selected_only"
+        self._keeping_file = self.all_rank_file if self._keep_all else self.selected_rank_file
+        self._chosen = columns.chosen(config.selected).names()
+        self._shown = config.output or self._chosen
         self._finished: dict[str, Row] = {}  # this run's, by url
 
     def save(self, row: Row) -> None:
@@ -43,19 +49,15 @@ class Rank:
         if self._keep_all:
             write_atomic(self.all_rank_file, _csv(self.columns.extended(header).names(), rows))
             rows = self._sorted(list(self._finished.values()))
-        write_atomic(self.selected_rank_file, _csv(self._shown_names(), self._selected(rows)))
+        write_atomic(self.selected_rank_file, _csv(self._shown, self._selected(rows)))
 
     def _kept(self) -> tuple[list[str], list[Row]]:
         """Header and rows of earlier runs and of this one. Where the only file is a selected one without the columns
         that tell rows apart, those of this run are all there is.
         """
-        if not self._keep_all and not {"algorithm", "url"} <= set(self._shown_names()):
-            return self._shown_names(), list(self._finished.values())
-        return _read(self._keeping_file())
-
-    def _keeping_file(self) -> str:
-        """The file that keeps the rows of earlier runs: with the save_mode selected_only there is one file only."""
-        return self.all_rank_file if self._keep_all else self.selected_rank_file
+        if not self._keep_all and not {"algorithm", "url"} <= set(self._shown):
+            return self._shown, list(self._finished.values())
+        return _read(self._keeping_file)
 
     def _sorted(self, rows: list[Row]) -> list[Row]:
         """By all of ``sort_by``, the first column counting most. A column with numbers is sorted by them, another one
@@ -70,16 +72,9 @@ class Rank:
             rows = [*with_value, *(row for row in rows if keys[id(row)] is None)]
         return rows
 
-    def _selected_names(self) -> list[str]:
-        return self.columns.chosen(self.config.selected).names()
-
-    def _shown_names(self) -> list[str]:
-        """The columns of the selected leaderboard."""
-        return self.config.output or self._selected_names()
-
     def _selected(self, rows: list[Row]) -> list[Row]:
         """The chosen paradigms' rows; of rows that look alike in all columns but time and url, the first."""
-        names, paradigms = self._selected_names()[:-2], self.config.selected["paradigms"]
+        names, paradigms = self._chosen[:-2], self.config.selected["paradigms"]
         seen: dict[tuple[str, ...], Row] = {}
         for row in rows:
             if not paradigms or row.get("paradigm") in paradigms:
@@ -95,13 +90,13 @@ class Rank:
         notes = self._not_told_apart()
         if self._finished:
             rows = self._selected(self._sorted(list(self._finished.values())))
-            if print_table(_csv(self._shown_names(), rows)):
+            if print_table(_csv(self._shown, rows)):
                 notes.append(f"the table as it is stands in {self.selected_rank_file}")
             if self._keep_all:
                 notes.append(f"all columns stand in {self.all_rank_file}")
         old = [row.get("url", "") for row in self._kept()[1] if row.get("url") not in self._finished]
         failed = sum(url in urls for url in old)
-        kept = f"kept in {self._keeping_file()}"
+        kept = f"kept in {self._keeping_file}"
         if failed:
             cases = plural(failed, "test case")
             notes.append(f"not in the table: {cases} that failed now; what an earlier run measured is {kept}")
@@ -112,9 +107,8 @@ class Rank:
 
     def _not_told_apart(self) -> list[str]:
         """The hyperparameters in which test cases differ that look alike in the selected columns, metrics apart."""
-        shown = self._shown_names()
-        hidden = [name for name in self.columns.hyperparameters if name not in shown]
-        described = [name for name in shown if name not in (*self.columns.metrics, "time", "url")]
+        hidden = [name for name in self.columns.hyperparameters if name not in self._shown]
+        described = [name for name in self._shown if name not in (*self.columns.metrics, "time", "url")]
         alike: dict[tuple[str, ...], list[Row]] = {}
         for row in self._finished.values():
             alike.setdefault(tuple(row.get(name, "") for name in described), []).append(row)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.common.constant import PARADIGMS
+from core.common.constant import FIXED_COLUMNS, MODULES, PARADIGMS
 from core.common.document import describe, short
 from core.common.errors import NEAR, NEARER, hint, nearest
 from core.common.section import Section
-from core.storymanager.columns import Columns
 
 DIRECTIONS = ("ascend", "descend")
 SAVE_MODES = ("selected_and_all", "selected_only", "selected_and_all_and_picture")
@@ -20,6 +19,31 @@ _KNOWN: dict[str, Any] = {
 }  # fmt: skip
 _CHOICES = ("paradigms", "modules", "hyperparameters", "metrics")
 _MODE = "selected_only"
+
+
+@dataclass
+class Columns:
+    """The names of a leaderboard's columns; ``names()`` is their order."""
+
+    metrics: list[str]
+    modules: list[str]
+    hyperparameters: list[str]
+
+    def names(self) -> list[str]:
+        return ["algorithm", *self.metrics, "paradigm", *self.modules, *self.hyperparameters, "time", "url"]
+
+    def chosen(self, selected: Mapping[str, list[str]]) -> Columns:
+        """Those that ``selected`` names, by kind; all of a kind of which it names none."""
+        return Columns(**{kind: selected[kind] or names for kind, names in vars(self).items()})
+
+    def extended(self, header: Sequence[str]) -> Columns:
+        between = header.index("paradigm") if "paradigm" in header else 0
+        found = Columns([*self.metrics], [*self.modules], [*self.hyperparameters])
+        for i, name in enumerate(header):
+            kind = found.metrics if i < between else found.modules if name in MODULES else found.hyperparameters
+            if name not in (*FIXED_COLUMNS, *kind):
+                kind.append(name)
+        return found
 
 
 @dataclass

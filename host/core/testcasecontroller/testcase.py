@@ -6,22 +6,52 @@ import gc
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from core.common.errors import PLUGIN_ERRORS, Failure, WorkspaceError, explain
 from core.common.files import make_folder
 from core.storymanager.story import CaseStory
 from core.testcasecontroller.module import Module
 from core.testcasecontroller.paradigm import JointInference, Stage
-from core.testcasecontroller.runner import Runner
 from core.testenvmanager.dataset import aligned_labels
 from core.testenvmanager.testenv import TestEnv
 
 NAMED = 6
 """How many of the metrics that failed with the same message are named."""
+
+
+Progress = Callable[[int], None]
+"""Told how many rows have been answered so far, those that wait for an earlier one among them."""
+
+
+class Runner(ABC):
+    """Answers the rows of one test case after the other."""
+
+    in_process: ClassVar[bool]
+    """Whether the models are built in this process; a runner that builds them elsewhere needs only the data here."""
+
+    @abstractmethod
+    def results(
+        self, case_id: str, paradigm: JointInference, rows: Sequence[Any], progress: Progress
+    ) -> Generator[Any, None, None]:
+        """Each row's result, in the order of the rows. The first row that cannot be answered ends it: its exception
+        passes through, after the results of the rows before it, and no further row is begun.
+        """
+
+    def release(self) -> list[Failure]:
+        """End the test case: what went wrong while modules outside of this process were cleaned up."""
+        return []
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """What timings depend on, for ``environment.json``."""
+
+    def close(self) -> None:  # noqa: B027 - only runners that hold something have to
+        """End the job."""
 
 
 @dataclass

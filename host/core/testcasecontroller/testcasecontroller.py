@@ -11,8 +11,7 @@ from core.common.utils import get_local_time
 from core.storymanager.rank import Rank
 from core.storymanager.repeats import combined, save_repeats
 from core.storymanager.story import CaseStory, Story
-from core.testcasecontroller.runner import Runner
-from core.testcasecontroller.testcase import TestCase
+from core.testcasecontroller.testcase import Runner, TestCase
 
 
 class TestCaseController:

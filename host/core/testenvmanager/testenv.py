@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +11,6 @@ from core.common.errors import Problems
 from core.common.plugins import resolve_alias
 from core.common.section import Section
 from core.testenvmanager.dataset import Dataset
-from core.testenvmanager.metric import Metric
 from sedna.common.class_factory import ClassType
 
 _KNOWN: dict[str, Any] = {
@@ -25,6 +25,27 @@ _KNOWN: dict[str, Any] = {
     "client_number": int,
     "use_gpu": bool,
 }
+
+
+@dataclass
+class Metric:
+    """``name``: its alias and its column; ``url``: the plugin file; ``at``: its place in the testenv file."""
+
+    name: str
+    url: str
+    at: Section
+    function: Any = None
+
+    def compute(self, y_true: Any, y_pred: list[Any]) -> float | int | str | None:
+        """One plain value; None where the metric says NaN, that is, undefined. TypeError for anything else."""
+        value = self.function(y_true, y_pred)
+        if hasattr(value, "item") and getattr(value, "size", 0) == 1:  # numpy's and torch's scalars
+            value = value.item()
+        if value is None or (isinstance(value, float) and math.isnan(value)):
+            return None
+        if isinstance(value, (int, float, str)):
+            return value
+        raise TypeError(f"a metric must return one number, {self.name!r} returned {type(value).__name__}")
 
 
 @dataclass
