@@ -70,8 +70,10 @@ class Crew:
                 return
             self._hire()
             self._assign()
-            patience = PATIENCE if self._deadline is None else 1.0
-            ready, _ = ray.wait(list(self._pending), num_returns=1, timeout=patience)
+            handles = list(self._pending)
+            ready, _ = ray.wait(handles, timeout=PATIENCE if self._deadline is None else 1.0)
+            if ready:  # all that are, since each look at them takes a while
+                ready, _ = ray.wait(handles, num_returns=len(handles), timeout=0)
             if not ready and not said and not any(member.node for member in self._members):
                 said = True
                 LOGGER.warning("still waiting for the cluster to place a worker")
