@@ -99,7 +99,7 @@ def test_what_fails_on_a_worker_is_told_and_costs_the_others_nothing(job: Job) -
     assert "how=raise failed: row 8 of 10: RuntimeError: out of memory (algo/edge_model.py:" in error
     assert "how=unbuilt failed: building edgemodel EdgeModel on " in error
     assert "OSError: no such model (algo/edge_model.py:" in error
-    assert "of it left to others" in error
+    assert "to another, try 1 of 1" in error
     (died,) = [line for line in error.splitlines() if "how=die failed: row 8 of 10: a worker was lost" in line]
     assert died.endswith(", the last of 2 with this row; retries is 1")
 

@@ -151,7 +151,9 @@ class Crew:
                 message = f"{reason}, the last of {self._losses[index]} with this row; retries is {retries}"
                 raise Failed(Failure(self._name(index), message, str(error)))
         if self._deadline is None:
-            LOGGER.warning("%s; %s of it left to others", reason, plural(len(rows), "row"))
+            tries = max((self._losses[index] for index in rows), default=0)
+            go = f"{plural(len(rows), 'row')} {'goes' if len(rows) == 1 else 'go'} to another, try {tries} of {retries}"
+            LOGGER.warning("%s: %s", reason, go if rows else "it held no row")
             self._waiting.extendleft(reversed(rows))
 
     def release(self) -> list[Failure]:
