@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from core.runner import local
-from core.runner.local import AHEAD, _Threads
-from core.runner.order import RowFailed, in_order
+from core.runner.local import AHEAD, RowFailed, Threads, in_order
 from tests.host.host_job import Job, answers
 
 MEETING = """
@@ -202,7 +201,7 @@ def test_a_row_that_hangs_does_not_hold_back_the_failure_of_another_for_ever(mon
             raise ValueError("two")
         return row
 
-    results = _Threads(answer, range(50), 3).results(lambda _: None)
+    results = Threads(answer, range(50), 3).results(lambda _: None)
     assert next(results) == 0
     with pytest.raises(RowFailed) as failure:
         list(results)
@@ -221,7 +220,7 @@ def test_the_first_of_several_failures_is_told() -> None:
         raise ValueError(str(row))
 
     with pytest.raises(RowFailed) as failure:
-        list(_Threads(answer, range(10), 2).results(lambda _: None))
+        list(Threads(answer, range(10), 2).results(lambda _: None))
     assert failure.value.index == 0
 
 
@@ -239,7 +238,7 @@ def test_rows_are_not_begun_without_end_ahead_of_one_that_takes_long() -> None:
         return row
 
     done: list[int] = []
-    results = _Threads(answer, range(1000), 2).results(done.append)
+    results = Threads(answer, range(1000), 2).results(done.append)
     assert next(results) == 0
     assert ahead == [2 * AHEAD]
     assert len(done) >= 2 * AHEAD - 1, "completions must be told before the first row is there"
@@ -256,10 +255,10 @@ def test_no_row_is_begun_after_a_failure() -> None:
             raise ValueError("no answer")
         return row
 
-    threads = _Threads(answer, range(100), 2)
+    threads = Threads(answer, range(100), 2)
     with pytest.raises(RowFailed):
         list(threads.results(lambda _: None))
-    for thread in threads._threads:
+    for thread in threads.threads:
         thread.join(30)
     assert len(begun) < 100
 

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from core.storymanager.visualization import print_table
+from core.storymanager.table import print_table
 from tests.host.host_job import EDGE, Job
 
 SCORES = """

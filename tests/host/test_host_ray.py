@@ -18,11 +18,12 @@ from pathlib import Path
 
 import pytest
 
-from core.cmd.obj.benchmarkingjob import read_test_cases
+from core.cmd.job import read_test_cases
 from core.common.errors import WorkspaceError
 from core.runner import journal
 from core.runner.journal import Journal, Piece
 from core.runner.worker import Setup, Worker
+from core.testcasecontroller.testcase import plugin_environment
 from tests.host.host_job import Job
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray: pip install ray")
@@ -98,17 +99,16 @@ def test_what_fails_on_a_worker_is_told_and_costs_the_others_nothing(job: Job) -
     assert "how=raise failed: row 8 of 10: RuntimeError: out of memory (algo/edge_model.py:" in error
     assert "how=unbuilt failed: building edgemodel EdgeModel on " in error
     assert "OSError: no such model (algo/edge_model.py:" in error
-    assert "row 8 to" not in error
-    assert "rows 8 to 9 go to another, try 1 of 1" in error
-    (died,) = [line for line in error.splitlines() if "how=die failed: rows 8 to 9: a worker was lost" in line]
-    assert died.endswith(", the last of 2 with these rows; retries is 1")
+    assert "to another, try 1 of 1" in error
+    (died,) = [line for line in error.splitlines() if "how=die failed: row 8 of 10: a worker was lost" in line]
+    assert died.endswith(", the last of 2 with this row; retries is 1")
 
     (row,) = job.leaderboard()
     assert (row["edgemodel-how"], row["Accuracy"]) == ("answer", "50.0")
     answers = [json.loads(line) for line in (job.case_folder() / "answers.jsonl").read_text().splitlines()]
     assert [answer["index"] for answer in answers] == list(range(10))
     assert all(answer["result"]["worker"] for answer in answers)
-    assert {answer["result"]["loads"] for answer in answers} == {1}, "the modules were not kept between shards"
+    assert {answer["result"]["loads"] for answer in answers} == {1}, "the modules were not kept between rows"
     lines = texts(job.folder / "workspace" / "job" / "journal.sqlite")
     assert sorted(line for line in lines if line.startswith("answer")) == [f"answer {i}" for i in range(10)]
     assert {f"die {i}" for i in range(7)} <= set(lines), "what a lost worker had answered before was not kept"
@@ -155,9 +155,10 @@ def test_a_cluster_that_is_not_there(job: Job, capfd: pytest.CaptureFixture[str]
 @pytest.fixture
 def worker(job: Job) -> Iterator[Worker]:
     """A worker of a job, in this process. It knows the jobs that ``prepared`` writes."""
-    made = Worker(Setup(str(job.folder), "job.yaml", read_test_cases, 1))
-    yield made
-    made.close()
+    with plugin_environment():
+        made = Worker(Setup(str(job.folder), "job.yaml", read_test_cases))
+        yield made
+        made.release()
 
 
 def opened(worker: Worker, *journal: Piece) -> list[str]:
@@ -168,13 +169,13 @@ def opened(worker: Worker, *journal: Piece) -> list[str]:
     return list(case.env.dataset.fresh().x)
 
 
-def test_a_worker_keeps_its_models_between_shards(job: Job, worker: Worker) -> None:
+def test_a_worker_keeps_its_models_between_rows(job: Job, worker: Worker) -> None:
     prepared(job, "answer")
     rows = opened(worker, (STATEMENT, [(1, 1, "known")]))
     assert os.environ["IANVS_RUN_ID"] == "1"
-    items = [*worker.answer(0, 10, rows[:3]), *worker.answer(3, 10, rows[3:5])]
-    assert [(kind, added(news)) for kind, _, news in items] == [("row", [f"answer {i}"]) for i in range(5)]
-    results = [result[1] for _, result, _ in items]
+    items = [item for row in rows[:5] if (item := worker.answer("row", row))]
+    assert [added(news) for _, _, news in items] == [[f"answer {i}"] for i in range(5)]
+    results = [result[1] for result, _, _ in items]
     assert {result["loads"] for result in results} == {1}
     assert [result["known"] for result in results] == [2, 3, 4, 5, 6], "the journal's lines were not carried there"
     assert not (job.folder / "workspace").exists(), "a worker writes nothing beside the job"
@@ -182,21 +183,26 @@ def test_a_worker_keeps_its_models_between_shards(job: Job, worker: Worker) -> N
     assert failure.where == "cleanup of edgemodel EdgeModel"
     assert failure.message.startswith("ValueError: already closed")
     assert news == []
-    assert "IANVS_RUN_ID" not in os.environ
 
 
-def test_a_worker_ends_at_a_failure_and_when_it_is_told_to(job: Job, worker: Worker) -> None:
+def test_a_worker_stops_at_a_failure(job: Job, worker: Worker) -> None:
     prepared(job, "raise")
     rows = opened(worker)
-    *before, (kind, failure, news) = worker.answer(5, 10, rows[5:])
-    assert [added(pieces) for _, _, pieces in before] == [["raise 5"], ["raise 6"]]
-    assert (kind, failure.where, news) == ("failed", "row 8 of 10", [])
+    item = worker.answer("row 8 of 10", rows[7])
+    assert item is not None
+    _, failure, news = item
+    assert failure is not None
+    assert (failure.where, news) == ("row 8 of 10", [])
     assert failure.message.startswith("RuntimeError: out of memory")
-    shard = worker.answer(0, 10, rows[:5])
-    assert next(shard)[0] == "row"
+    assert worker.answer("row 1 of 10", rows[0]) is None
+
+
+def test_a_worker_stops_when_it_is_told_to(job: Job, worker: Worker) -> None:
+    prepared(job, "raise")
+    rows = opened(worker)
+    assert worker.answer("row 1 of 10", rows[0]) is not None
     worker.stop()
-    assert list(shard) == []
-    worker.release()
+    assert worker.answer("row 2 of 10", rows[1]) is None
 
 
 def test_a_worker_that_cannot_prepare_says_why(job: Job, worker: Worker, tmp_path: Path) -> None:
@@ -206,13 +212,11 @@ def test_a_worker_that_cannot_prepare_says_why(job: Job, worker: Worker, tmp_pat
     assert failure is not None
     assert failure.where.startswith("building edgemodel EdgeModel on ")
     assert failure.message.startswith("OSError: no such model")
-    worker.release()
     _, failure = worker.open("another", {})
     assert failure is not None
     assert "job.yaml describes other test cases there (every node needs the job's files" in failure.message
-    astray = Worker(Setup(str(tmp_path / "gone"), "job.yaml", read_test_cases, 1))
+    astray = Worker(Setup(str(tmp_path / "gone"), "job.yaml", read_test_cases))
     _, failure = astray.open(case.id, {})
-    astray.close()
     assert failure is not None
     assert f"the folder {tmp_path / 'gone'} is not there" in failure.message
 
@@ -240,14 +244,15 @@ def write(path: str, *rows: str) -> None:
 def test_a_journal_goes_to_workers_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "BLOCK", 2)
     here, there = Journal(str(tmp_path / "here")), Journal(str(tmp_path / "there"))
-    assert here.news() == []
+    assert here.added() == []
     (tmp_path / "here").mkdir()
     write(here.path, "one", "two", "three")
-    pieces = here.news()
+    pieces = here.added()
     assert len(pieces) == 3
-    there.extend(pieces)
+    there.take(pieces)
+    there.added()
     assert texts(Path(there.path)) == ["one", "two", "three"]
-    assert (here.news(), there.added()) == ([], [])
+    assert (here.added(), there.added()) == ([], [])
     write(there.path, "four")
     write(here.path, "five")
     news = there.added()
@@ -256,13 +261,6 @@ def test_a_journal_goes_to_workers_and_comes_back(tmp_path: Path, monkeypatch: p
     assert texts(Path(here.path)) == ["one", "two", "three", "five", "four"]
     with closing(sqlite3.connect(here.path)) as connection:
         assert connection.execute("SELECT * FROM machines").fetchall() == [("a", "machine")]
-
-
-def test_a_journal_too_large_to_be_carried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "LARGEST", 5)
-    write(str(tmp_path / "journal.sqlite"), "too long")
-    with pytest.raises(WorkspaceError, match="that are carried to workers; move it away, or take the runner local"):
-        Journal(str(tmp_path)).news()
 
 
 def test_a_journal_that_another_run_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

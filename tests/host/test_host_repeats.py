@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from core.common.errors import WorkspaceError
-from core.storymanager.repeats import combined, t95
+from core.storymanager.repeats import combined
 from tests.host.host_job import Job
 
 METRICS = """
@@ -120,13 +120,6 @@ def test_plugins_see_no_repeat_of_another_job(job: Job, monkeypatch: pytest.Monk
     job.job["rank"]["sort_by"] = [{"Answered": "descend"}]
     assert job.run() == 0
     assert job.leaderboard()[0]["Answered"] == "0"
-
-
-@pytest.mark.parametrize(
-    ("freedom", "quantile"), [(1, 12.706), (2, 4.3027), (20, 2.0860), (21, 2.0796), (30, 2.0423), (100, 1.9840)]
-)
-def test_students_quantiles(freedom: int, quantile: float) -> None:
-    assert t95(freedom) == pytest.approx(quantile, abs=5e-5)
 
 
 @pytest.mark.parametrize(

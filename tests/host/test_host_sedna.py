@@ -22,7 +22,7 @@ from sedna.datasources import BaseDataSource
 
 def test_nothing_heavy_is_imported() -> None:
     heavy = "{'torch', 'transformers', 'openai', 'pandas', 'ianvs_specdec'}"
-    code = f"import sys, core.cmd.obj; print(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys, core.cmd.job; print(sorted({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from core.storymanager.visualization import print_table
+from core.storymanager.table import print_table
 from tests.host.host_job import METRICS, Job
 from tests.support.terminal import lines_of, on_terminal
 

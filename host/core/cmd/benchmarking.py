@@ -17,16 +17,13 @@ from core.common.errors import ConfigError, WorkspaceError, explain
 from core.storymanager import load
 
 if TYPE_CHECKING:
-    from core.cmd.obj import BenchmarkingJob
+    from core.cmd.job import BenchmarkingJob
     from core.testcasecontroller.testcasecontroller import TestCaseController
 
 OK, FAILED, INVALID = 0, 1, 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit codes: 0 done, 1 a test case failed or results cannot be written, 2 wrong configuration, 130 Ctrl-C, 143
-    SIGTERM.
-    """
     parser = argparse.ArgumentParser(
         prog="ianvs",
         description="Run a benchmarking job of KubeEdge Ianvs (paradigm jointinference) and print its leaderboard.",
@@ -41,10 +38,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.benchmarking_config_file is None:
         parser.error("which job? Give its file: ianvs -f benchmarkingjob.yaml")
     # Numpy among others, which `ianvs --help` can do without.
-    from core.cmd.obj import BenchmarkingJob
+    from core.cmd.job import BenchmarkingJob
     from core.common.claim import claimed
-    from core.testcasecontroller.testcase.testcase import plugin_environment
+    from core.testcasecontroller.testcase import plugin_environment
 
+    if options.command is None:
+        import core.storymanager.table  # noqa: F401 - what it needs is to be missed before anything is run
     try:
         check_surroundings()
         job = BenchmarkingJob(options.benchmarking_config_file)
@@ -69,25 +68,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if options.debug:
             traceback.print_exc()
-        code, problems = _told(error)
-        tell("warning: ", getattr(error, "warnings", ()))
-        tell("", problems)
-        return code
+        return report(error)
 
 
 def tell(kind: str, messages: Iterable[str]) -> None:
-    """Print messages of one kind, a line each, on standard error."""
     for message in messages:
         print(f"ianvs: {kind}{message}", file=sys.stderr, flush=True)
 
 
-def _told(error: Exception) -> tuple[int, list[str]]:
-    """The exit code that an error leads to, and what is said about it."""
+def report(error: Exception) -> int:
     if isinstance(error, ConfigError):
-        return INVALID, error.problems
-    if isinstance(error, WorkspaceError):
-        return FAILED, [str(error)]
-    return FAILED, [f"a fault of the host itself: {explain(error)}; --debug shows where"]
+        tell("warning: ", error.warnings)
+        tell("", error.problems)
+        return INVALID
+    known = isinstance(error, WorkspaceError)
+    tell("", [str(error) if known else f"a fault of the host itself: {explain(error)}; --debug shows where"])
+    return FAILED
 
 
 def run(job: BenchmarkingJob, run_id: str, fresh: bool, debug: bool) -> int:
@@ -114,7 +110,6 @@ def run(job: BenchmarkingJob, run_id: str, fresh: bool, debug: bool) -> int:
 
 
 def summary(job: BenchmarkingJob, controller: TestCaseController) -> str:
-    """One line on what an interrupted run leaves behind."""
     kept = f"{controller.finished} of {len(job.test_cases)} test cases are on the leaderboard in {job.rank.folder}"
     current = controller.current
     if current is not None and current.rows:

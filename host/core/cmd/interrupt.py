@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -22,8 +23,7 @@ class Interrupt:
 
     def __init__(self, summary: Callable[[], str]) -> None:
         self._summary = summary
-        self._lock = threading.Lock()
-        self._said = False
+        self._once = threading.Lock()
         self._timer: threading.Timer | None = None
         self._before: dict[int, Any] = {}
         self.code = exit_code(signal.SIGINT)
@@ -51,11 +51,8 @@ class Interrupt:
         raise KeyboardInterrupt
 
     def say(self) -> None:
-        """Print the summary, once."""
-        with self._lock:
-            if not self._said:
-                self._said = True
-                print(f"\n{self._summary()}", file=sys.stderr, flush=True)
+        if self._once.acquire(blocking=False):
+            print(f"\n{self._summary()}", file=sys.stderr, flush=True)
 
     def _end(self) -> None:
         self.say()
@@ -63,13 +60,9 @@ class Interrupt:
 
 
 def exit_code(number: int) -> int:
-    """The exit code of a process that a signal has ended, as shells report it."""
     return 128 + number
 
 
 def _importing(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
-            return True
-        frame = frame.f_back
-    return False
+    files = (above.f_code.co_filename for above, _ in traceback.walk_stack(frame))
+    return any(file.startswith("<frozen importlib") for file in files)

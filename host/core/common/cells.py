@@ -17,7 +17,6 @@ def csv_text(rows: Iterable[Sequence[object]]) -> str:
 
 
 def unescaped(cell: str) -> str:
-    """What a cell was to hold."""
     return cell[1:] if _ESCAPED.match(cell) else cell
 
 
@@ -30,14 +29,10 @@ def _line(row: Sequence[object]) -> str:
 
 def _escaped(cell: object) -> object:
     """Numbers stay as they are, negative ones too."""
-    if not isinstance(cell, str) or not _FORMULA.match(cell) or _is_number(cell):
+    if not isinstance(cell, str) or not _FORMULA.match(cell):
         return cell
-    return f"'{cell}"
-
-
-def _is_number(cell: str) -> bool:
     try:
         float(cell)
     except ValueError:
-        return False
-    return True
+        return f"'{cell}"
+    return cell

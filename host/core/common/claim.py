@@ -15,8 +15,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from filelock import FileLock, Timeout
-
 from core.common.errors import WorkspaceError
 from core.common.files import make_folder, write_atomic, writing
 
@@ -32,18 +30,26 @@ def claimed(folder: str, run_id: str) -> Iterator[None]:
     """Hold a folder, which is made if need be, and rid it of what killed runs have left half-written. WorkspaceError
     that names the process which holds it.
     """
+    from filelock import FileLock, Timeout
+
     make_folder(folder)
-    lock = FileLock(os.path.join(folder, LOCK), timeout=PATIENCE)
+    lock, holder = FileLock(os.path.join(folder, LOCK), timeout=PATIENCE), os.path.join(folder, HOLDER)
     with writing(folder):
         try:
             lock.acquire()
         except Timeout as error:
-            raise WorkspaceError(_in_use(folder)) from error
+            raise WorkspaceError(_in_use(folder, holder)) from error
         except NotImplementedError as error:
             raise OSError("its file system knows no locks") from error
-    holder = os.path.join(folder, HOLDER)
     try:
-        write_atomic(holder, json.dumps(_this_process(run_id)) + "\n")
+        this = {
+            "pid": os.getpid(),
+            "host": platform.node(),
+            "started": time.strftime("%Y-%m-%d %H:%M:%S"),
+            "command": " ".join([os.path.basename(sys.argv[0]), *sys.argv[1:]]),
+            "run": run_id,
+        }
+        write_atomic(holder, json.dumps(this) + "\n")
         _remove_stale(folder)
         yield
     finally:
@@ -52,28 +58,12 @@ def claimed(folder: str, run_id: str) -> Iterator[None]:
         lock.release()
 
 
-def _this_process(run_id: str) -> dict[str, object]:
-    return {
-        "pid": os.getpid(),
-        "host": platform.node(),
-        "started": time.strftime("%Y-%m-%d %H:%M:%S"),
-        "command": " ".join([os.path.basename(sys.argv[0]), *sys.argv[1:]]),
-        "run": run_id,
-    }
-
-
-def _in_use(folder: str) -> str:
-    try:
-        with open(os.path.join(folder, HOLDER), encoding="utf-8") as stream:
-            found = json.load(stream)
-    except (OSError, ValueError, RecursionError):
-        found = None
-    holder = found if isinstance(found, dict) and isinstance(found.get("pid"), int) else None
-    who, how = "", ""
-    if holder:
-        who = f": process {holder['pid']} on {holder.get('host')}, since {holder.get('started')}"
-        who += f" ({holder.get('command')})"
-        how = f", or end it (kill {holder['pid']})"
+def _in_use(folder: str, holder: str) -> str:
+    who = how = ""
+    with suppress(OSError, ValueError, RecursionError, KeyError, TypeError), open(holder, encoding="utf-8") as stream:
+        found = json.load(stream)
+        who = ": process {pid:d} on {host}, since {started} ({command})".format(**found)
+        how = f", or end it (kill {found['pid']})"
     return (
         f"{folder} is in use by another run{who}. Wait until it has ended{how}, or name another workspace, or another "
         "name, in the job file"
@@ -90,13 +80,6 @@ def _remove_stale(folder: str) -> None:
 
 
 def process_lives(pid: int) -> bool:
-    """Whether there is such a process. Elsewhere than on POSIX this cannot be asked without ending it."""
-    if os.name != "posix":
-        return True
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True
+    import psutil
+
+    return pid < 1 << 31 and psutil.pid_exists(pid)

@@ -2,75 +2,30 @@
 
 from __future__ import annotations
 
-from enum import Enum
+JOINT_INFERENCE = "jointinference"
+PARADIGMS = (
+    "singletasklearning",
+    "singletasklearning_with_compression",
+    "incrementallearning",
+    "multiedgeinference",
+    "lifelonglearning",
+    "federatedlearning",
+    "federatedclassincrementallearning",
+    JOINT_INFERENCE,
+)
+"""Paradigms that Ianvs knows; this host runs JOINT_INFERENCE."""
 
+PROCESSOR, EDGE, CLOUD, ROUTER = "dataset_processor", "edgemodel", "cloudmodel", "hard_example_mining"
+DRAFTER, VERIFIER = "drafter", "verifier"
+MODULES = (PROCESSOR, EDGE, CLOUD, ROUTER, DRAFTER, VERIFIER)
+"""Module types of joint inference."""
 
-class DatasetFormat(Enum):
-    """Formats of data files; this host reads JSONL and JSONFORLLM (``metadata.json`` with ``data.jsonl``)."""
+SYSTEM_METRICS = ("samples_transfer_ratio", "FWT", "BWT", "task_avg_acc", "MATRIX", "forget_rate")
+"""Metrics that Ianvs computes itself, without a file of the user's, in paradigms that this host does not run."""
 
-    CSV = "csv"
-    TXT = "txt"
-    JSON = "json"
-    JSONL = "jsonl"
-    JSONFORLLM = "jsonforllm"
-
-
-class ParadigmType(Enum):
-    """Paradigms that Ianvs knows; this host runs JOINT_INFERENCE."""
-
-    SINGLE_TASK_LEARNING = "singletasklearning"
-    SINGLE_TASK_LEARNING_WITH_COMPRESSION = "singletasklearning_with_compression"
-    INCREMENTAL_LEARNING = "incrementallearning"
-    MULTIEDGE_INFERENCE = "multiedgeinference"
-    LIFELONG_LEARNING = "lifelonglearning"
-    FEDERATED_LEARNING = "federatedlearning"
-    FEDERATED_CLASS_INCREMENTAL_LEARNING = "federatedclassincrementallearning"
-    JOINT_INFERENCE = "jointinference"
-
-
-class ModuleType(Enum):
-    """Module types of joint inference."""
-
-    DATA_PROCESSOR = "dataset_processor"
-    EDGEMODEL = "edgemodel"
-    CLOUDMODEL = "cloudmodel"
-    HARD_EXAMPLE_MINING = "hard_example_mining"
-    DRAFTER = "drafter"
-    VERIFIER = "verifier"
-
-
-class SystemMetric(Enum):
-    """Metrics that Ianvs computes itself, without a file of the user's, in paradigms that this host does not run."""
-
-    SAMPLES_TRANSFER_RATIO = "samples_transfer_ratio"
-    FWT = "FWT"
-    BWT = "BWT"
-    TASK_AVG_ACC = "task_avg_acc"
-    MATRIX = "MATRIX"
-    FORGET_RATE = "forget_rate"
-
-
-class MiningMode(Enum):
-    """Values of ``hard_example_mining_mode``, a key of the test environment."""
-
-    MINING_THEN_INFERENCE = "mining-then-inference"
-    INFERENCE_THEN_MINING = "inference-then-mining"
-    SELF_DESIGN = "self-design"
-    MINING_FREE = "mining-free"
-
-
-class TestObjectType(Enum):
-    """What a job tests."""
-
-    __test__ = False  # not a test class, whatever a test runner thinks of the name
-
-    ALGORITHMS = "algorithms"
-
+SELF_DESIGN, MINING_FREE = "self-design", "mining-free"
+MINING_MODES = ("mining-then-inference", "inference-then-mining", SELF_DESIGN, MINING_FREE)
+"""Values of ``hard_example_mining_mode``, a key of the test environment; the first is the default."""
 
 FIXED_COLUMNS = ("rank", "algorithm", "paradigm", "time", "url")
 """Columns that every leaderboard has, whatever the job."""
-
-
-def words(kind: type[Enum]) -> tuple[str, ...]:
-    """The values of one of the enumerations above, in order."""
-    return tuple(member.value for member in kind)

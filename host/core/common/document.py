@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterable
 from typing import Any
 
 import yaml
 
-from core.common.bounds import check_bounds, read_bounded
-from core.common.errors import ConfigError, Problems, hint, nearest
+from core.common.errors import ConfigError, nearest
 
 # libyaml is some twenty times faster; both loaders know only plain types.
 _Loader: Any = type("_Loader", (getattr(yaml, "CSafeLoader", yaml.SafeLoader),), {})
@@ -19,6 +16,18 @@ _Loader.add_implicit_resolver(
 )
 _UNLIKE = re.compile(r"[-+]?0[\d_]+|[-+]?\d[\d_]*(:[0-5]?\d)+(\.[\d_]*)?|\d{4}-\d\d?-\d\d?([Tt \t].*)?")
 """What YAML 1.1 does not read as it looks: 010 is 8, 1:30 is 90."""
+_COMMAND = re.compile(r"# {2,}\S")
+
+MOST_BYTES, MOST_ENTRIES, DEEPEST = 1 << 20, 5_000, 50
+"""Of one YAML file: bytes; keys, items and values, an alias counted as all that it stands for; levels of mappings and
+lists. A file of a few hundred bytes can stand for more than any machine has, or be deeper than a parser can follow.
+"""
+LONGEST_PLAIN = 4_000
+"""Characters of a value without quotes: it may be a number, and reading one takes the square of its digits."""
+MOST_TEST_CASES = 10_000
+"""Points of the grid that an algorithm's hyperparameters span."""
+SHOWN = 60
+"""Characters of a value or name that a message shows."""
 
 Rule = Any
 """What a value may be: a type (``float`` takes whole numbers too, ``object`` anything), or a tuple of allowed words."""
@@ -33,33 +42,48 @@ _TYPE_NAMES = {
 }
 
 
-_COMMAND = re.compile(r"# {2,}\S")
-
-
 class Document:
     """``data``: the file's content; ``place(*path)``: the ``file:line`` of what a path of keys and indices leads to."""
 
     def __init__(self, file: str) -> None:
         self.file = file
         self._lines: dict[tuple[Any, ...], int] = {(): 1}
-        content = read_bounded(file)
+        self._entries = 0
+        content = self._read()
+        self._text = content.decode("utf-8", "replace").splitlines()
         try:
-            self._text = content.decode("utf-8", "replace").splitlines()
-            self._check_bounds(content)
+            self._check_depth(content)
             self.data = self._parse(content)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            line = mark.line + 1 if mark else 1
-            raise ConfigError([f"{file}:{line}: not valid YAML: {error.problem or error.context}"]) from error
+            reason = f"not valid YAML: {error.problem or error.context}"
+            raise self._fault(mark.line if mark else 0, reason) from error
         except (yaml.YAMLError, ValueError) as error:
-            raise ConfigError([f"{file}:1: not valid YAML: {str(error).splitlines()[0]}"]) from error
+            raise self._fault(0, f"not valid YAML: {str(error).splitlines()[0]}") from error
 
-    def _check_bounds(self, content: bytes) -> None:
-        loader = _Loader(content)
+    def _fault(self, line: int, message: str) -> ConfigError:
+        return ConfigError([f"{self.file}:{line + 1}: {message}"])
+
+    def _read(self) -> bytes:
         try:
-            check_bounds(self.file, loader)
-        finally:
-            loader.dispose()
+            with open(self.file, "rb") as stream:
+                content = stream.read(MOST_BYTES + 1)
+        except OSError as error:
+            raise ConfigError([f"{self.file}: cannot be read: {error.strerror}"]) from error
+        if len(content) > MOST_BYTES:
+            limit = f"{MOST_BYTES >> 20} MiB"
+            raise ConfigError([f"{self.file}: larger than {limit}: this is no configuration file, or it holds data"])
+        return content
+
+    def _check_depth(self, content: bytes) -> None:
+        """Before the tree is made, in which libyaml calls itself once for each level."""
+        depth = 0
+        for event in yaml.parse(content, _Loader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEEPEST:
+                raise self._fault(
+                    event.start_mark.line if event.start_mark else 0, f"nested more than {DEEPEST} levels deep"
+                )
 
     def _parse(self, content: bytes) -> Any:
         loader = _Loader(content)
@@ -73,31 +97,45 @@ class Document:
             loader.dispose()
 
     def _walk(self, node: yaml.Node, path: tuple[Any, ...], above: tuple[int, ...]) -> None:
+        line = node.start_mark.line
+        self._entries += 1
+        if self._entries > MOST_ENTRIES:
+            message = f"the file holds more than {MOST_ENTRIES} entries, with what its aliases stand for"
+            raise self._fault(line, message)
         if id(node) in above:
-            raise ConfigError([f"{self.file}:{node.start_mark.line + 1}: an anchor that contains itself"])
+            raise self._fault(line, "an anchor that contains itself")
         above = (*above, id(node))
         if isinstance(node, yaml.MappingNode):
             for key, value in node.value:
-                line = key.start_mark.line + 1
-                if not isinstance(key, yaml.ScalarNode):
-                    raise ConfigError([f"{self.file}:{line}: a key must be a name, not a list or a mapping"])
-                name = key.value
-                here = (*path, name)
-                if here in self._lines and name != "<<":
-                    first = self._lines[here]
-                    raise ConfigError([f"{self.file}:{line}: the key {name!r} stands twice, first in line {first}"])
-                self._lines[here] = line
-                self._walk(value, here, above)
+                self._walk(value, self._enter(key, path), above)
         elif isinstance(node, yaml.SequenceNode):
             for i, item in enumerate(node.value):
                 self._lines[(*path, i)] = item.start_mark.line + 1
                 self._walk(item, (*path, i), above)
-        elif isinstance(node, yaml.ScalarNode) and not node.style and _UNLIKE.fullmatch(node.value):
+        elif isinstance(node, yaml.ScalarNode) and not node.style:
+            self._check_plain(node, path)
+
+    def _enter(self, key: yaml.Node, path: tuple[Any, ...]) -> tuple[Any, ...]:
+        line = key.start_mark.line
+        if not isinstance(key, yaml.ScalarNode):
+            raise self._fault(line, "a key must be a name, not a list or a mapping")
+        self._entries += 1
+        here = (*path, key.value)
+        if here in self._lines and key.value != "<<":
+            raise self._fault(line, f"the key {key.value!r} stands twice, first in line {self._lines[here]}")
+        self._lines[here] = line + 1
+        return here
+
+    def _check_plain(self, node: yaml.Node, path: tuple[Any, ...]) -> None:
+        text, line = node.value, node.start_mark.line
+        if len(text) > LONGEST_PLAIN:
+            what = f"a value without quotes of more than {LONGEST_PLAIN} characters"
+            raise self._fault(line, f"{what}; put a text into quotes")
+        if _UNLIKE.fullmatch(text):
             name = next((part for part in reversed(path) if isinstance(part, str) and part != "values"), "")
-            read = yaml.load(node.value, _Loader)
-            said = f"{name}: YAML reads {node.value} as {read!s}" + " (a text)" * isinstance(read, str)
-            advice = f'write a number in plain digits, a text in quotes ("{node.value}")'
-            raise ConfigError([f"{self.file}:{node.start_mark.line + 1}: {said}: {advice}"])
+            read = yaml.load(text, _Loader)
+            said = f"{name}: YAML reads {text} as {read!s}" + " (a text)" * isinstance(read, str)
+            raise self._fault(line, f'{said}: write a number in plain digits, a text in quotes ("{text}")')
 
     def line(self, *path: Any) -> int:
         """The line of the path, or of the nearest thing above it that the file holds."""
@@ -122,86 +160,8 @@ class Document:
                 found.insert(0, comment[1:].strip())
         return found
 
-    def root(self, name: str, known: Iterable[str] = (), problems: Problems | None = None) -> dict[str, Any]:
-        """The mapping under the file's top-level key. Ianvs looks at no other one: a further key that has (nearly) the
-        name of one that is ``known`` below it was not indented, any other is a warning.
-        """
-        if not isinstance(self.data, dict) or not self.data:
-            raise ConfigError([f"{self.file}:1: the file must begin with the key {name!r}"])
-        if name not in self.data:
-            key = str(next(iter(self.data)))
-            raise ConfigError([f"{self.place(key)}: unknown key {key!r}; the file must begin with the key {name!r}"])
-        for key in self.data:
-            if key == name:
-                continue
-            beside = f"unknown key {short(key)} beside {name!r}"
-            if nearest(key, known):
-                raise ConfigError([f"{self.place(key)}: {beside}; indent it if it belongs there"])
-            if problems:
-                problems.warn(self.place(key), f"{beside}: it has no effect")
-        if not isinstance(self.data[name], dict):
-            raise ConfigError([f"{self.place(name)}: {name} must be a mapping, got {describe(self.data[name])}"])
-        return dict(self.data[name])
-
-    def mapping(
-        self,
-        value: Any,
-        path: tuple[Any, ...],
-        known: dict[str, Rule],
-        problems: Problems,
-        required: tuple[str, ...] = (),
-        elsewhere: dict[str, str] | None = None,
-        closed: bool = False,
-    ) -> dict[str, Any]:
-        """The entries of a mapping that are known and of the right kind; everything else goes to ``problems``.
-
-        An unknown key that is probably a misspelt one is a fault. Any other is a warning, since upstream Ianvs ignores
-        it, unless the mapping is ``closed``: one that upstream does not know. ``elsewhere`` explains keys that belong
-        to another place.
-        """
-        what = str(path[-1]) if isinstance(path[-1], str) else f"{path[-2]} item {path[-1] + 1}"
-        if not isinstance(value, dict):
-            problems.add(self.place(*path), f"{what} must be a mapping, got {describe(value)}")
-            return {}
-        unknown = [key for key in value if key not in known and key not in (elsewhere or ())]
-        if len(unknown) > MOST_UNKNOWN:
-            first, names = ", ".join(map(short, unknown[:3])), ", ".join(known)
-            problems.add(
-                self.place(*path, unknown[0]), f"{len(unknown)} unknown keys in {what}: {first}, ... Known: {names}"
-            )
-            return {}
-        good, guessed = {}, set()
-        for key, item in value.items():
-            rule = known.get(key) if isinstance(key, str) else None
-            if elsewhere and key in elsewhere:
-                problems.add(self.place(*path, key), elsewhere[key])
-            elif rule is None:
-                guessed.add(nearest(key, [name for name in known if name not in value]))
-                if closed or (isinstance(key, str) and nearest(key, known)):
-                    message = f"unknown key {short(key)} in {what}.{hint(key, list(known))}"
-                    problems.add(self.place(*path, key), message)
-                else:
-                    message = f"unknown key in {what}, which has no effect: {short(key)}. Known: {', '.join(known)}"
-                    problems.warn(self.place(*path, key), message)
-            elif fault := mismatch(item, rule):
-                problems.add(self.place(*path, key), f"{key} {fault}")
-                guessed.add(key)
-            else:
-                good[key] = item
-        for key in required:
-            if key not in good and key not in guessed:
-                problems.add(self.place(*path), f"the key {key!r} is missing in {what}")
-        return good
-
-
-MOST_UNKNOWN = 50
-"""Unknown keys of a mapping that are looked at one by one: with more of them, it is something else altogether."""
-SHOWN = 60
-"""Characters of a value or name that a message shows."""
-
 
 def short(value: Any) -> str:
-    """``repr``, cut where it is long."""
     text = repr(value)
     return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
 
@@ -217,7 +177,6 @@ def describe(value: Any) -> str:
 
 
 def mismatch(value: Any, rule: Rule) -> str:
-    """What is wrong with a value by its rule; empty if nothing is."""
     if isinstance(rule, tuple):
         close = nearest(value, rule)
         meant = f". Did you mean {close!r}?" if close else ""
@@ -228,31 +187,3 @@ def mismatch(value: Any, rule: Rule) -> str:
     if isinstance(value, kinds) and not (isinstance(value, bool) and rule is not bool):
         return "" if value != "" else "must not be empty"
     return f"must be {_TYPE_NAMES[rule]}, got {describe(value)}"
-
-
-def find_file(url: str, doc: Document, place: str = "", problems: Problems | None = None) -> str | None:
-    """Where a url of a YAML file leads: relative to the current directory, as in Ianvs, else to its folder. The latter
-    is told to ``problems``, since Ianvs does not look there.
-    """
-    for candidate in (url, os.path.join(os.path.dirname(doc.file), url)):
-        try:
-            if not os.path.exists(candidate):
-                continue
-        except ValueError:  # a null byte
-            return None
-        if candidate != url and problems:
-            beside = f"{url} is found beside {os.path.basename(doc.file)} only, not in the current directory"
-            problems.fails_upstream(place, beside)
-        return candidate
-    return None
-
-
-def missing_file(url: str, doc: Document) -> str:
-    """The complaint about a file that is not there, with the nearest name in the deepest folder that is."""
-    folders = (".", os.path.dirname(doc.file) or ".")
-    for base in folders:
-        folder = os.path.dirname(os.path.join(base, url))
-        if os.path.isdir(folder) and (close := nearest(os.path.basename(url), os.listdir(folder))):
-            return f"file not found: {url}. Did you mean {close!r} in the same folder?"
-    tried = "the current directory" if os.path.isabs(url) is False else "this machine"
-    return f"file not found: {url} (looked in {tried} and beside {os.path.basename(doc.file)})"

@@ -14,12 +14,8 @@ from sedna.common.class_factory import PLUGIN_MARK
 
 PLUGIN_ERRORS = (Exception, SystemExit)
 """What a plugin's code may raise without ending the run: a library that calls ``sys.exit`` ends its test case only."""
-
-
-MOST_TOLD = 50
-"""How many messages are told at once: more would only push the first one off the screen."""
-MOST_PLACES = 8
-"""How many further places of a message are named."""
+MOST_MESSAGES, MOST_PLACES = 50, 8
+"""How many messages are shown at once, and how many further places of one: more would push the first off the screen."""
 
 
 class ConfigError(Exception):
@@ -36,29 +32,25 @@ class WorkspaceError(Exception):
     """The results cannot be written: exit code 1, and the run ends, because no later test case would fare better."""
 
 
-class Told:
-    """Messages with their places. A message that holds in several places is told once, with all of them."""
+class Messages:
+    """Messages with their places. A message that holds in several places is one line with all of them."""
 
     def __init__(self) -> None:
-        self._places: dict[str, list[str]] = {}
+        self._places: dict[str, dict[str, None]] = {}
 
     def add(self, place: str, message: str) -> None:
-        places = self._places.setdefault(message, [])
-        if place not in places[-1:]:
-            places.append(place)
+        self._places.setdefault(message, {})[place] = None
 
     def __len__(self) -> int:
         return len(self._places)
 
     def lines(self) -> list[str]:
-        """One line per message; of very many, the first, and how many more there are."""
-        told = [_line(message, places) for message, places in itertools.islice(self._places.items(), MOST_TOLD)]
-        more = len(self._places) - MOST_TOLD
-        return [*told, f"and {more} more of this kind"] if more > 0 else told
+        lines = [_line(message, *places) for message, places in itertools.islice(self._places.items(), MOST_MESSAGES)]
+        more = len(self._places) - MOST_MESSAGES
+        return [*lines, f"and {more} more of this kind"] if more > 0 else lines
 
 
-def _line(message: str, places: list[str]) -> str:
-    first, *others = dict.fromkeys(places)
+def _line(message: str, first: str, *others: str) -> str:
     file = first.rpartition(":")[0]
     shown = [place.removeprefix(f"{file}:") for place in others[:MOST_PLACES]]
     more = f" and {len(others) - MOST_PLACES} more" if len(others) > MOST_PLACES else ""
@@ -73,16 +65,8 @@ class Problems:
     """
 
     def __init__(self) -> None:
-        self.errors, self.warnings, self.upstream = Told(), Told(), Told()
-
-    def add(self, place: str, message: str) -> None:
-        self.errors.add(place, message)
-
-    def warn(self, place: str, message: str) -> None:
-        self.warnings.add(place, message)
-
-    def fails_upstream(self, place: str, message: str) -> None:
-        self.upstream.add(place, f"upstream Ianvs would fail: {message}")
+        self.errors, self.warnings, self.upstream = Messages(), Messages(), Messages()
+        self.add, self.warn = self.errors.add, self.warnings.add
 
     def raise_if_any(self) -> None:
         if self.errors:
@@ -112,13 +96,9 @@ class Failed(Exception):
         self.failure = failure
 
 
-NEAR = 0.7
-"""From which similarity on, by difflib's ratio, a name was probably meant to be another one. Known names that only
-share a word, such as ``selected_dataitem`` and ``selected_output_columns``, are less alike.
-"""
-NEARER = 0.85
-"""The same for names that are made of the same few words, as the metrics' are: ``Edge Prompt Tokens`` was not meant to
-be ``Cloud Prompt Tokens``.
+NEAR, NEARER = 0.7, 0.85
+"""From which similarity on, by difflib's ratio, a name was probably meant to be another one. NEARER is for names that
+are made of the same few words, as the metrics' are: ``Edge Prompt Tokens`` was not meant to be ``Cloud Prompt Tokens``.
 """
 SHORT_NAME, NEAR_SHORT = 5, 0.6
 """Names of so few characters are near from here on: two letters that changed places are half of one."""
@@ -127,15 +107,16 @@ LONGEST_NAME = 200
 
 
 def nearest(name: object, known: Iterable[str], similarity: float = NEAR) -> str | None:
-    """The known name that ``name`` was probably meant to be; None if none is near."""
-    lowered = {k.lower().replace("-", "_").replace(" ", "_"): k for k in known}
-    wanted = str(name).lower().replace("-", "_").replace(" ", "_")
-    if len(wanted) > LONGEST_NAME:
-        return None
+    lowered = {_lowered(other): other for other in known}
+    wanted = _lowered(str(name)) if len(str(name)) <= LONGEST_NAME else ""
     if len(wanted) <= SHORT_NAME:
         similarity = min(similarity, NEAR_SHORT)
     close = difflib.get_close_matches(wanted, lowered, n=1, cutoff=similarity)
     return lowered[close[0]] if close else None
+
+
+def _lowered(name: str) -> str:
+    return name.lower().replace("-", "_").replace(" ", "_")
 
 
 LISTED, NEAREST = 40, 5
@@ -163,11 +144,9 @@ def explain(error: BaseException) -> str:
     for link in chain:
         if hasattr(link, "key"):
             return str(link)
-    text = _name(error)
-    if len(chain) > 1:
-        text += f" - caused by {_name(chain[-1])}"
-    place = next((p for link in reversed(chain) if (p := _plugin_line(link.__traceback__))), "")
-    return f"{text} ({place})" if place else text
+    reason = f" - caused by {_name(chain[-1])}" if len(chain) > 1 else ""
+    place = next((f" ({line})" for link in reversed(chain) if (line := _plugin_line(link.__traceback__))), "")
+    return f"{_name(error)}{reason}{place}"
 
 
 def _cause(error: BaseException) -> BaseException | None:
@@ -184,7 +163,6 @@ def _name(error: BaseException) -> str:
 
 
 def _plugin_line(trace: TracebackType | None) -> str:
-    """``file:line in function`` of the deepest frame that belongs to a plugin folder."""
     found = ""
     for frame, line in traceback.walk_tb(trace):
         if PLUGIN_MARK in frame.f_globals:

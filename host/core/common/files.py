@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
-from filelock import FileLock, Timeout
-
 from core.common.errors import WorkspaceError
 
 _NO_ROOM = "free some space"
@@ -33,17 +31,12 @@ def writing(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise WorkspaceError(f"cannot write {path}: {advice(error)}, then run the same command again") from error
-
-
-def advice(error: OSError) -> str:
-    """What went wrong with a file, and what to do about it."""
-    name = errno.errorcode.get(error.errno or 0, "")
-    return _ADVICE.get(name, error.strerror or str(error))
+        name = errno.errorcode.get(error.errno or 0, "")
+        advice = _ADVICE.get(name, error.strerror or str(error))
+        raise WorkspaceError(f"cannot write {path}: {advice}, then run the same command again") from error
 
 
 def make_folder(path: str) -> None:
-    """Create a folder and its parents. WorkspaceError if that fails."""
     with writing(path):
         os.makedirs(path, exist_ok=True)
 
@@ -55,21 +48,6 @@ def check_writable(folder: str) -> None:
         there = os.path.dirname(there)
     with writing(folder), tempfile.TemporaryFile(dir=there):
         pass
-
-
-@contextmanager
-def locked(path: str, seconds: float, poll_interval: float = 0.05) -> Iterator[None]:
-    """Hold the lock file ``path``: other runs wait. WorkspaceError if another one holds it longer than ``seconds``."""
-    lock = FileLock(path, timeout=seconds, poll_interval=poll_interval)
-    with writing(path):
-        try:
-            lock.acquire()
-        except Timeout as error:
-            raise WorkspaceError(f"{path} is held by another run for over {seconds:g} s; end that run first") from error
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def append_whole(stream: BinaryIO, data: bytes) -> None:

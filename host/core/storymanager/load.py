@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 MOST_OTHERS = 0.10
@@ -36,38 +36,28 @@ class Reading:
     own: float
 
 
-@dataclass
 class Watch:
-    """``begin()``, ``look()`` now and then, ``end()``."""
-
-    _begun: float = 0.0
-    _before: Reading | None = None
-    _looked: float = 0.0
-    _frequencies: list[float] = field(default_factory=list)
-
     def begin(self) -> None:
-        self._before = reading()
-        self._begun = time.monotonic()
-        self._look()
+        self._before, self._begun = reading(), time.monotonic()
+        self._looked = float("-inf")
+        self._frequencies: list[float] = []
+        self.look()
 
     def look(self) -> None:
         """Read the frequency, if that is due."""
-        if time.monotonic() - self._looked >= PAUSE:
-            self._look()
-
-    def _look(self) -> None:
-        self._looked = time.monotonic()
-        if (found := frequency()) is not None:
-            self._frequencies.append(found)
+        now = time.monotonic()
+        if now - self._looked >= PAUSE:
+            self._looked = now
+            self._frequencies += [found] if (found := frequency()) is not None else []
 
     def end(self) -> dict[str, Any]:
         """``seconds`` of the measurement; ``own``: how many processors this run kept busy; ``others``, ``steal``:
         shares; ``mhz``: lowest, mean and highest frequency of the fastest processor; ``doubt``: what makes the times
         doubtful, in words. What the system does not tell is left out.
         """
-        assert self._before is not None
         before, after, seconds = self._before, reading(), time.monotonic() - self._begun
-        self._look()
+        self._looked = float("-inf")
+        self.look()
         found: dict[str, Any] = {"seconds": round(seconds, 3)}
         if (total := after.total - before.total) > 0 and seconds > 0:
             own, busy = after.own - before.own, after.busy - before.busy
@@ -95,31 +85,27 @@ def doubt(load: dict[str, Any]) -> str:
 
 
 def summary(doubts: Sequence[str], cases: int) -> str:
-    """One line on the test cases with a doubt."""
+    first = " in the first of them" if len(doubts) > 1 else ""
     return (
-        f"times are doubtful in {len(doubts)} of {cases} test cases: {doubts[0]}"
-        f"{' in the first of them' if len(doubts) > 1 else ''} (limits: {MOST_OTHERS:.0%} for others, {MOST_STEAL:.0%} "
-        "for a hypervisor: more than that is no longer within a time's usual interval; a model server on this machine "
-        "is another program). Where there should be nothing else, run the job again with --fresh"
+        f"times are doubtful in {len(doubts)} of {cases} test cases: {doubts[0]}{first} (limits: {MOST_OTHERS:.0%} for "
+        f"others, {MOST_STEAL:.0%} for a hypervisor; a model server on this machine is another program). Where there "
+        "should be nothing else, run the job again with --fresh"
     )
 
 
 def reading() -> Reading:
-    """What the system counts."""
     import psutil
 
-    times = psutil.cpu_times()
-    # Guests' time is in the user's already.
-    idle = sum(getattr(times, name, 0.0) for name in ("idle", "iowait"))
-    busy = sum(getattr(times, name, 0.0) for name in ("user", "nice", "system", "irq", "softirq"))
-    steal = getattr(times, "steal", 0.0)
-    own, this = 0.0, psutil.Process()
+    def total(times: Any, *names: str) -> float:
+        return sum(getattr(times, name, 0.0) for name in names)
+
+    times, own, this = psutil.cpu_times(), 0.0, psutil.Process()
     for process in (this, *this.children(recursive=True)):
         with suppress(psutil.Error):
-            spent = process.cpu_times()
-            own += spent.user + spent.system + getattr(spent, "children_user", 0.0)
-            own += getattr(spent, "children_system", 0.0)
-    return Reading(idle + busy + steal, busy, steal, own)
+            own += total(process.cpu_times(), "user", "system", "children_user", "children_system")
+    # Guests' time is in the user's already.
+    busy, steal = total(times, "user", "nice", "system", "irq", "softirq"), total(times, "steal")
+    return Reading(total(times, "idle", "iowait") + busy + steal, busy, steal, own)
 
 
 def frequency() -> float | None:

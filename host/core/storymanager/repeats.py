@@ -6,12 +6,11 @@ import math
 import os
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from core.common.cells import csv_text
-from core.common.errors import Problems
 from core.common.files import write_atomic, writing
 
 INTERVAL = " CI95"
@@ -21,26 +20,6 @@ FILE = "repeats.csv"
 Values = dict[str, Any]
 
 _OF_REPEAT = re.compile(r"(?:answers|environment)\.repeat-(\d+)\.jsonl?")
-
-# Two-sided 95 % quantiles of Student's t distribution for 1, 2, ... degrees of freedom, to five digits.
-_T95 = (
-    12.706, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281,
-    2.2010, 2.1788, 2.1604, 2.1448, 2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860,
-)  # fmt: skip
-_Z95 = 1.959964
-
-
-def t95(freedom: int) -> float:
-    """The two-sided 95 % quantile of Student's t distribution; from 21 degrees of freedom by its expansion around the
-    normal distribution's (Abramowitz and Stegun, 26.7.5), right to five digits there.
-    """
-    if freedom <= len(_T95):
-        return _T95[freedom - 1]
-    z = _Z95
-    first = (z**3 + z) / 4
-    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return z + first / freedom + second / freedom**2 + third / freedom**3
 
 
 def combined(repeats: Sequence[Values]) -> Values:
@@ -60,10 +39,12 @@ def combined(repeats: Sequence[Values]) -> Values:
 
 
 def _half_width(column: list[Any]) -> float | None:
+    from scipy.special import stdtrit
+
     if not _numbers(column):
         return None
-    width = t95(len(column) - 1) * statistics.stdev(column) / math.sqrt(len(column))
-    return float(f"{width:.6g}")
+    quantile = float(stdtrit(len(column) - 1, 0.975))
+    return float(f"{quantile * statistics.stdev(column) / math.sqrt(len(column)):.6g}")
 
 
 def _mean(column: list[Any]) -> Any:
@@ -77,14 +58,13 @@ def _numbers(column: list[Any]) -> bool:
     return all(isinstance(value, (int, float)) for value in column)
 
 
-def check_intervals(places: Mapping[str, str], problems: Problems) -> None:
-    """Over repeats, an interval is that of another column: a metric ``X CI95`` needs the metric X. ``places``: the
-    names of the metrics, and where each stands.
-    """
-    for name, place in places.items():
-        of = name.removesuffix(INTERVAL)
-        if of not in places:
-            problems.add(place, f"with repeats, {name!r} is the interval of {of!r} over them: add the metric {of!r}")
+def check_intervals(metrics: Sequence[Any]) -> None:
+    """Over repeats, an interval is that of another column: a metric ``X CI95`` needs the metric X."""
+    names = {metric.name for metric in metrics}
+    for metric in metrics:
+        of = metric.name.removesuffix(INTERVAL)
+        if of not in names:
+            metric.at.add(f"with repeats, {metric.name!r} is the interval of {of!r} over them: add the metric {of!r}")
 
 
 def save_repeats(folder: str, repeats: Sequence[Values]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 import os
 import sys
@@ -16,13 +15,13 @@ from typing import Any, BinaryIO
 import yaml
 
 from core.common.files import append_whole, make_folder, write_atomic, writing
-from core.common.log import LOGGER
 from core.common.utils import get_local_time
 from core.storymanager.environment import environment
 from core.storymanager.load import Watch
 
-REFRESH = 0.2  # seconds between two updates of the progress bar's counts
-LIVE = "{n_fmt}/{total_fmt} queries{postfix} |{bar}|"
+REFRESH = 0.2
+"""Seconds between two updates of the live line."""
+LIVE = "{n_fmt}/{total_fmt} queries{postfix}, {remaining} left |{bar}|"
 """The line of a running test case, the vital first: what a narrow terminal has no room for is cut at the end."""
 
 
@@ -50,10 +49,8 @@ class CaseStory:
         self._story, self._folder, self._title, self.repeat = story, folder, title, repeat
         self.rows = self.edge = self.cloud = self.replayed = self.tokens = 0
         self.seconds = 0.0  # spent on the answers that were made in this run, by the plugin's own clock
-        self._total = self._answered = 0
-        self._first: tuple[float, int] | None = None
-        self._started, self._shown = time.perf_counter(), 0.0
-        self._asked = self._started
+        self._total = 0
+        self._started = self._asked = time.perf_counter()
         self._begun_at = time.time()
         self.details: dict[str, Any] = {}
         self.doubt = ""
@@ -76,16 +73,13 @@ class CaseStory:
         if self._stream is not None:
             with suppress(OSError):
                 self._stream.close()
-            if not self.rows:
-                with suppress(OSError):
+                if not self.rows:
                     os.unlink(self.partial)
 
     def end_live(self) -> None:
         """Take the live line away: what is printed next stands in its place."""
         self._around.close()
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
+        self._bar = None
 
     def begin(self, total: int) -> None:
         """Open the folder; ``total`` rows are expected."""
@@ -99,10 +93,11 @@ class CaseStory:
             from tqdm import tqdm
             from tqdm.contrib.logging import logging_redirect_tqdm
 
-            # No thread renews it, which would take time from the answers that are being timed.
-            self._bar = tqdm(total=total, leave=False, dynamic_ncols=True, mininterval=0, bar_format=LIVE)
-            # Warnings stand above the line, not in it.
-            self._around.enter_context(logging_redirect_tqdm([logging.getLogger(), LOGGER]))
+            tqdm.monitor_interval = 0  # a thread would take time from the answers that are being timed
+            line = {"leave": False, "dynamic_ncols": True, "mininterval": REFRESH, "miniters": 1, "bar_format": LIVE}
+            self._bar = self._around.enter_context(tqdm(total=total, **line))
+            # Warnings stand above the line, not in it; our own logger sees to that itself.
+            self._around.enter_context(logging_redirect_tqdm())
 
     def add(self, row: Any) -> None:
         """Take down one row's result: ``[is_hard, result, edge, cloud]``, or whatever mode self-design returned."""
@@ -121,21 +116,21 @@ class CaseStory:
             )
             append_whole(self._stream, line.encode("utf-8", "backslashreplace"))
         self.rows += 1
-        if cloud is not None:
-            self.cloud += 1
-        elif edge is not None:
-            self.edge += 1
+        self.cloud += cloud is not None
+        self.edge += edge is not None and cloud is None
         self._count(result)
-        self._show()
+        self.answered(self.rows)
         if self.rows < self._total:
             self._watch.look()
         else:
             self._load = self._watch.end()
 
     def answered(self, count: int) -> None:
-        """So many rows have been answered, be it that some of them wait for an earlier one."""
-        self._answered = count
-        self._show()
+        """Show that this many rows have been answered, be it that some of them wait for an earlier one."""
+        if self._bar is not None and count > self._bar.n:
+            self._bar.set_postfix_str(", ".join([*self._speed(), *self._sides()]), refresh=False)
+            if not self._bar.update(count - self._bar.n) and count == self._total:
+                self._bar.refresh()
 
     def _count(self, result: Any) -> None:
         if not isinstance(result, dict):
@@ -150,42 +145,17 @@ class CaseStory:
             self.tokens += tokens
             self.seconds += latency
 
-    def _show(self) -> None:
-        if self._bar is None:
-            return
-        now, done = time.perf_counter(), max(self.rows, self._answered)
-        if now - self._shown > REFRESH or self.rows == self._total:
-            self._shown = now
-            speed = self._speed()
-            counts = [f"{speed:,.0f} token/s"] if speed is not None else []
-            self._bar.set_postfix_str(", ".join([*counts, *self._sides(), *self._left(now, done)]), refresh=False)
-            self._bar.n = done
-            self._bar.refresh()
-
-    def _counts(self) -> str:
-        speed = self._speed()
-        return ", ".join([*self._sides(), *([f"{speed:,.0f} token/s"] if speed is not None else [])])
-
-    def _left(self, now: float, done: int) -> list[str]:
-        """How long the rest will take. The clock runs from the end of the first answer: that one loads a model."""
-        if self._first is None:
-            self._first = now, done
-        since, before = self._first
-        if done == before:
-            return []
-        return [f"{self._bar.format_interval((now - since) / (done - before) * (self._total - done))} left"]
-
     def _sides(self) -> list[str]:
         replayed = [f"replayed {self.replayed}"] if self.replayed else []
         return [f"edge {self.edge}, cloud {self.cloud}", *replayed]
 
-    def _speed(self) -> float | None:
-        """Tokens per second of the answers that were made in this run; None without any."""
+    def _speed(self) -> list[str]:
+        """Tokens per second of the answers that were made in this run; nothing without any."""
         seconds = self.seconds
         if self._story.runner()["concurrency"] > 1:
             # Requests overlap: the sum of their times is more than has passed.
             seconds = min(seconds, time.perf_counter() - self._asked)
-        return self.tokens / seconds if seconds > 0 else None
+        return [f"{self.tokens / seconds:,.0f} token/s"] if seconds > 0 else []
 
     def kept(self) -> str:
         """What there is of an unfinished test case."""
@@ -196,47 +166,42 @@ class CaseStory:
         malformed rows were not asked. WorkspaceError on failure.
         """
         assert self._stream is not None
-        folder = self._folder
+        folder, suffix = self._folder, part(self.repeat)
         with writing(self.partial):
             os.fsync(self._stream.fileno())
             self._stream.close()
         write_atomic(
-            os.path.join(folder, "config.yaml"),
-            yaml.safe_dump(configuration, sort_keys=False, allow_unicode=True),
+            os.path.join(folder, "config.yaml"), yaml.safe_dump(configuration, sort_keys=False, allow_unicode=True)
         )
         if self.rows > self.replayed:
             self.doubt = self._load.get("doubt", "")
-        suffix = part(self.repeat)
         environment_file = os.path.join(folder, f"environment{suffix}.json")
         found = {**self._environment(configuration, left_out), "load": self._loads(environment_file)}
         write_atomic(environment_file, json.dumps(found, indent=1, default=str) + "\n")
         with writing(folder):
             os.replace(self.partial, os.path.join(folder, f"answers{suffix}.jsonl"))
-        self._drop_stale(folder)
-        seconds = time.perf_counter() - self._started
-        queries = "1 query" if self.rows == 1 else f"{self.rows} queries"
-        self.end_live()
-        doubtful = f"; doubtful times: {self.doubt}" if self.doubt else ""
-        print(f"{self._title}: {queries}, {self._counts()}, {seconds:.1f} s{doubtful}", file=sys.stderr, flush=True)
-
-    def _drop_stale(self, folder: str) -> None:
-        """Partial files of earlier, killed runs: the complete answers have come."""
+        # The complete answers have come: partial files of earlier, killed runs go.
         for name in os.listdir(folder):
             path = os.path.join(folder, name)
             if name.endswith(".partial.jsonl") and os.path.getmtime(path) < self._begun_at:
                 with suppress(OSError):
                     os.unlink(path)
+        seconds = time.perf_counter() - self._started
+        self.end_live()
+        queries = "1 query" if self.rows == 1 else f"{self.rows} queries"
+        doubtful = f"; doubtful times: {self.doubt}" if self.doubt else ""
+        counts = ", ".join([queries, *self._sides(), *self._speed()])
+        print(f"{self._title}: {counts}, {seconds:.1f} s{doubtful}", file=sys.stderr, flush=True)
 
     def _loads(self, path: str) -> list[dict[str, Any]]:
         """The load under which the answers were made: of this run, after that of earlier ones whose answers stand among
         them. ``path``: where an earlier run has left its own.
         """
-        earlier: Any = None
+        found: list[dict[str, Any]] = []
         if self.replayed:
-            with suppress(OSError, ValueError, RecursionError), open(path, encoding="utf-8") as stream:
-                told = json.load(stream)
-                earlier = told.get("load") if isinstance(told, dict) else None
-        found = list(earlier) if isinstance(earlier, list) else []
+            with suppress(OSError, ValueError, RecursionError, AttributeError), open(path, encoding="utf-8") as stream:
+                earlier = json.load(stream).get("load")
+                found = earlier if isinstance(earlier, list) else []
         if made := self.rows - self.replayed:
             found.append({"run": self._story.run_id, "answers": made, **self._load})
         return found
@@ -260,12 +225,8 @@ class CaseStory:
             for name, value in module["hyperparameters"].items()
             if "seed" in name
         }
-        return {
-            "run": run,
-            "seeds": seeds,
-            "modules": self.details,
-            **environment(os.path.dirname(os.path.abspath(self._story.job_file))),
-        }
+        folder = os.path.dirname(os.path.abspath(self._story.job_file))
+        return {"run": run, "seeds": seeds, "modules": self.details, **environment(folder)}
 
 
 def part(repeat: int) -> str:
@@ -291,14 +252,10 @@ def to_json(value: Any) -> str:
     """JSON of a plugin's result: NaN becomes null, numpy's numbers and arrays plain ones, anything else its text."""
     try:
         return _encode(value)
-    except ValueError:
-        pass  # NaN or infinity somewhere
-    except TypeError:
-        return json.dumps(repr(value))
-    try:
-        return json.dumps(_without_nan(value), ensure_ascii=False, default=_plain)
-    except (TypeError, ValueError, RecursionError):
-        return json.dumps(repr(value))
+    except (TypeError, ValueError):  # ValueError: NaN or infinity somewhere, or a circle
+        with suppress(TypeError, ValueError, RecursionError):
+            return json.dumps(_without_nan(value), ensure_ascii=False, default=_plain)
+    return json.dumps(repr(value))
 
 
 def _without_nan(value: Any) -> Any:

@@ -48,7 +48,6 @@ class TestCaseController:
         return failed
 
     def _run(self, case: TestCase, title: str) -> bool:
-        """Run a test case, with all its repeats; whether it has values for the leaderboard."""
         values: list[dict[str, Any]] = []
         doubts: list[str] = []
         for repeat in range(self.repeats):

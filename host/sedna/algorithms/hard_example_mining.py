@@ -16,10 +16,6 @@ from sedna.common.class_factory import ClassFactory, ClassType
 SCORE = 4  # place of the confidence in a detected box: xmin, ymin, xmax, ymax, confidence, label
 
 
-def _is_probability(value: Any) -> bool:
-    return 0 <= float(value) <= 1
-
-
 class BaseFilter(ABC):
     """A router: called with one item, it says whether the item is hard, that is, for the cloud."""
 
@@ -48,7 +44,7 @@ class CrossEntropyFilter(BaseFilter):
         self.threshold_cross_entropy = float(threshold_cross_entropy)
 
     def __call__(self, infer_result: Sequence[float] | None = None) -> bool:
-        if not infer_result or len(infer_result) < 2 or not all(map(_is_probability, infer_result)):
+        if not infer_result or len(infer_result) < 2 or not all(0 <= float(p) <= 1 for p in infer_result):
             return False
         negative_entropy = sum(p * math.log(p) for p in infer_result if p > 0)
         return 1 + negative_entropy / math.log(len(infer_result)) < self.threshold_cross_entropy
@@ -63,7 +59,7 @@ class IBTFilter(BaseFilter):
         self.threshold_box = float(threshold_box)
 
     def __call__(self, infer_result: Sequence[Sequence[float]] | None = None) -> bool:
-        if not infer_result or any(len(box) <= SCORE or not _is_probability(box[SCORE]) for box in infer_result):
+        if not infer_result or any(len(box) <= SCORE or not 0 <= float(box[SCORE]) <= 1 for box in infer_result):
             return False
         weak = sum(float(box[SCORE]) <= self.threshold_box for box in infer_result)
         return weak / len(infer_result) >= 1 - self.threshold_img

@@ -45,10 +45,6 @@ class Registration:
     file: str
     line: int
 
-    @property
-    def place(self) -> str:
-        return f"{self.file}:{self.line}"
-
 
 def _caller() -> tuple[str, str, str, int]:
     """Module, owning plugin module, file and line of the code that called into this file."""
@@ -59,14 +55,10 @@ def _caller() -> tuple[str, str, str, int]:
     plugin: Any = frame
     while plugin is not None and PLUGIN_MARK not in plugin.f_globals:
         plugin = plugin.f_back
-    if plugin is None:
-        return module, "", file, line
-    return module, str(plugin.f_globals["__name__"]), file, line
+    return module, str(plugin.f_globals["__name__"]) if plugin is not None else "", file, line
 
 
 class ClassFactory:
-    """Class methods only: ``register`` announces, ``get_cls`` looks up."""
-
     _registry: dict[str, dict[str, list[Registration]]] = {}  # noqa: RUF012 - one registry per process, as in Sedna
 
     @classmethod
@@ -84,12 +76,10 @@ class ClassFactory:
 
     @classmethod
     def register_cls(cls, t_cls: T, type_name: str = ClassType.GENERAL, alias: str | None = None) -> T:
-        """Register a class by a plain call."""
         return cls.register(type_name, alias)(t_cls)
 
     @classmethod
     def register_from_package(cls, package: Any, type_name: str = ClassType.GENERAL) -> None:
-        """Register every public class and function of a package."""
         for name in dir(package):
             value = getattr(package, name)
             if not name.startswith("_") and (isclass(value) or isfunction(value)):
@@ -97,17 +87,14 @@ class ClassFactory:
 
     @classmethod
     def registrations(cls, type_name: str, alias: str) -> list[Registration]:
-        """Everything registered under this alias, oldest first."""
         return list(cls._registry.get(type_name, {}).get(alias, ()))
 
     @classmethod
     def everything(cls) -> list[tuple[str, str, Registration]]:
-        """``(type, alias, registration)`` of all registrations."""
         return [(t, a, r) for t, names in cls._registry.items() for a, entries in names.items() for r in entries]
 
     @classmethod
     def is_exists(cls, type_name: str, cls_name: str | None = None) -> bool:
-        """Whether the type (or the alias in it) is known."""
         names = cls._registry.get(type_name)
         return names is not None and (cls_name is None or cls_name in names)
 

@@ -92,36 +92,39 @@ class _LinesParse(BaseDataSource):
 
         blank: list[int] = []  # blank lines are faults only if a row follows: a file may end in some
         with open(file, "rb") as stream:
-            for number, raw in enumerate(iter(lambda: stream.readline(LONGEST + 1), b""), 1):
-                if len(raw) > LONGEST:
+            for number, line in enumerate(iter(lambda: stream.readline(LONGEST + 1), b""), 1):
+                if len(line) > LONGEST:
                     # What follows would be read as a line of its own.
                     raise MalformedRow(f"{file}:{number}", f"the line is longer than {LONGEST >> 20} MiB", number == 1)
-                line = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
+                line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
                 if not line.strip():
                     blank.append(number)
                     continue
                 for earlier in blank:
                     fault(earlier, "blank line")
                 blank.clear()
-                row: Any = None
-                try:
-                    row = json.loads(line.decode("utf-8"), object_pairs_hook=_object)
-                    reason = self._fault(row) or _too_deep(line, row)
-                except UnicodeDecodeError as error:
-                    reason = f"not UTF-8 text (byte {error.start + 1} of the line)"
-                    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-                        reason += ". It is UTF-16 text: save it as UTF-8"
-                except json.JSONDecodeError as error:
-                    reason = f"not JSON: {error.msg} at column {error.colno}"
-                except ValueError as error:  # a number of thousands of digits
-                    reason = f"not usable JSON: {str(error).partition(';')[0]}"
-                except RecursionError:
-                    reason = TOO_DEEP
+                row, reason = self._read(line)
                 if reason:
                     fault(number, reason, number == 1 and not isinstance(row, dict))
                 else:
                     self.places.append(f"{file}:{number}")
                     yield row
+
+    def _read(self, line: bytes) -> tuple[Any, str]:
+        row: Any = None
+        try:
+            row = json.loads(line.decode("utf-8"), object_pairs_hook=_object)
+            return row, self._fault(row) or _too_deep(line, row)
+        except UnicodeDecodeError as error:
+            utf16 = line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+            advice = ". It is UTF-16 text: save it as UTF-8" if utf16 else ""
+            return row, f"not UTF-8 text (byte {error.start + 1} of the line){advice}"
+        except json.JSONDecodeError as error:
+            return row, f"not JSON: {error.msg} at column {error.colno}"
+        except ValueError as error:  # a number of thousands of digits
+            return row, f"not usable JSON: {str(error).partition(';')[0]}"
+        except RecursionError:
+            return row, TOO_DEEP
 
     def _fault(self, row: Any) -> str:
         if not isinstance(row, dict):
@@ -159,8 +162,6 @@ def _too_deep(line: bytes, row: Any) -> str:
 
 
 class JsonlDataParse(_LinesParse):
-    """``.jsonl`` files: one object with ``question`` and ``answer`` per line."""
-
     required = ("question", "answer")
 
     def parse(self, *args: str, on_malformed_row: str = "stop", **kwargs: Any) -> None:
@@ -182,30 +183,29 @@ class JSONMetaDataParse(_LinesParse):
         self.need_other_info = True
 
     def parse(self, *args: str, on_malformed_row: str = "stop", **kwargs: Any) -> None:
-        """Read one ``metadata.json`` and its data file. MalformedRow as in ``JsonlDataParse``."""
         (file,) = args
-        with open(file, "rb") as stream:
-            try:
-                described = json.loads(stream.read().decode("utf-8-sig"))
-            except ValueError as error:  # UTF-8, JSON, or a number of thousands of digits
-                raise MalformedRow(f"{file}:{getattr(error, 'lineno', 1)}", f"not JSON: {error}") from error
-            except RecursionError as error:
-                raise MalformedRow(f"{file}:1", TOO_DEEP) from error
-        missing = [key for key in self.described if not isinstance(described, dict) or key not in described]
-        if missing:
-            raise MalformedRow(f"{file}:1", f"the key {', '.join(map(repr, missing))} is missing")
-        self.dataset_name = described["dataset"]
-        self.description = described["description"]
-        self.level_1_dim = described["level_1_dim"]
-        self.level_2_dim = described["level_2_dim"]
-        data_file = os.path.join(os.path.dirname(file), "data.jsonl")
-        rows = list(self._rows(data_file, on_malformed_row))
+        described = self._describe(file)
+        self.dataset_name, self.description, self.level_1_dim, self.level_2_dim = map(described.get, self.described)
+        rows = list(self._rows(os.path.join(os.path.dirname(file), "data.jsonl"), on_malformed_row))
         self.x = object_array([row["prompt"] + row["query"] if row.get("prompt") else row["query"] for row in rows])
         self.y = object_array([row["response"] for row in rows])
         self.explanation = object_array([row.get("explanation", "") for row in rows])
         self.judge_prompts = object_array([row.get("judge_prompt", "") for row in rows])
         self.level_3 = object_array([row["level_3_dim"] for row in rows])
         self.level_4 = object_array([row["level_4_dim"] for row in rows])
+
+    def _describe(self, file: str) -> dict[str, Any]:
+        with open(file, "rb") as stream:
+            try:
+                found = json.loads(stream.read().decode("utf-8-sig"))
+            except ValueError as error:  # UTF-8, JSON, or a number of thousands of digits
+                raise MalformedRow(f"{file}:{getattr(error, 'lineno', 1)}", f"not JSON: {error}") from error
+            except RecursionError as error:
+                raise MalformedRow(f"{file}:1", TOO_DEEP) from error
+        described = found if isinstance(found, dict) else {}
+        if missing := [key for key in self.described if key not in described]:
+            raise MalformedRow(f"{file}:1", f"the key {', '.join(map(repr, missing))} is missing")
+        return described
 
     def _fault(self, row: Any) -> str:
         reason = super()._fault(row)

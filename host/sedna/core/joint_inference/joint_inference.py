@@ -61,9 +61,8 @@ class JointInference:
         elif self.estimator is not None and hasattr(self.estimator, "load"):
             # Sedna's TORCH back end calls load() bare; the others pass the path that the model put in the environment.
             torch = os.getenv("BACKEND_TYPE", "").upper() == "TORCH"
-            self._call(
-                self.estimator, "load", **({} if torch else {"model_url": Context.get_parameters("model_path", "")})
-            )
+            path = {} if torch else {"model_url": Context.get_parameters("model_path", "")}
+            self._call(self.estimator, "load", **path)
         if hard_example_mining:
             method = hard_example_mining.get("method", "IBT")
             router = ClassFactory.get_cls(ClassType.HEM, method) if isinstance(method, str) else method
@@ -79,25 +78,24 @@ class JointInference:
             ClassFactory.get_cls(ClassType.CALLBACK, post_process) if isinstance(post_process, str) else post_process
         )
         mode = kwargs.get("mining_mode", "inference-then-mining")
-        edge_result = cloud_result = None
-        if mode == "mining-then-inference":
-            is_hard = self._is_hard(data)
-            if is_hard:
-                result, cloud_result = self._cloud_result(data, post_process, kwargs)
-            else:
-                result, edge_result = self._edge_result(data, callback, kwargs)
-        elif mode == "inference-then-mining":
-            result, edge_result = self._edge_result(data, callback, kwargs)
-            is_hard = self._is_hard(result)
-            if is_hard:
-                result, cloud_result = self._cloud_result(data, post_process, kwargs)
-        elif mode == "self-design":
+        if mode == "mining-free":
+            return self._mining_free(data, callback, kwargs)
+        if mode == "self-design":
             result = self._call(self.estimator, "predict", data, **kwargs)
             return callback(result) if callback else result
-        elif mode == "mining-free":
-            return self._mining_free(data, callback, kwargs)
-        else:
+        if mode not in MINING_MODES:
             raise ValueError(f"mining_mode must be one of {', '.join(MINING_MODES)}, got {mode!r}")
+        result = edge_result = cloud_result = None
+        edge_first = mode == "inference-then-mining"
+        is_hard = not edge_first and self._is_hard(data)
+        if not is_hard:
+            edge_result = self._call(self.estimator, "predict", data, **kwargs)
+            result = copy_tree(edge_result)
+            result = callback(result) if callback else result
+        if is_hard or (edge_first and self._is_hard(result)):
+            is_hard = True
+            cloud_result = self._call(self.cloud, "inference", data, post_process=post_process, **kwargs)
+            result = copy_tree(cloud_result)
         return [is_hard, result, edge_result, cloud_result]
 
     def _call(self, target: Any, method: str, *args: Any, **kwargs: Any) -> Any:
@@ -118,27 +116,18 @@ class JointInference:
         with self._router_lock:
             return _outcome(router, router(item))
 
-    def _edge_result(self, data: Any, callback: Callable[..., Any] | None, kwargs: dict[str, Any]) -> tuple[Any, Any]:
-        edge_result = self._call(self.estimator, "predict", data, **kwargs)
-        result = copy_tree(edge_result)
-        return (callback(result) if callback else result), edge_result
-
-    def _cloud_result(self, data: Any, post_process: Any, kwargs: dict[str, Any]) -> tuple[Any, Any]:
-        cloud_result = self._call(self.cloud, "inference", data, post_process=post_process, **kwargs)
-        return copy_tree(cloud_result), cloud_result
-
     def _mining_free(self, data: Any, callback: Callable[..., Any] | None, kwargs: dict[str, Any]) -> list[Any]:
         mode = kwargs.get("inference_mode", getattr(self.drafter, "inference_mode", "collaboration"))
+        edge_result = cloud_result = None
         if mode == "edge-only":
-            edge_result = self._call(self.drafter, "inference", data=data, **kwargs)
-            return [False, callback(edge_result) if callback else edge_result, edge_result, None]
-        if mode == "cloud-only":
-            cloud_result = self._call(self.verifier, "inference", data=data, **kwargs)
-            return [False, callback(cloud_result) if callback else cloud_result, None, cloud_result]
-        if mode != "collaboration":
+            result = edge_result = self._call(self.drafter, "inference", data=data, **kwargs)
+        elif mode == "cloud-only":
+            result = cloud_result = self._call(self.verifier, "inference", data=data, **kwargs)
+        elif mode == "collaboration":
+            result = self._collaborate(data, kwargs)
+        else:
             raise ValueError(f"inference_mode must be collaboration, cloud-only or edge-only, got {mode!r}")
-        result = self._collaborate(data, kwargs)
-        return [False, callback(result) if callback else result, None, None]
+        return [False, callback(result) if callback else result, edge_result, cloud_result]
 
     def _collaborate(self, data: Any, kwargs: dict[str, Any]) -> Any:
         """One session: the drafter proposes, the verifier decides, until the verifier says ``stop``.

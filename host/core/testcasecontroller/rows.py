@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from core.common.constant import ModuleType
+from core.common.constant import PROCESSOR
 from core.common.errors import PLUGIN_ERRORS, Problems, explain
 from core.common.utils import plural
 from core.testcasecontroller.algorithm import Algorithm
-from core.testcasecontroller.algorithm.module.module import ModuleConfig
+from core.testcasecontroller.module import ModuleConfig
 from core.testenvmanager.dataset import Dataset
 from sedna.common.utils import copy_tree
 
@@ -41,7 +41,7 @@ def check_rows(algorithms: Sequence[Algorithm], dataset: Dataset, problems: Prob
 
 
 def _readers(modules: Sequence[ModuleConfig]) -> list[tuple[str, ModuleConfig]]:
-    processors = [module for module in modules if module.type == ModuleType.DATA_PROCESSOR.value]
+    processors = [module for module in modules if module.type == PROCESSOR]
     return [("check_rows", module) for module in processors or modules]
 
 
@@ -53,7 +53,7 @@ def _ask(module: ModuleConfig, hook: str, point: dict[str, Any], dataset: Datase
         if not faults and hook == "check_rows" and hasattr(module.target, "describe_rows"):
             return list(module.target.describe_rows(dataset.placed(module.target)))
     except PLUGIN_ERRORS as error:
-        problems.add(module.place(), f"{module.type} {module.name}: {explain(error)}")
+        problems.add(module.at.place(), f"{module.type} {module.name}: {explain(error)}")
         return ()
     for place, reason in faults[:SHOWN]:
         problems.add(place, reason)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from tabulate import SEPARATING_LINE, tabulate
-from wcwidth import wcswidth, wcwidth  # tabulate measures with it too: East Asian characters take two columns
+from wcwidth import clip, wcswidth, wrap  # tabulate measures with it too: East Asian characters take two columns
 
 from core.common.cells import unescaped
 
@@ -26,17 +26,12 @@ def print_table(text: str) -> bool:
     header, *rows = [list(map(unescaped, row)) for row in csv.reader(io.StringIO(text, newline=""))]
     width = shutil.get_terminal_size((160, 24)).columns if sys.stdout.isatty() else sys.maxsize
     whole = [_Column(name, [_short(row[i]) for row in rows], name) for i, name in enumerate(header)]
-    lines, fits = [], False
-    for count in range(len(DISPENSABLE) + 1):
-        columns = [column for column in whole if column.name not in DISPENSABLE[:count]]
-        if fits := _width(columns) <= width:
-            lines = _table(columns)
-            break
-    if not fits:
-        lines = list(_folded(columns, header, max(width, NARROWEST)))
+    parts = [[column for column in whole if column.name not in DISPENSABLE[:n]] for n in range(len(DISPENSABLE) + 1)]
+    fitting = next((columns for columns in parts if _width(columns) <= width), None)
+    lines = _table(fitting) if fitting is not None else _folded(parts[-1], header, max(width, NARROWEST))
     encoding = sys.stdout.encoding or "utf-8"
     print("\n".join(line.rstrip() for line in lines).encode(encoding, "replace").decode(encoding), flush=True)
-    return not fits or len(columns) < len(whole)
+    return fitting is None or len(fitting) < len(whole)
 
 
 class _Column:
@@ -51,23 +46,13 @@ class _Column:
 
     def cut(self, most: int) -> _Column:
         """The same, no wider than this."""
-        if self.width <= most:
-            return self
         heading = " ".join(_cut(word, most) for word in self.heading.split("\n"))
         return _Column(self.name, [_cut(cell, most) for cell in self.cells], heading)
 
 
 def _cut(text: str, most: int) -> str:
     """The beginning of a text, so that it takes this many columns of the screen with the sign that it goes on."""
-    if wcswidth(text) <= most:
-        return text
-    kept, used = "", 1
-    for character in text:
-        used += max(wcwidth(character), 0)
-        if used > most:
-            break
-        kept += character
-    return f"{kept}…"
+    return text if wcswidth(text) <= most else f"{clip(text, 0, most - 1, fillchar='')}…"
 
 
 def _width(columns: Sequence[_Column]) -> int:
@@ -91,18 +76,15 @@ def _folded(columns: Sequence[_Column], header: Sequence[str], width: int) -> It
     several = len(columns[0].cells) > 1 if columns else False
     alike = [column for column in columns if several and column.name != "rank" and len(set(column.cells)) == 1]
     shown = [column for column in columns if column not in alike]
-    described: list[_Column] = []
+    described: dict[tuple[str, ...], _Column] = {}
     for column in shown:
-        if column.name not in metrics and not any(_plain(column) == _plain(other) for other in described):
-            described.append(column)
-    described = [
-        _Column(column.name, column.cells, column.name.replace("-", "- ")).cut(width // 3) for column in described
-    ]
+        if column.name not in metrics:
+            described.setdefault(_plain(column), column)
     keys: list[_Column] = []
-    for column in described:
-        if _width([*keys, column]) <= width * KEYS:
-            keys.append(column)
-    rest = [column for column in described if column not in keys]
+    rest: list[_Column] = []
+    for column in described.values():
+        named = _Column(column.name, column.cells, column.name.replace("-", "- ")).cut(width // 3)
+        (keys if _width([*keys, named]) <= width * KEYS else rest).append(named)
     rest += [column.cut(width // 3) for column in shown if column.name in metrics]
     part = list(keys)
     for column in rest:
@@ -111,28 +93,16 @@ def _folded(columns: Sequence[_Column], header: Sequence[str], width: int) -> It
             part = list(keys)
         part.append(column)
     yield from [*_table(part), ""]
-    for label, found in (
-        ("the same in all rows", [f"{column.name} {column.cells[0]}" for column in alike if column.cells[0]]),
-        ("empty in all rows", [column.name for column in alike if not column.cells[0]]),
-    ):
+    same = [f"{column.name} {column.cells[0]}" for column in alike if column.cells[0]]
+    empty = [column.name for column in alike if not column.cells[0]]
+    for label, found in (("the same in all rows", same), ("empty in all rows", empty)):
         if found:
-            yield from _wrapped(f"{label}: {', '.join(found)}", width)
+            yield from wrap(f"{label}: {', '.join(found)}", width, break_on_hyphens=False)
 
 
-def _wrapped(text: str, width: int) -> Iterator[str]:
-    line = ""
-    for word in text.split():
-        longer = f"{line} {word}" if line else _cut(word, width)
-        if line and wcswidth(longer) > width:
-            yield line
-            longer = _cut(word, width)
-        line = longer
-    yield line
-
-
-def _plain(column: _Column) -> list[str]:
+def _plain(column: _Column) -> tuple[str, ...]:
     """The cells without what spelling makes of them: ``edge-only`` is ``EdgeOnly``."""
-    return ["".join(filter(str.isalnum, cell)).casefold() for cell in column.cells]
+    return tuple("".join(filter(str.isalnum, cell)).casefold() for cell in column.cells)
 
 
 def _short(cell: str) -> str:

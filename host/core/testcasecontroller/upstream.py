@@ -8,6 +8,7 @@ import inspect
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 PATH = "model_path"
@@ -31,7 +32,7 @@ def would_fail(kind: str, target: Any) -> Iterator[str]:
 def _edge(target: type) -> Iterator[str]:
     text = _source(target)
     torch = os.environ.get(FRAMEWORK, "").upper() == "TORCH" or '"TORCH"' in text or "'TORCH'" in text
-    first = _first_parameter(getattr(target, "predict", None))
+    first = _first_parameter(target, "predict")
     if first not in ("data", None):
         yield f"predict() is called with the keyword data, its first parameter is {first}: rename it"
     if torch and _not_taken(target, "predict", ("mining_mode",)):
@@ -48,26 +49,22 @@ def _edge(target: type) -> Iterator[str]:
 
 
 def _not_taken(target: type, method: str, names: tuple[str, ...]) -> list[str]:
-    """Those of ``names`` that the method takes no argument for."""
-    parameters = _parameters(getattr(target, method, None))
+    parameters = _parameters(target, method)
     if parameters is None or any(p.kind is p.VAR_KEYWORD for p in parameters):
         return []
-    known = {p.name for p in parameters}
-    return [name for name in names if name not in known]
+    return [name for name in names if name not in {p.name for p in parameters}]
 
 
-def _first_parameter(method: Any) -> str | None:
+def _first_parameter(target: type, method: str) -> str | None:
     """The name of what the method takes first after ``self``; None where that is not a plain parameter."""
-    parameters = [p for p in _parameters(method) or [] if p.name != "self"]
-    if not parameters or parameters[0].kind is not parameters[0].POSITIONAL_OR_KEYWORD:
-        return None
-    return parameters[0].name
+    first = next((p for p in _parameters(target, method) or [] if p.name != "self"), None)
+    return first.name if first is not None and first.kind is first.POSITIONAL_OR_KEYWORD else None
 
 
-def _parameters(method: Any) -> list[inspect.Parameter] | None:
+def _parameters(target: type, method: str) -> list[inspect.Parameter] | None:
     try:
-        return list(inspect.signature(method).parameters.values())
-    except (TypeError, ValueError):
+        return list(inspect.signature(getattr(target, method)).parameters.values())
+    except (AttributeError, TypeError, ValueError):
         return None
 
 
@@ -75,11 +72,8 @@ def _source(target: type) -> str:
     """The text of the files in which the class and what it inherits from stand: variables are often set at the top of
     one of them.
     """
-    modules = {base.__module__ for base in target.__mro__[:-1]}
     texts = []
-    for name in modules:
-        try:
+    for name in {base.__module__ for base in target.__mro__[:-1]}:
+        with suppress(KeyError, OSError, TypeError):
             texts.append(inspect.getsource(sys.modules[name]))
-        except (KeyError, OSError, TypeError):
-            continue
     return "\n".join(texts)

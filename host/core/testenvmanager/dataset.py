@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from core.common.constant import DatasetFormat
-from core.common.document import Document, find_file, missing_file
-from core.common.errors import Problems, nearest
+from core.common.errors import nearest
 from core.common.log import LOGGER
+from core.common.section import Section, find_file
 from core.common.utils import get_file_format, plural
 from sedna.common.utils import copy_tree
 from sedna.datasources import BaseDataSource, JsonlDataParse, JSONMetaDataParse, MalformedRow, object_array
@@ -20,6 +19,7 @@ from sedna.datasources import BaseDataSource, JsonlDataParse, JSONMetaDataParse,
 _TEST_KEYS = ("test_index", "test_data", "test_data_info")  # in the order in which Ianvs looks for them
 _TRAIN_KEYS = ("train_index", "train_data", "train_data_info")
 _KNOWN: dict[str, Any] = dict.fromkeys((*_TEST_KEYS, *_TRAIN_KEYS, "train_url", "test_url"), str) | {"label": object}
+_FORMATS = {"test_data": "jsonl", "test_data_info": "jsonforllm"}
 _SUPPORTED = (
     "joint inference reads test_data: a .jsonl file, or test_data_info: a metadata.json with data.jsonl beside it"
 )
@@ -31,7 +31,7 @@ class Dataset:
     others once it has been read.
     """
 
-    doc: Document
+    at: Section
     key: str = ""
     url: str = ""
     file: str = ""
@@ -39,77 +39,67 @@ class Dataset:
     _source: Any = None
 
     @classmethod
-    def parse(cls, doc: Document, path: tuple[Any, ...], value: Any, problems: Problems) -> Dataset:
-        """Read the key ``dataset`` of a test environment; what is wrong with it goes to ``problems``."""
-        dataset = cls(doc)
-        entries = doc.mapping(value, path, _KNOWN, problems)
+    def parse(cls, at: Section, value: Any) -> Dataset:
+        """Read the key ``dataset`` of a test environment."""
+        dataset = cls(at)
+        entries = at.mapping(value, _KNOWN)
         if not isinstance(value, dict):
             return dataset
-        for key in _TRAIN_KEYS:
-            if key in entries and find_file(entries[key], doc) is None:
-                message = f"{entries[key]} is not there; joint inference does without"
-                problems.warn(doc.place(*path, key), message)
-                problems.fails_upstream(doc.place(*path, key), f"{entries[key]} is not there")
-        if not any(key in entries for key in _TRAIN_KEYS):
-            message = f"the training data is missing, which nothing uses: name a file under {_TRAIN_KEYS[1]}"
-            problems.fails_upstream(doc.place(*path), message)
+        _check_training(at, entries)
         dataset.key = next((key for key in _TEST_KEYS if key in entries), "")
-        if not dataset.key:
-            meant = [key for key in value if key in _TEST_KEYS or (key not in _KNOWN and nearest(key, _TEST_KEYS))]
-            if not meant:  # a misspelt key has its own message already
-                problems.add(doc.place(*path), f"the test data is missing: {_SUPPORTED}")
-            return dataset
-        dataset.url = entries[dataset.key]
-        place, found = (
-            doc.place(*path, dataset.key),
-            find_file(dataset.url, doc, doc.place(*path, dataset.key), problems),
-        )
-        wanted = {"test_data": DatasetFormat.JSONL.value, "test_data_info": DatasetFormat.JSONFORLLM.value}.get(
-            dataset.key
-        )
-        if wanted != get_file_format(dataset.url):
-            problems.add(place, f"{dataset.key}: {dataset.url} cannot be read here; {_SUPPORTED}")
-        elif found is None:
-            made = doc.commands(*path, dataset.key)
-            by = f". It is made there by: {'; '.join(made)}" if made else ""
-            problems.add(place, missing_file(dataset.url, doc) + by)
-        elif not os.path.isfile(found):
-            problems.add(place, f"{dataset.key}: {dataset.url} is no file")
-        else:
-            dataset.file = found
-            rows = os.path.join(os.path.dirname(found), "data.jsonl")
-            if dataset.key == "test_data_info" and not os.path.isfile(rows):
-                problems.add(place, f"file not found: {rows}, which belongs to {found}")
+        meant = [key for key in value if key in _TEST_KEYS or (key not in _KNOWN and nearest(key, _TEST_KEYS))]
+        if dataset.key:
+            dataset.url = entries[dataset.key]
+            dataset._find()
+        elif not meant:  # a misspelt key has its own message already
+            at.add(f"the test data is missing: {_SUPPORTED}")
         return dataset
 
-    def read(self, on_malformed_row: str, problems: Problems) -> None:
-        """Parse every row. The first malformed one goes to ``problems``; with "skip" all are counted and reported."""
+    def _find(self) -> None:
+        key, url = self.key, self.url
+        if _FORMATS.get(key) != get_file_format(url):
+            self.at.add(f"{key}: {url} cannot be read here; {_SUPPORTED}", key)
+            return
+        made = self.at.doc.commands(*self.at.path, key)
+        found = self.at.find(url, key, advice=f". It is made there by: {'; '.join(made)}" if made else "")
+        if found is not None and not os.path.isfile(found):
+            self.at.add(f"{key}: {url} is no file", key)
+        elif found is not None:
+            self.file = found
+            rows = self._files()[-1]
+            if not os.path.isfile(rows):
+                self.at.add(f"file not found: {rows}, which belongs to {found}", key)
+
+    def _files(self) -> list[str]:
+        beside = [os.path.join(os.path.dirname(self.file), "data.jsonl")] if self.key == "test_data_info" else []
+        return [self.file, *beside]
+
+    def read(self, on_malformed_row: str) -> None:
+        """Parse every row. The first malformed one is a fault; with "skip" all are counted and reported."""
+        add = self.at.problems.add
         source = (JsonlDataParse if self.key == "test_data" else JSONMetaDataParse)("test")
         try:
             source.parse(self.file, on_malformed_row=on_malformed_row)
             self.digest = self._digest()
         except MalformedRow as error:
-            advice = f"on_malformed_row: skip in {self.doc.file} leaves such rows out"
+            advice = f"on_malformed_row: skip in {self.at.doc.file} leaves such rows out"
             if error.first:
                 advice = "a .jsonl file has one JSON object per line"
-            problems.add(error.place, f"{error.reason} ({advice})")
+            add(error.place, f"{error.reason} ({advice})")
             return
         except OSError as error:
-            problems.add(self.file, f"cannot be read: {error.strerror}")
+            add(self.file, f"cannot be read: {error.strerror}")
             return
         if source.malformed:
             count, shown = plural(len(source.malformed), "malformed row"), "; ".join(source.malformed[:3])
             LOGGER.warning("%s left out: %s%s", count, shown, " ..." * (len(source.malformed) > 3))
         if not len(source.x):
-            problems.add(self.file, "the dataset has no rows" + ", all are malformed" * bool(source.malformed))
+            add(self.file, "the dataset has no rows" + ", all are malformed" * bool(source.malformed))
         self._source = source
 
     def _digest(self) -> str:
-        files = [self.file]
-        if self.key == "test_data_info":
-            files.append(os.path.join(os.path.dirname(self.file), "data.jsonl"))
         digest = hashlib.sha256()
-        for file in files:
+        for file in self._files():
             with open(file, "rb") as stream:
                 while piece := stream.read(1 << 20):
                     digest.update(piece)
@@ -120,12 +110,10 @@ class Dataset:
 
     @property
     def skipped(self) -> int:
-        """How many malformed rows were left out."""
         return len(self._source.malformed)
 
     @property
     def labels(self) -> Any:
-        """The raw labels, as an object array."""
         return self._source.y
 
     def placed(self, reader: Any = None) -> Iterator[tuple[str, Any, Any]]:
@@ -143,6 +131,18 @@ class Dataset:
         source.x = object_array([copy_tree(row) for row in self._inputs(reader)])
         source.y = self._source.y.copy()
         return source
+
+
+def _check_training(at: Section, entries: dict[str, Any]) -> None:
+    """Joint inference needs no training data; upstream asks for some all the same."""
+    given = [key for key in _TRAIN_KEYS if key in entries]
+    if not given:
+        message = "the training data is missing, which nothing uses: name a file under"
+        at.fails_upstream(f"{message} {_TRAIN_KEYS[1]}")
+    for key in given:
+        if find_file(entries[key], at.doc) is None:
+            at.warn(f"{entries[key]} is not there; joint inference does without", key)
+            at.fails_upstream(f"{entries[key]} is not there", key)
 
 
 def aligned_labels(processed: Any, raw: Any) -> Any:

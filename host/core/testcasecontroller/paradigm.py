@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
-from core.common.constant import MiningMode, ModuleType
+from core.common.constant import CLOUD, DRAFTER, EDGE, MINING_FREE, MODULES, PROCESSOR, ROUTER, VERIFIER
 from core.common.errors import PLUGIN_ERRORS, explain
-from core.testcasecontroller.algorithm.module import Module
-from core.testcasecontroller.algorithm.module.module import INJECTED, ORACLE
+from core.testcasecontroller.module import INJECTED, ORACLE, Module
 from sedna.core.joint_inference import JointInference as Job
 from sedna.datasources import BaseDataSource
 
@@ -40,7 +39,6 @@ class JointInference:
         self.modules, self.mining_mode, self.stage = modules, mining_mode, stage
         self._load_dataset = dataset
         self._instances: dict[str, Any] = {}
-        self._router: Any = None
         self._job: Job | None = None
 
     def prepare(self, models: bool = True) -> Any:
@@ -48,25 +46,24 @@ class JointInference:
 
         Without ``models``, the dataset processor alone is built: the rows will be answered elsewhere.
         """
-        self.build(None if models else (ModuleType.DATA_PROCESSOR.value,))
-        processor = self._instances.get(ModuleType.DATA_PROCESSOR.value)
-        dataset: Any = self._load_dataset(processor or self._instances.get(ModuleType.EDGEMODEL.value))
+        self.build(MODULES if models else (PROCESSOR,))
+        processor = self._instances.get(PROCESSOR)
+        dataset: Any = self._load_dataset(processor or self._instances.get(EDGE))
         if processor is not None:
-            self.stage.text = f"{ModuleType.DATA_PROCESSOR.value} {self._name(ModuleType.DATA_PROCESSOR)}"
+            self.stage.text = f"{PROCESSOR} {self._name(PROCESSOR)}"
             dataset = processor(dataset)
             if not hasattr(dataset, "x"):
-                raise TypeError(
-                    f"a dataset processor must return the dataset, with .x; it returned {type(dataset).__name__}"
-                )
+                returned = type(dataset).__name__
+                raise TypeError(f"a dataset processor must return the dataset, with .x; it returned {returned}")
             if not len(dataset.x):
                 raise ValueError("the dataset processor left no rows")
         self.stage.total = len(dataset.x)
         return dataset
 
-    def build(self, kinds: tuple[str, ...] | None = None) -> None:
-        """Build the modules of these kinds (default: all), except the router: it may need the loaded models."""
+    def build(self, kinds: Collection[str] = MODULES) -> None:
+        """Build the modules of these kinds, except the router: it may need the loaded models."""
         for kind, module in self.modules.items():
-            if kind != ModuleType.HARD_EXAMPLE_MINING.value and (kinds is None or kind in kinds):
+            if kind != ROUTER and kind in kinds:
                 self.stage.text = f"building {kind} {module.name}"
                 self._instances[kind] = module.create()
 
@@ -78,18 +75,15 @@ class JointInference:
         return lambda row: job.inference(row, mining_mode=self.mining_mode)
 
     def _build_job(self) -> Job:
-        free = self.mining_mode == MiningMode.MINING_FREE.value
-        first = ModuleType.DRAFTER if free else ModuleType.EDGEMODEL
-        self.stage.text = f"loading {first.value} {self._name(first)}"
-        if free:
-            get = self._instances.get
-            return Job(drafter=get(ModuleType.DRAFTER.value), verifier=get(ModuleType.VERIFIER.value))
-        job = Job(estimator=self._instances[INJECTED[0]], cloud=self._instances[INJECTED[1]])
-        router = self.modules.get(ModuleType.HARD_EXAMPLE_MINING.value)
-        if router is not None:
+        get, first = self._instances.get, DRAFTER if self.mining_mode == MINING_FREE else EDGE
+        self.stage.text = f"loading {first} {self._name(first)}"
+        if self.mining_mode == MINING_FREE:
+            return Job(drafter=get(DRAFTER), verifier=get(VERIFIER))
+        job = Job(estimator=get(EDGE), cloud=get(CLOUD))
+        if router := self.modules.get(ROUTER):
             self.stage.text = f"building {router.type} {router.name}"
             models = {name: self._instances[name] for name in INJECTED} if router.name == ORACLE else {}
-            self._router = job.hard_example_mining_algorithm = router.create(**models)
+            self._instances[ROUTER] = job.hard_example_mining_algorithm = router.create(**models)
         return job
 
     def details(self) -> dict[str, Any]:
@@ -97,7 +91,7 @@ class JointInference:
         ``environment_details``. What goes wrong in it is told in its place.
         """
         found: dict[str, Any] = {}
-        for kind, instance in (*self._instances.items(), (ModuleType.HARD_EXAMPLE_MINING.value, self._router)):
+        for kind, instance in self._instances.items():
             if callable(tell := getattr(instance, "environment_details", None)):
                 try:
                     found[kind] = tell()
@@ -109,17 +103,15 @@ class JointInference:
         """Call ``cleanup()`` of every module that has one, then of the router. One that raises does not keep the others
         from theirs; the failures are returned with the module they belong to."""
         failures: list[tuple[str, BaseException]] = []
-        instances = [*self._instances.items(), (ModuleType.HARD_EXAMPLE_MINING.value, self._router)]
-        for kind, instance in instances:
-            if not hasattr(instance, "cleanup"):
-                continue
+        for kind, instance in self._instances.items():
             try:
-                instance.cleanup()
+                if hasattr(instance, "cleanup"):
+                    instance.cleanup()
             except PLUGIN_ERRORS as error:
-                failures.append((f"cleanup of {kind} {self.modules[kind].name}", error))
+                failures.append((f"cleanup of {kind} {self._name(kind)}", error))
         self._instances.clear()
-        self._router = self._job = None
+        self._job = None
         return failures
 
-    def _name(self, kind: ModuleType) -> str:
-        return self.modules[kind.value].name
+    def _name(self, kind: str) -> str:
+        return self.modules[kind].name

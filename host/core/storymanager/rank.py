@@ -15,11 +15,12 @@ from typing import Any
 
 from core.common.cells import csv_text, unescaped
 from core.common.errors import WorkspaceError
-from core.common.files import locked, make_folder, write_atomic
+from core.common.files import make_folder, write_atomic
 from core.common.utils import plural
-from core.storymanager.rank.columns import Columns, Row
-from core.storymanager.rank.config import RankConfig
-from core.storymanager.visualization import print_table
+from core.storymanager.rank_config import Columns, RankConfig
+
+Row = dict[str, str]
+"""The cells of a test case, by the names of their columns."""
 
 
 class Rank:
@@ -30,7 +31,11 @@ class Rank:
         self.workspace, self.folder = workspace, os.path.join(workspace, "rank")
         self.all_rank_file = os.path.join(self.folder, "all_rank.csv")
         self.selected_rank_file = os.path.join(self.folder, "selected_rank.csv")
+        # With the save_mode selected_only there is one file only, which keeps the rows of earlier runs.
         self._keep_all = config.save_mode != "selected_only"
+        self._keeping_file = self.all_rank_file if self._keep_all else self.selected_rank_file
+        self._chosen = columns.chosen(config.selected).names()
+        self._shown = config.output or self._chosen
         self._finished: dict[str, Row] = {}  # this run's, by url
 
     def save(self, row: Row) -> None:
@@ -38,55 +43,38 @@ class Rank:
         they cannot be read or written.
         """
         make_folder(self.folder)
-        # Two jobs may share a workspace: reading the files and replacing them must be one act.
-        with locked(os.path.join(self.folder, ".lock"), 30):
-            self._update(row)
-
-    def _update(self, row: Row) -> None:
         header, rows = self._kept()
         rows = self._sorted([old for old in rows if old.get("url") != row["url"]] + [row])
         self._finished[row["url"]] = row
         if self._keep_all:
             write_atomic(self.all_rank_file, _csv(self.columns.extended(header).names(), rows))
             rows = self._sorted(list(self._finished.values()))
-        write_atomic(self.selected_rank_file, _csv(self._shown_names(), self._selected(rows)))
+        write_atomic(self.selected_rank_file, _csv(self._shown, self._selected(rows)))
 
     def _kept(self) -> tuple[list[str], list[Row]]:
         """Header and rows of earlier runs and of this one. Where the only file is a selected one without the columns
         that tell rows apart, those of this run are all there is.
         """
-        if not self._keep_all and not {"algorithm", "url"} <= set(self._shown_names()):
-            return self._shown_names(), list(self._finished.values())
-        return _read(self._keeping_file())
-
-    def _keeping_file(self) -> str:
-        """The file that keeps the rows of earlier runs: with the save_mode selected_only there is one file only."""
-        return self.all_rank_file if self._keep_all else self.selected_rank_file
+        if not self._keep_all and not {"algorithm", "url"} <= set(self._shown):
+            return self._shown, list(self._finished.values())
+        return _read(self._keeping_file)
 
     def _sorted(self, rows: list[Row]) -> list[Row]:
         """By all of ``sort_by``, the first column counting most. A column with numbers is sorted by them, another one
         as texts; rows without a value come last.
         """
         for column, direction in reversed(self.config.sort_by):
-            numbers = {id(row): _number(row.get(column, "")) for row in rows}
-            keys: dict[int, Any] = {row: number for row, number in numbers.items() if number is not None}
-            if not keys:
-                keys = {id(row): row[column] for row in rows if row.get(column) and column not in self.columns.metrics}
-            with_value = [row for row in rows if id(row) in keys]
+            keys: dict[int, Any] = {id(row): _number(row.get(column, "")) for row in rows}
+            if all(key is None for key in keys.values()) and column not in self.columns.metrics:
+                keys = {id(row): row.get(column) or None for row in rows}
+            with_value = [row for row in rows if keys[id(row)] is not None]
             with_value.sort(key=lambda row, keys=keys: keys[id(row)], reverse=direction == "descend")  # type: ignore[misc]
-            rows = [*with_value, *(row for row in rows if id(row) not in keys)]
+            rows = [*with_value, *(row for row in rows if keys[id(row)] is None)]
         return rows
-
-    def _selected_names(self) -> list[str]:
-        return self.columns.chosen(self.config.selected).names()
-
-    def _shown_names(self) -> list[str]:
-        """The columns of the selected leaderboard."""
-        return self.config.output or self._selected_names()
 
     def _selected(self, rows: list[Row]) -> list[Row]:
         """The chosen paradigms' rows; of rows that look alike in all columns but time and url, the first."""
-        names, paradigms = self._selected_names()[:-2], self.config.selected["paradigms"]
+        names, paradigms = self._chosen[:-2], self.config.selected["paradigms"]
         seen: dict[tuple[str, ...], Row] = {}
         for row in rows:
             if not paradigms or row.get("paradigm") in paradigms:
@@ -97,33 +85,30 @@ class Rank:
         """Print the selected leaderboard of this run, if it has finished a test case. Returns what is to be said about
         rows that are not shown or not told apart, one line each. ``urls`` are those of the job's test cases.
         """
+        from core.storymanager.table import print_table
+
         notes = self._not_told_apart()
         if self._finished:
             rows = self._selected(self._sorted(list(self._finished.values())))
-            if print_table(_csv(self._shown_names(), rows)):
+            if print_table(_csv(self._shown, rows)):
                 notes.append(f"the table as it is stands in {self.selected_rank_file}")
             if self._keep_all:
                 notes.append(f"all columns stand in {self.all_rank_file}")
         old = [row.get("url", "") for row in self._kept()[1] if row.get("url") not in self._finished]
         failed = sum(url in urls for url in old)
+        kept = f"kept in {self._keeping_file}"
         if failed:
-            notes.append(
-                f"not in the table: {plural(failed, 'test case')} that failed now; "
-                f"what an earlier run measured is kept in {self._keeping_file()}"
-            )
-        if len(old) > failed:
-            notes.append(
-                f"{plural(len(old) - failed, 'row')} of other configurations or data "
-                f"{'is' if len(old) - failed == 1 else 'are'} kept in {self._keeping_file()} and not shown; "
-                f"delete {self.workspace}, or move it away, to start anew"
-            )
+            cases = plural(failed, "test case")
+            notes.append(f"not in the table: {cases} that failed now; what an earlier run measured is {kept}")
+        if other := len(old) - failed:
+            rows_are = f"{plural(other, 'row')} of other configurations or data {'is' if other == 1 else 'are'}"
+            notes.append(f"{rows_are} {kept} and not shown; delete {self.workspace}, or move it away, to start anew")
         return notes
 
     def _not_told_apart(self) -> list[str]:
         """The hyperparameters in which test cases differ that look alike in the selected columns, metrics apart."""
-        shown = self._shown_names()
-        hidden = [name for name in self.columns.hyperparameters if name not in shown]
-        described = [name for name in shown if name not in (*self.columns.metrics, "time", "url")]
+        hidden = [name for name in self.columns.hyperparameters if name not in self._shown]
+        described = [name for name in self._shown if name not in (*self.columns.metrics, "time", "url")]
         alike: dict[tuple[str, ...], list[Row]] = {}
         for row in self._finished.values():
             alike.setdefault(tuple(row.get(name, "") for name in described), []).append(row)

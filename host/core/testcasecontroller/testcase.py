@@ -6,23 +6,52 @@ import gc
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from core.common.errors import PLUGIN_ERRORS, Failure, WorkspaceError, explain
 from core.common.files import make_folder
 from core.storymanager.story import CaseStory
-from core.testcasecontroller.algorithm.module import Module
-from core.testcasecontroller.algorithm.paradigm import JointInference
-from core.testcasecontroller.algorithm.paradigm.joint_inference import Stage
-from core.testcasecontroller.testcase.runner import Runner
-from core.testenvmanager.dataset.dataset import aligned_labels
+from core.testcasecontroller.module import Module
+from core.testcasecontroller.paradigm import JointInference, Stage
+from core.testenvmanager.dataset import aligned_labels
 from core.testenvmanager.testenv import TestEnv
 
 NAMED = 6
 """How many of the metrics that failed with the same message are named."""
+
+
+Progress = Callable[[int], None]
+"""Told how many rows have been answered so far, those that wait for an earlier one among them."""
+
+
+class Runner(ABC):
+    """Answers the rows of one test case after the other."""
+
+    in_process: ClassVar[bool]
+    """Whether the models are built in this process; a runner that builds them elsewhere needs only the data here."""
+
+    @abstractmethod
+    def results(
+        self, case_id: str, paradigm: JointInference, rows: Sequence[Any], progress: Progress
+    ) -> Generator[Any, None, None]:
+        """Each row's result, in the order of the rows. The first row that cannot be answered ends it: its exception
+        passes through, after the results of the rows before it, and no further row is begun.
+        """
+
+    def release(self) -> list[Failure]:
+        """End the test case: what went wrong while modules outside of this process were cleaned up."""
+        return []
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """What timings depend on, for ``environment.json``."""
+
+    def close(self) -> None:  # noqa: B027 - only runners that hold something have to
+        """End the job."""
 
 
 @dataclass
@@ -55,12 +84,10 @@ class TestCase:
         return os.path.join(self.workspace, self.algorithm, self.id)
 
     def label(self) -> str:
-        """A short name for the screen: the algorithm, and what tells its test cases apart."""
         point = self._hyperparameters()
         return " ".join([self.algorithm, *(f"{name}={point.get(name)}" for name in self.varied)])
 
     def row(self) -> dict[str, str]:
-        """The cells of its row on the leaderboard, by the names of the columns; the time is not among them."""
         return {
             "algorithm": self.algorithm,
             **{name: "" if value is None else str(value) for name, value in self.values.items()},
@@ -74,7 +101,6 @@ class TestCase:
         return {f"{m.type}-{name}": str(v) for m in self.modules.values() for name, v in m.hyperparameters.items()}
 
     def configuration(self) -> dict[str, Any]:
-        """The resolved configuration, as plain data."""
         return {
             "algorithm": self.algorithm,
             "paradigm_type": self.paradigm,

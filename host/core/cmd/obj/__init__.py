@@ -1,3 +1,0 @@
-from core.cmd.obj.benchmarkingjob import BenchmarkingJob
-
-__all__ = ["BenchmarkingJob"]

@@ -1,3 +1,0 @@
-from core.storymanager.rank.rank import Rank
-
-__all__ = ["Rank"]

@@ -1,3 +1,0 @@
-from core.testcasecontroller.algorithm.algorithm import Algorithm
-
-__all__ = ["Algorithm"]

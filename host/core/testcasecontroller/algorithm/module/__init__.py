@@ -1,3 +1,0 @@
-from core.testcasecontroller.algorithm.module.module import Module, ModuleConfig
-
-__all__ = ["Module", "ModuleConfig"]

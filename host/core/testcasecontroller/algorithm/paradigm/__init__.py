@@ -1,3 +1,0 @@
-from core.testcasecontroller.algorithm.paradigm.joint_inference import JointInference
-
-__all__ = ["JointInference"]

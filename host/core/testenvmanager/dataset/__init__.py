@@ -1,3 +1,0 @@
-from core.testenvmanager.dataset.dataset import Dataset
-
-__all__ = ["Dataset"]

@@ -1,3 +1,0 @@
-from core.testenvmanager.testenv.testenv import TestEnv
-
-__all__ = ["TestEnv"]
