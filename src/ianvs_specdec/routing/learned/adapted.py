@@ -13,8 +13,7 @@ from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.learned.arrays import read_arrays
 from ianvs_specdec.routing.learned.classifier import Classifier
 from ianvs_specdec.routing.learned.folder import TrainedRouter, read_settings
-from ianvs_specdec.routing.learned.grams import grams_of
-from ianvs_specdec.routing.learned.online import OnlineLearner
+from ianvs_specdec.routing.learned.online import OnlineLearner, grams_of
 from ianvs_specdec.routing.learned.probe import KIND as PROBE
 from ianvs_specdec.routing.learned.probe import ProbeClassifier
 from ianvs_specdec.routing.outcomes.recorded import Floats
@@ -59,6 +58,8 @@ class AdaptedClassifier(Classifier):
 
     def save(self, folder: Path) -> None:
         self.base.save(folder / BASE)
+        # What is loaded takes all observations into account.
+        self.learner.solve()
         np.savez_compressed(folder / LEARNED, allow_pickle=False, **self.learner.arrays())
 
     @classmethod

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ianvs_specdec.benchmarks.rows import row_of
 from ianvs_specdec.benchmarks.scorers import scorer
@@ -20,8 +21,7 @@ from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.learned.adapted import KIND, AdaptedClassifier
 from ianvs_specdec.routing.learned.calibration import Calibration
 from ianvs_specdec.routing.learned.folder import TrainedRouter
-from ianvs_specdec.routing.learned.grams import Grams, grams_of
-from ianvs_specdec.routing.learned.online import SIDES, Experience, OnlineLearner
+from ianvs_specdec.routing.learned.online import SIDES, Experience, OnlineLearner, grams_of
 from ianvs_specdec.routing.lifelong.exploration import Exploration
 from ianvs_specdec.routing.lifelong.feedback import Feedback, FeedbackFile, FeedbackLog, named
 from ianvs_specdec.routing.lifelong.pending import PendingFeedback
@@ -42,7 +42,7 @@ class AskedQuery:
     its text from others; ``state`` is what a probe makes of it (see ``ProbeClassifier.directions``).
     """
 
-    grams: Grams
+    grams: NDArray[np.float32]
     group: str
     score: float
     digest: np.uint64
@@ -223,7 +223,7 @@ class Lessons:
     def take_in(self, side: str, item: AskedQuery, worth: float) -> None:
         """Learn what is no feedback of this run."""
         observation = Experience(item.grams, item.group, SIDES.index(side), item.score, worth, item.state)
-        self.exploration.observe(item.group, observation.side, self.learner.level.residual(observation))
+        self.exploration.observe(item.group, observation.side, observation.residual)
         self.learner.observe(observation)
         self._keep.saw(item)
 
