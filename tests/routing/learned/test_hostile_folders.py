@@ -72,10 +72,10 @@ def setting(**values: Any) -> Callable[[Path], Any]:
         (write("text.npz", archive(idf=b"\x93NUMPY\x01\x00")), "text.npz"),
         (write("text.npz", b"PK\x03\x04 nonsense"), "text.npz"),
         (nan_arrays, "weights holds numbers that are not finite"),
-        (setting(threshold=float("nan")), "finite numbers threshold"),
-        (setting(threshold=10**400), "finite numbers threshold"),
-        (setting(threshold=True), "finite numbers threshold"),
-        (setting(calibration={"slope": float("inf"), "offset": 0}), "slope and offset"),
+        (setting(threshold=float("nan")), "$.threshold"),
+        (setting(threshold=10**400), "out of range"),
+        (setting(threshold=True), "$.threshold"),
+        (setting(calibration={"slope": float("inf"), "offset": 0}), "$.calibration.slope"),
     ],
 )
 def test_a_folder_that_lies_is_one_message(tmp_path: Path, spoil: Callable[[Path], Any], told: str) -> None:

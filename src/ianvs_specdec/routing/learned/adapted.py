@@ -77,8 +77,8 @@ def probe_of(router: TrainedRouter) -> ProbeClassifier | None:
 
 def is_probe(folder: Path) -> bool:
     """Whether the router in a folder looks at the edge's hidden states. Raises UserError as ``read_settings`` does."""
-    kind = read_settings(folder)["kind"]
-    return kind == PROBE or (kind == KIND and read_settings(folder / BASE)["kind"] == PROBE)
+    kind = read_settings(folder).kind
+    return kind == PROBE or (kind == KIND and read_settings(folder / BASE).kind == PROBE)
 
 
 def score_read(router: TrainedRouter, query: Query, states: Halves) -> float:

@@ -24,7 +24,6 @@ from ianvs_specdec.routing.learned.folder import TrainedRouter
 from ianvs_specdec.routing.learned.online import SIDES, Experience, OnlineLearner, grams_of
 from ianvs_specdec.routing.lifelong.exploration import Exploration
 from ianvs_specdec.routing.lifelong.feedback import Feedback, FeedbackFile, FeedbackLog, named
-from ianvs_specdec.routing.lifelong.pending import PendingFeedback
 from ianvs_specdec.routing.outcomes.quality import share
 from ianvs_specdec.routing.outcomes.recorded import Floats, digests, text_of
 
@@ -158,8 +157,9 @@ class Lessons:
         self._answers = self.count = 0
         # With the item, the model that has answered.
         self._given: OrderedDict[tuple[str, str], tuple[AskedQuery, str]] = OrderedDict()
-        self._pending = PendingFeedback(REMEMBERED)
-        self._told = False
+        # Feedback on answers that may still come, the newest.
+        self._pending: deque[Feedback] = deque(maxlen=REMEMBERED)
+        self._told = self._full = False
         weakref.finalize(self, book.sync)
         self._mutex = threading.RLock()
 
@@ -176,9 +176,9 @@ class Lessons:
                 self._take(self._earlier.popleft()[2])
             for feedback in self.sources.new():
                 self._take(feedback)
-            for name in sorted(names):
-                for feedback in self._pending.take(name, side):
-                    self._learn(feedback)
+            for feedback in [one for one in self._pending if one.side == side and one.query in names]:
+                self._pending.remove(feedback)
+                self._learn(feedback)
 
     def told(self, side: str, item: AskedQuery, worth: float) -> None:
         """Learn what a program says, past the log."""
@@ -201,9 +201,10 @@ class Lessons:
         if key in self._given:
             self._learn(feedback)
         else:
-            self._pending.add(feedback)
-            if self._pending.displaced == 1:
+            if len(self._pending) == REMEMBERED and not self._full:
+                self._full = True
                 log.warning("feedback: more than %d wait for their answers; the oldest are passed over", REMEMBERED)
+            self._pending.append(feedback)
 
     def _learn(self, feedback: Feedback) -> None:
         item, model = self._given[feedback.query, feedback.side]
