@@ -73,7 +73,7 @@ def test_exploration_turns_decisions_round_whatever_the_order(path: str) -> None
     router = LifelongRouter(path, explore=0.03)
     rows = [row(index) for index in range(300)]
     explored = {data["query"]["id"] for data in rows if router(data) and data["routing"]["reason"] == "explore"}
-    assert 3 < len(explored) < 20
+    assert 30 < len(explored) < 90, "six times as many where nothing is known"
     again = LifelongRouter(path, explore=0.03)
     assert explored == {data["query"]["id"] for data in rows[::-1] if again(data)}
 

@@ -80,6 +80,11 @@ class Experience:
     worth: float
     state: Floats | None = None
 
+    @property
+    def residual(self) -> float:
+        """The worth of the answer beyond what its query's score promises."""
+        return self.worth - float(_promised(np.array([self.side]), np.array([self.score]))[0])
+
 
 @dataclass(frozen=True, eq=False)
 class Solution:
@@ -167,7 +172,7 @@ class OnlineLearner:
         return cls([Experience(*one) for one in zip(found["grams"], *columns, states, strict=True)])
 
 
-def _promised(sides: NDArray[np.intp], scores: Floats, cloud: float) -> Floats:
+def _promised(sides: NDArray[np.intp], scores: Floats, cloud: float = CLOUD) -> Floats:
     """The worth of answers by their queries' scores, float64 [observations], from 0.02 to 0.98: the edge's is less the
     higher the score, and the cloud's always the same.
     """

@@ -22,6 +22,7 @@ from ianvs_specdec.routing.learned.adapted import KIND, AdaptedClassifier
 from ianvs_specdec.routing.learned.calibration import Calibration
 from ianvs_specdec.routing.learned.folder import TrainedRouter
 from ianvs_specdec.routing.learned.online import SIDES, Experience, OnlineLearner, grams_of
+from ianvs_specdec.routing.lifelong.exploration import Exploration
 from ianvs_specdec.routing.lifelong.feedback import Feedback, FeedbackFile, FeedbackLog, named
 from ianvs_specdec.routing.outcomes.quality import share
 from ianvs_specdec.routing.outcomes.recorded import Floats, digests, text_of
@@ -142,6 +143,7 @@ class Lessons:
     def __init__(
         self,
         learner: OnlineLearner,
+        exploration: Exploration,
         book: FeedbackLog,
         feedback: Any,
         keep: Keeper,
@@ -149,6 +151,7 @@ class Lessons:
     ) -> None:
         self.learner, self._book, self._keep, self._every = learner, book, keep, every
         self.sources = Sources(feedback, book)
+        self.exploration = exploration
         self._scored = feedback == "scorer"
         self._earlier = deque(sorted(book.earlier, key=lambda past: past[:2]))
         self._answers = self.count = 0
@@ -221,6 +224,7 @@ class Lessons:
     def take_in(self, side: str, item: AskedQuery, worth: float) -> None:
         """Learn what is no feedback of this run."""
         observation = Experience(item.grams, item.group, SIDES.index(side), item.score, worth, item.state)
+        self.exploration.observe(item.group, observation.side, observation.residual)
         self.learner.observe(observation)
         self._keep.saw(item)
 

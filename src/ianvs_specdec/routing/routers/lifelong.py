@@ -23,6 +23,7 @@ from ianvs_specdec.routing.learned.adapted import AdaptedClassifier, is_probe, p
 from ianvs_specdec.routing.learned.folder import TrainedRouter, check_folder
 from ianvs_specdec.routing.learned.online import SIDES, OnlineLearner
 from ianvs_specdec.routing.learned.probe import ProbeClassifier
+from ianvs_specdec.routing.lifelong.exploration import Exploration
 from ianvs_specdec.routing.lifelong.feedback import FeedbackLog, check_feedback
 from ianvs_specdec.routing.lifelong.lessons import AskedQuery, Keeper, Lessons, adapted, item_of
 from ianvs_specdec.routing.outcomes.recorded import load_outcomes
@@ -45,8 +46,9 @@ class LifelongRouter(Router):
     - ``threshold``: as for LearnedRouter;
     - ``feedback``: ``scorer`` (the benchmark's own scorer judges each answer as soon as it is given), a file of JSON
       lines that may grow meanwhile, or ``{port: N, token_env: NAME}``: an endpoint (see ``routing.lifelong.feedback``);
-    - ``explore``: share of the decisions that are turned round, so that it stays known what both models can do; the
-      draw depends on ``seed`` and the query's content;
+    - ``explore``: share of the decisions that are turned round, so that it stays known what both models can do (more
+      of them in a group where that is not known, or has changed, see ``routing.lifelong.exploration``); the draw
+      depends on ``seed`` and the query's content;
     - ``replay``: a file of outcomes, such as the router was trained on: some of them are learned first, so that it is
       known what the models could do before;
     - ``save_every``: after so many feedbacks what was learned is saved, as a trained router, to ``save_to`` (default: a
@@ -87,7 +89,8 @@ class LifelongRouter(Router):
         book = FeedbackLog(own / LOG if own else None, *current_run())
         to = Path(save_to) if save_to else own / LEARNED if own else None
         keep = Keeper(replace(adapted(self.base, learner), threshold=self.threshold, seen=trained.seen), to)
-        self._lessons = Lessons(learner, book, feedback, keep, save_every)
+        self._exploration = Exploration(self.explore)
+        self._lessons = Lessons(learner, self._exploration, book, feedback, keep, save_every)
         self._asked: OrderedDict[Query, AskedQuery] = OrderedDict()
         self._mutex = threading.Lock()
         if replay and goes_on is None:
@@ -153,7 +156,7 @@ class LifelongRouter(Router):
     def decided(self, query: Query, score: float) -> Decision:
         """Where a query with this score goes."""
         hard = bool(score >= self.threshold)
-        if uniform(self.seed, "explore", query.to_json()) < self.explore:
+        if uniform(self.seed, "explore", query.to_json()) < self._exploration.of(query.group, int(not hard)):
             return Decision(score, not hard, "explore")
         return Decision(score, hard)
 
