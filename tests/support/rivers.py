@@ -71,7 +71,8 @@ def run(*arguments: object, out: Path) -> dict[str, Any]:
 
 
 def values(document: dict[str, Any], name: str) -> dict[str, float]:
-    return {key: value for key, value in document["by_name"][name].items() if value is not None}
+    row = document["by_name"][name]
+    return {key: value for key, value in row.items() if value is not None and key not in ("router", "baseline")}
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object, out: Path) -> str:
