@@ -228,7 +228,7 @@ def test_the_router_scores_as_the_fit_does() -> None:
 
 def test_every_query_is_scored_by_a_fit_to_others() -> None:
     doubts = {"a": np.array([0.1, 0.2, 0.3, 0.6, 0.7, 0.8])}
-    labels = np.array([0.0, 1.0, 0.0, 1.0, 0.0, 1.0])
+    labels = np.array([0.0, 1.0, 0.0, 1.0, 1.0, 1.0])
     folds = [np.array([0, 3]), np.array([1, 4]), np.array([2, 5])]
     held = doubt_fit.cross_fitted(doubts, labels, folds)
     rest = np.array([1, 2, 4, 5])

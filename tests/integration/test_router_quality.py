@@ -40,9 +40,9 @@ def test_the_leaderboard_knows_how_good_the_routers_scores_are(
     assert main(["route", "eval", "--job", str(workplace.workspace), "-o", "evaluated"]) == 0
     document = json.loads((workplace.root / "evaluated" / "evaluation.json").read_text(encoding="utf-8"))
     assert document["queries"] == 12
-    (found,) = [router["metrics"] for router in document["routers"] if router["name"] == "RandomRouter"]
-    assert float(board["RandomRouter"]["Router AUROC"]) == pytest.approx(found["auroc"]["value"], rel=1e-5)
-    assert float(board["RandomRouter"]["Router APGR"]) == pytest.approx(found["apgr"]["value"], rel=1e-5)
-    half = (found["apgr"]["high"] - found["apgr"]["low"]) / 2
+    (found,) = [row for row in document["metrics"] if row["router"] == "RandomRouter"]
+    assert float(board["RandomRouter"]["Router AUROC"]) == pytest.approx(found["auroc"], rel=1e-5)
+    assert float(board["RandomRouter"]["Router APGR"]) == pytest.approx(found["apgr"], rel=1e-5)
+    half = (found["apgr_high"] - found["apgr_low"]) / 2
     assert float(board["RandomRouter"]["Router APGR CI95"]) == pytest.approx(half, rel=1e-4)
-    assert found["quality"]["value"] == pytest.approx(float(board["RandomRouter"]["Accuracy"]), rel=1e-4)
+    assert found["quality"] == pytest.approx(float(board["RandomRouter"]["Accuracy"]), rel=1e-4)

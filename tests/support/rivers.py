@@ -66,12 +66,13 @@ def trained(folder: Path, seen: Path | None = None, *, hard: float = 0.9, label:
 def run(*arguments: object, out: Path) -> dict[str, Any]:
     assert main(["route", "eval", *map(str, arguments), "-o", str(out), "--resamples", "100"]) == 0
     document: dict[str, Any] = json.loads((out / "evaluation.json").read_text())
-    document["by_name"] = {router["name"]: router for router in document["routers"]}
+    document["by_name"] = {row["router"]: row for row in document["metrics"]}
     return document
 
 
 def values(document: dict[str, Any], name: str) -> dict[str, float]:
-    return {key: found["value"] for key, found in document["by_name"][name]["metrics"].items()}
+    row = document["by_name"][name]
+    return {key: value for key, value in row.items() if value is not None and key not in ("router", "baseline")}
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object, out: Path) -> str:

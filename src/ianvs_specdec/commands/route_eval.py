@@ -126,9 +126,7 @@ def run(options: argparse.Namespace) -> int:
     source = str(options.outcomes or options.job)
     document = tables.to_document(evaluation, source=source, left_out=inputs.left_out, notes=inputs.notes)
     files: dict[str, str | bytes] = {
-        "metrics.csv": tables.metrics_csv(evaluation),
-        "curves.csv": tables.curves_csv(evaluation),
-        "comparisons.csv": tables.comparisons_csv(evaluation),
+        **{f"{name}.csv": tables.to_csv(document[name]) for name in ("metrics", "curves", "comparisons")},
         "evaluation.json": json.dumps(document, indent=1, allow_nan=False) + "\n",
     }
     if importlib.util.find_spec("matplotlib"):

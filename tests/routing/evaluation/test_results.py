@@ -179,21 +179,19 @@ def test_tables_agree_and_leave_out_what_is_undefined() -> None:
         sides, [Scored.at("R, 1", knowing(sides, 0.3), 0.5), Scored("S", -sides.gain)], resamples=50, seed=0
     )
     document = json.loads(json.dumps(tables.to_document(evaluation, source="file"), allow_nan=False))
-    rows = {row["router"]: row for row in csv.DictReader(io.StringIO(tables.metrics_csv(evaluation)))}
+    rows = {row["router"]: row for row in csv.DictReader(io.StringIO(tables.to_csv(document["metrics"])))}
     assert list(rows) == ["always-edge", "always-cloud", "random", "oracle", "R, 1", "S"]
-    for router in document["routers"]:
-        row = rows[router["name"]]
+    for told, result in zip(document["metrics"], evaluation.results, strict=True):
         for name in tables.METRICS:
-            told = router["metrics"].get(name)
-            assert row[name] == ("" if told is None else repr(told["value"]))
-            assert row[f"{name}_low"] == ("" if told is None or told["low"] is None else repr(told["low"]))
+            there = name in result.metrics
+            assert (told[name] is not None) == there
+            assert rows[result.name][name] == (repr(told[name]) if there else "")
     assert rows["S"]["threshold"] == rows["S"]["quality"] == rows["S"]["cost"] == ""
     assert rows["R, 1"]["threshold"] == "0.5"
-    curves = list(csv.DictReader(io.StringIO(tables.curves_csv(evaluation))))
+    curves = list(csv.DictReader(io.StringIO(tables.to_csv(document["curves"]))))
     assert len(curves) == 4 * len(GRID)
     assert {row["cost"] for row in curves} == {""}
-    pairs = list(csv.DictReader(io.StringIO(tables.comparisons_csv(evaluation))))
-    assert len(pairs) == len(document["comparisons"]) == 3 * (1 + len(LEVELS))
+    assert len(document["comparisons"]) == 3 * (1 + len(LEVELS))
     assert document["bootstrap"] == {
         "resamples": 50, "seed": 0, "level": 0.95, "over": "queries", "stratified": False, "paired": True,
     }  # fmt: skip

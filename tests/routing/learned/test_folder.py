@@ -9,7 +9,6 @@ import pytest
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.routing.learned import trees
 from ianvs_specdec.routing.learned.folder import FILE, SEEN, TrainedRouter
 from ianvs_specdec.routing.learned.training import RouterRecipe, train
 from ianvs_specdec.routing.outcomes.recorded import Outcomes
@@ -26,14 +25,6 @@ def outcomes(count=240, seed=0):
         Query((f"Tell me {words[0 if h else 1]} number {i}.",), group=f"g{i % 6}") for i, h in enumerate(hard)
     )
     return Outcomes(queries, (generator.random(count) < np.where(hard, 0.1, 0.9)).astype(float), np.ones(count))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def few_trees():
-    """Training takes its time for the trees; what is tested here does not depend on how many there are."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trees, "TREES", 16)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +98,8 @@ def test_a_failing_save_leaves_the_old_router(router, tmp_path, monkeypatch):
     [
         (lambda folder: (folder / FILE).unlink(), "there is no router.json"),
         (lambda folder: (folder / FILE).write_text("{"), "not JSON"),
-        (lambda folder: (folder / FILE).write_text('{"format": 7}'), "not of a format"),
-        (lambda folder: (folder / FILE).write_text('{"format": 1}'), "are not all there"),
+        (lambda folder: (folder / FILE).write_text('{"format": 7}'), "not as this version writes it"),
+        (lambda folder: (folder / FILE).write_text('{"format": 1}'), "missing required field"),
         (lambda folder: (folder / SEEN).write_bytes(b"x"), "cannot be read"),
         (lambda folder: (folder / SEEN).write_bytes(b""), "cannot be read"),
         (lambda folder: [file.write_bytes(b"") for file in folder.glob("*.npz")], "cannot be read"),

@@ -42,7 +42,7 @@ def archive(**members: bytes) -> bytes:
 
 def nan_arrays(folder: Path) -> None:
     arrays = dict(np.load(folder / "text.npz"))
-    arrays["linear_terms"] = np.full_like(arrays["linear_terms"], np.nan)
+    arrays["weights"] = np.full_like(arrays["weights"], np.nan)
     np.savez(folder / "text.npz", **arrays)
 
 
@@ -64,18 +64,18 @@ def setting(**values: Any) -> Callable[[Path], Any]:
     [
         (write("router.json", DEEP), "router.json"),
         (write("text.json", DEEP), "text.json"),
-        (write("text.json", '{"format": 1, "terms": 5}'), "cannot be read"),
+        (write("text.json", '{"format": 1, "surface": 5}'), "cannot be read"),
         (write("training_queries.npy", lying_npy((1 << 50,))), "training_queries.npy"),
         (write("training_queries.npy", lying_npy((1 << 30, 1 << 33))), "training_queries.npy"),
-        (write("text.npz", archive(axes=lying_npy((1 << 50,)))), "text.npz"),
-        (write("text.npz", archive(axes=lying_npy((1 << 62, 4)))), "text.npz"),
-        (write("text.npz", archive(axes=b"\x93NUMPY\x01\x00")), "text.npz"),
+        (write("text.npz", archive(idf=lying_npy((1 << 50,)))), "text.npz"),
+        (write("text.npz", archive(idf=lying_npy((1 << 62, 4)))), "text.npz"),
+        (write("text.npz", archive(idf=b"\x93NUMPY\x01\x00")), "text.npz"),
         (write("text.npz", b"PK\x03\x04 nonsense"), "text.npz"),
-        (nan_arrays, "linear_terms holds numbers that are not finite"),
-        (setting(threshold=float("nan")), "finite numbers threshold"),
-        (setting(threshold=10**400), "finite numbers threshold"),
-        (setting(threshold=True), "finite numbers threshold"),
-        (setting(calibration={"slope": float("inf"), "offset": 0}), "slope and offset"),
+        (nan_arrays, "weights holds numbers that are not finite"),
+        (setting(threshold=float("nan")), "$.threshold"),
+        (setting(threshold=10**400), "out of range"),
+        (setting(threshold=True), "$.threshold"),
+        (setting(calibration={"slope": float("inf"), "offset": 0}), "$.calibration.slope"),
     ],
 )
 def test_a_folder_that_lies_is_one_message(tmp_path: Path, spoil: Callable[[Path], Any], told: str) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
 import pytest
 
 from ianvs_specdec.benchmarks import routellm
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.routing.learned import features
 from ianvs_specdec.routing.outcomes.recorded import Outcomes
 from tests.routing.learned.subjects import apgr, fitted
 from tests.support.paths import shared_file
@@ -27,16 +24,7 @@ def recorded(tmp_path_factory):
     )
 
 
-@pytest.fixture(scope="module")
-def read_once():
-    """Every text is read once for all cases: what it reads as does not depend on which queries are learned from."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(features, "read", cache(features.read))
-        yield
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("read_once")
 @pytest.mark.parametrize(("by", "seed", "least"), [("row", 101, 0.68), ("group", 101, 0.58)])
 def test_recorded_outcomes_of_two_large_models(recorded, by, seed, least):
     rest, held = recorded.split(by, 0.25, seed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -12,23 +11,12 @@ import pytest
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.routing.learned import neighbours as embedding_space
-from ianvs_specdec.routing.learned import text as embedding
-from ianvs_specdec.routing.learned import trees as embedding_trees
+from ianvs_specdec.routing.learned import text
 from ianvs_specdec.routing.learned.classifier import classifier
 from ianvs_specdec.routing.learned.text import ARRAYS, SETTINGS
 from ianvs_specdec.routing.learned.training import RouterRecipe, train
-from ianvs_specdec.routing.learned.trees import Trees
 from ianvs_specdec.routing.outcomes.recorded import Outcomes, text_of
 from tests.routing.learned.subjects import KINDS, SUBJECTS, apgr, asked, fitted
-
-
-@pytest.fixture(scope="module", autouse=True)
-def few_trees():
-    """Training takes its time for the trees; as few as these learn what is to be learnt here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(embedding_trees, "TREES", 40)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -57,73 +45,6 @@ def test_the_form_of_a_question_carries_over_to_subjects_that_were_not_seen(kind
     scores = fitted(kind, known).score(fresh.queries)
     calculations = np.array(["Calculate" in query.turns[0] for query in fresh.queries])
     assert scores[calculations].min() > scores[~calculations].max()
-
-
-def test_each_of_the_three_predictions_counts(models):
-    fresh = asked(300, 4)
-    model, features = models["logistic"], models["logistic"]._reader(fresh.queries)
-    parts = [model._linear(features), model._trees(features.surface), model._neighbours(features.joint)]
-    mean = np.mean(parts, axis=0)
-    np.testing.assert_allclose(model.score(fresh.queries), 1 / (1 + np.exp(4 * (0.5 - mean))))
-    for part in parts:
-        assert apgr(part + np.linspace(0, 1e-6, 300), fresh.gain) > 0.6
-
-
-def test_neighbours_tell_what_is_harder_than_others_of_its_group():
-    outcomes, size = asked(800, 18), {"maths": 20}
-    kept, count = [], dict.fromkeys(SUBJECTS, 0)
-    for index, group in enumerate(outcomes.groups):
-        count[group] += 1
-        if count[group] <= size.get(group, 800):
-            kept.append(index)
-    outcomes = outcomes.take(np.array(kept))
-    groups, alone = np.array(outcomes.groups), fitted("knn", outcomes)._neighbours.labels
-    within = fitted("logistic", outcomes)._neighbours.labels
-
-    def apart(labels, group):
-        return labels[groups == group].mean() - alone.mean()
-
-    for group in SUBJECTS:
-        many = (groups == group).sum()
-        assert apart(within, group) == pytest.approx(apart(alone, group) * 20 / (many + 20))
-        assert np.ptp((alone - within)[groups == group]) < 1e-12
-    assert abs(apart(alone, "law")) > 0.1
-
-
-def test_without_groups_neighbours_have_the_labels_as_they_are():
-    outcomes = asked(200, 19)
-    queries = tuple(Query(query.turns, id=query.id) for query in outcomes.queries)
-    alike = Outcomes(queries, outcomes.edge, outcomes.cloud)
-    alone, within = (fitted(kind, alike)._neighbours.labels for kind in ("knn", "logistic"))
-    np.testing.assert_allclose(within, alone, atol=1e-12)
-
-
-def test_trees_are_the_mean_of_several_ensembles_of_which_no_seed_shares_one(monkeypatch):
-    generator = np.random.default_rng(0)
-    features, labels = generator.normal(size=(300, 8)).astype(np.float32), generator.random(300)
-    several = [Trees.fit(features, labels, seed)(features) for seed in (0, 1)]
-    monkeypatch.setattr(embedding_trees, "ENSEMBLES", 1)
-    single = [Trees.fit(features, labels, seed)(features) for seed in range(6)]
-    np.testing.assert_allclose(several, [np.mean(single[:3], axis=0), np.mean(single[3:], axis=0)])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_the_edge_wins_counts_less_and_no_other_label_is_ordered_differently(kind, monkeypatch):
-    outcomes, fresh = asked(400, 14), asked(200, 15)
-    calculations = np.array(["Calculate" in query.turns[0] for query in outcomes.queries])
-    asks = np.array(["Calculate" in query.turns[0] for query in fresh.queries])
-    swapped = Outcomes(outcomes.queries, calculations * 1.0, outcomes.cloud * ~calculations)
-
-    def trained(labels):
-        scores = classifier(kind).fit(outcomes.queries, labels).score(fresh.queries)
-        return scores, float(scores[~asks].mean() - scores[asks].mean())
-
-    binary, distance = trained((outcomes.gain > 0) * 1.0)[0], trained((1 + swapped.gain) / 2)[1]
-    monkeypatch.setattr(embedding, "LOSS", 1.0)
-    assert (
-        np.corrcoef(trained((outcomes.gain > 0) * 1.0)[0].argsort().argsort(), binary.argsort().argsort())[0, 1] > 0.99
-    )
-    assert 0 < distance < trained((1 + swapped.gain) / 2)[1]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -189,9 +110,9 @@ def test_more_equal_queries_than_neighbours_still_count(kind):
 
 
 def test_no_more_neighbours_are_kept_than_can_be_compared_fast(monkeypatch):
-    monkeypatch.setattr(embedding_space, "MOST", 50)
+    monkeypatch.setattr(text, "KEPT", 50)
     model = fitted("knn", asked(300, 16))
-    assert model._neighbours.vectors.shape[0] == len(model._neighbours.labels) == 50
+    assert len(model.arrays["labels"]) == 50
     fresh = asked(400, 17)
     assert apgr(model.score(fresh.queries), fresh.gain) > 0.55
 
@@ -220,39 +141,23 @@ def test_files_that_do_not_fit_are_refused(kind, tmp_path):
     router.save(folder)
     settings = json.loads((folder / SETTINGS).read_text())
     arrays = dict(np.load(folder / ARRAYS))
-    changes = [{**settings, "format": 99}, {**settings, "terms": settings["terms"][1:]}, {**settings, "surface": []}]
+    changes = [{**settings, "format": 99}, {**settings, "surface": []}]
     for changed in (*changes, [], "{"):
         (folder / SETTINGS).write_text(changed if isinstance(changed, str) else json.dumps(changed))
         with pytest.raises(UserError, match="the router in it cannot be read"):
             type(router).load(folder)
     (folder / SETTINGS).write_text(json.dumps(settings))
-    for name in ("neighbours", "words", "rarity"):
+    for name in ("forms", "indptr", "idf"):
         np.savez(folder / ARRAYS, **{**arrays, name: arrays[name][1:]})
+        with pytest.raises(UserError, match="the router in it cannot be read"):
+            type(router).load(folder)
+    for name in ("indices", "children") if kind == "logistic" else ("indices",):
+        np.savez(folder / ARRAYS, **{**arrays, name: arrays[name].astype(np.int64) + 10**5})
         with pytest.raises(UserError, match="the router in it cannot be read"):
             type(router).load(folder)
     np.savez(folder / ARRAYS, **{**arrays, "labels": np.array([object()])})
     with pytest.raises(UserError, match="the router in it cannot be read"):
         type(router).load(folder)
-
-
-def test_scoring_needs_no_scikit_learn(models, tmp_path):
-    models["logistic"].save(tmp_path)
-    program = (
-        "import sys; sys.modules['sklearn'] = sys.modules['scipy'] = None\n"
-        "from pathlib import Path\n"
-        "from ianvs_specdec.routing.learned.text import LogisticClassifier\n"
-        "from ianvs_specdec.common.types import Query\n"
-        "print(LogisticClassifier.load(Path(sys.argv[1])).score([Query(('Calculate 1 + 2 for the court.',))])[0])"
-    )
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)
-    assert float(done.stdout) == models["logistic"].score([Query(("Calculate 1 + 2 for the court.",))])[0]
-
-
-def test_training_without_scikit_learn_names_the_extra(monkeypatch):
-    for module in ("sklearn.decomposition", "sklearn.linear_model", "sklearn.ensemble", "sklearn"):
-        monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(UserError, match=r"pip install .*'scikit-learn>="):
-        fitted("logistic", asked(60, 10))
 
 
 @pytest.mark.slow

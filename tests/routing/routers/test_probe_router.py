@@ -309,7 +309,7 @@ def test_what_learns_on_reads_the_question_once_and_learns_from_its_states(
     saved = TrainedRouter.load(to)
     classifier = saved.classifier
     assert isinstance(classifier, AdaptedClassifier)
-    assert classifier.learner.count == 4
+    assert len(classifier.learner.memory) == 4
     assert all(past.state is not None for past in classifier.learner.memory)
     asked.clear()
     later = run(tiny_model, {"name": "LearnedRouter", "path": str(to), "threshold": 1.0}, again, seed=2)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from tabulate import tabulate
 
 from ianvs_specdec.common.storage.cells import csv_text
 from ianvs_specdec.routing.evaluation.bootstrap import LEVEL, Estimate
 from ianvs_specdec.routing.evaluation.pool import share_of
-from ianvs_specdec.routing.evaluation.results import GRID, LEVELS, Curve, Difference, Evaluation, Result
+from ianvs_specdec.routing.evaluation.results import GRID, LEVELS, Difference, Evaluation, Result
 
-FORMAT = 1
+FORMAT = 2
+Row = dict[str, str | float | bool | None]
+
 SHOWN = 30
 """No more pairs than these are on the screen."""
 
@@ -79,15 +82,6 @@ def _shares(evaluation: Evaluation) -> dict[str, tuple[str, str]]:
     return {share_of(name): (name, "{:.1f}") for name in evaluation.models}
 
 
-def _metrics(evaluation: Evaluation) -> tuple[str, ...]:
-    return (*METRICS, *_shares(evaluation))
-
-
-def _cost_axis(evaluation: Evaluation) -> str:
-    """What the curves are told over, in %: the queries in the cloud, or the way to the dearest model's cost."""
-    return "cost_share" if evaluation.models else "cloud_share"
-
-
 def to_text(evaluation: Evaluation) -> str:
     """The tables for the screen."""
     titles: dict[str, dict[str, tuple[str, str]]] = TITLES
@@ -149,41 +143,55 @@ def _same_pair(one: Difference, other: Difference) -> bool:
     return (one.first, one.second, one.axis) == (other.first, other.second, other.axis)
 
 
-def metrics_csv(evaluation: Evaluation) -> str:
-    """One line per router; each metric with the ends of its interval."""
-    metrics = _metrics(evaluation)
-    header = ["router", "threshold", *(f"{name}{end}" for name in metrics for end in ("", "_low", "_high"))]
+def metrics_rows(evaluation: Evaluation) -> list[Row]:
+    """One row per router; each metric with the ends of its interval."""
     rows = []
     for result in evaluation.results:
-        found = [result.metrics.get(name) for name in metrics]
-        ends = [(one.value, one.low, one.high) if one else (None, None, None) for one in found]
-        rows.append([result.name, _number(result.threshold), *(_number(value) for three in ends for value in three)])
-    return _csv(header, rows)
+        row: Row = {"router": result.name, "baseline": result.baseline, "threshold": _plain(result.threshold)}
+        for name in (*METRICS, *_shares(evaluation)):
+            found = result.metrics.get(name) or Estimate(math.nan, math.nan, math.nan)
+            ends = (_plain(value) for value in (found.value, found.low, found.high))
+            row |= zip((name, f"{name}_low", f"{name}_high"), ends, strict=True)
+        rows.append(row)
+    return rows
 
 
-def curves_csv(evaluation: Evaluation) -> str:
-    """One line per router and percent of the cost."""
-    header = ["router", _cost_axis(evaluation), "threshold", "quality", "quality_low", "quality_high", "cost"]
+def curves_rows(evaluation: Evaluation) -> list[Row]:
+    """One row per router and percent of the cost."""
+    # What the curves are over, in %: the queries in the cloud, or the way to the dearest model's cost.
+    axis = "cost_share" if evaluation.models else "cloud_share"
     rows = []
     for result in evaluation.results:
         if (curve := result.curve) is not None:
-            for place, share in enumerate(GRID):
-                columns = (curve.quality, curve.low, curve.high, curve.cost)
-                numbers = [_number(None if column is None else column[place]) for column in columns]
-                threshold = None if result.baseline else curve.thresholds[place]
-                rows.append([result.name, f"{100 * share:.0f}", _number(threshold), *numbers])
-    return _csv(header, rows)
+            cost = np.full(len(GRID), np.nan) if curve.cost is None else curve.cost
+            columns = {
+                axis: 100 * GRID,
+                "threshold": np.full(len(GRID), np.nan) if result.baseline else curve.thresholds,
+                "quality": curve.quality,
+                "quality_low": curve.low,
+                "quality_high": curve.high,
+                "cost": cost,
+            }
+            for values in zip(*columns.values(), strict=True):
+                rows.append({"router": result.name, **dict(zip(columns, map(_plain, values), strict=True))})
+    return rows
 
 
-def comparisons_csv(evaluation: Evaluation) -> str:
-    """One line per pair of routers, kind of cost, and APGR or cost level."""
-    header = ["first", "second", "cost", "metric", "level", "difference", "low", "high", "p"]
-    rows = [
-        [item.first, item.second, item.axis, item.metric, _number(None if item.level is None else 100 * item.level)]
-        + [_number(value) for value in (item.value, item.low, item.high, item.p)]
-        for item in evaluation.differences
-    ]
-    return _csv(header, rows)
+def comparisons_rows(evaluation: Evaluation) -> list[Row]:
+    """One row per pair of routers, kind of cost, and APGR or cost level (%)."""
+    rows = []
+    for item in evaluation.differences:
+        level = None if item.level is None else 100 * item.level
+        numbers = {"level": level, "difference": item.value, "low": item.low, "high": item.high, "p": item.p}
+        names = {"first": item.first, "second": item.second, "cost": item.axis, "metric": item.metric}
+        rows.append({**names, **{name: _plain(value) for name, value in numbers.items()}})
+    return rows
+
+
+def to_csv(rows: Sequence[Row]) -> str:
+    """Rows with the same columns."""
+    cells = [["" if value is None else str(value) for value in row.values()] for row in rows]
+    return csv_text([list(rows[0]) if rows else [], *cells])
 
 
 def to_document(evaluation: Evaluation, **about: Any) -> dict[str, Any]:
@@ -200,48 +208,12 @@ def to_document(evaluation: Evaluation, **about: Any) -> dict[str, Any]:
             "stratified": False,
             "paired": True,
         },
-        "routers": [
-            {
-                "name": result.name,
-                "baseline": result.baseline,
-                "threshold": _plain(result.threshold),
-                "metrics": {
-                    name: {"value": _plain(one.value), "low": _plain(one.low), "high": _plain(one.high)}
-                    for name in _metrics(evaluation)
-                    if (one := result.metrics.get(name)) is not None
-                },
-                "curve": _points(result.curve, _cost_axis(evaluation)),
-            }
-            for result in evaluation.results
-        ],
-        "comparisons": [
-            {name: _plain(value) if name in _NUMBERS else value for name, value in vars(item).items()}
-            for item in evaluation.differences
-        ],
-        "ahead_of_random_at_levels": {
-            result.name: evaluation.ahead_of_random(result.name) for result in evaluation.results if not result.baseline
-        },
+        "metrics": metrics_rows(evaluation),
+        "curves": curves_rows(evaluation),
+        "comparisons": comparisons_rows(evaluation),
     }
-
-
-_NUMBERS = ("level", "value", "low", "high", "p")
-
-
-def _points(curve: Curve | None, axis: str) -> dict[str, list[float | None]] | None:
-    if curve is None:
-        return None
-    columns = {axis: 100 * GRID, **vars(curve)}
-    return {name: [_plain(value) for value in column] for name, column in columns.items() if column is not None}
 
 
 def _plain(value: float | None) -> float | None:
     """Six significant digits; None for what is not defined."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
-
-
-def _number(value: float | None) -> str:
-    return "" if (plain := _plain(value)) is None else repr(plain)
-
-
-def _csv(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    return csv_text([header, *rows])

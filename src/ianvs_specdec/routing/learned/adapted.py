@@ -13,8 +13,7 @@ from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.learned.arrays import read_arrays
 from ianvs_specdec.routing.learned.classifier import Classifier
 from ianvs_specdec.routing.learned.folder import TrainedRouter, read_settings
-from ianvs_specdec.routing.learned.grams import grams_of
-from ianvs_specdec.routing.learned.online import OnlineLearner
+from ianvs_specdec.routing.learned.online import OnlineLearner, grams_of
 from ianvs_specdec.routing.learned.probe import KIND as PROBE
 from ianvs_specdec.routing.learned.probe import ProbeClassifier
 from ianvs_specdec.routing.outcomes.recorded import Floats
@@ -59,6 +58,8 @@ class AdaptedClassifier(Classifier):
 
     def save(self, folder: Path) -> None:
         self.base.save(folder / BASE)
+        # What is loaded takes all observations into account.
+        self.learner.solve()
         np.savez_compressed(folder / LEARNED, allow_pickle=False, **self.learner.arrays())
 
     @classmethod
@@ -76,8 +77,8 @@ def probe_of(router: TrainedRouter) -> ProbeClassifier | None:
 
 def is_probe(folder: Path) -> bool:
     """Whether the router in a folder looks at the edge's hidden states. Raises UserError as ``read_settings`` does."""
-    kind = read_settings(folder)["kind"]
-    return kind == PROBE or (kind == KIND and read_settings(folder / BASE)["kind"] == PROBE)
+    kind = read_settings(folder).kind
+    return kind == PROBE or (kind == KIND and read_settings(folder / BASE).kind == PROBE)
 
 
 def score_read(router: TrainedRouter, query: Query, states: Halves) -> float:

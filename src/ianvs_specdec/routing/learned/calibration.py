@@ -16,7 +16,8 @@ from ianvs_specdec.routing.outcomes.recorded import Floats
 EPSILON = 1e-6
 NEVER = 1e-9
 RIDGE = 1e-3
-"""Draws the slope to 1 and the offset to 0 where the data say nothing, as with scores that separate the labels."""
+"""Draws the slope to 1 where the data say nothing, as with scores that separate the labels."""
+FLATTEST = 1e-3
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,5 @@ def fit_calibration(scores: Floats, labels: Floats) -> Calibration:
 
     Scores whose order is that of chance or worse leave the order as it is: the slope stays above 0.
     """
-    x = np.stack([logit(scores, EPSILON), np.ones(len(scores))], axis=1)
-    weights = fit(x, labels, ridge=np.full(2, RIDGE), prior=np.array([1.0, 0.0]))
-    return Calibration(slope=max(float(weights[0]), 1e-3), offset=float(weights[1]))
+    (slope,), offset = fit(logit(scores, EPSILON)[:, None], labels, ridge=RIDGE, prior=1.0, least=FLATTEST)
+    return Calibration(float(slope), offset)

@@ -12,15 +12,19 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.models.documents import read_object
 from ianvs_specdec.records.identity import write_atomically
 
 FORMAT = 1
+LARGEST = 1e100
+"""No number is beyond it; NaN and infinity are not within."""
 EPSILON = 1e-4
 """Signals are taken to be at least this far from 0 and 1, where a logit has no end."""
 
@@ -50,33 +54,35 @@ class Doubt:
 
     def save(self, path: Path) -> None:
         """Write the file, whole or not at all."""
-        fitted: dict[str, Any] = {**self._fitted(), "report": self.report}
+        fitted = {"format": FORMAT, **self._fitted(), "report": self.report}
         if self.after is not None:
             fitted["after"] = {"tokens": self.after.tokens, **self.after.doubt._fitted()}
-        write_atomically(path, json.dumps({"format": FORMAT, **fitted}, indent=2) + "\n")
+        write_atomically(path, json.dumps(fitted, indent=2) + "\n")
 
     def _fitted(self) -> dict[str, Any]:
         return {"slopes": self.slopes, "offset": self.offset, "threshold": self.threshold}
 
     @classmethod
-    def _of(cls, told: Mapping[str, Any]) -> Doubt:
-        return cls(tuple(told["slopes"]), told["slopes"], told["offset"], told["threshold"])
-
-    @classmethod
     def load(cls, path: Path) -> Doubt:
         """Raises UserError that names the file."""
         try:
-            told = read_object(path)
+            told = msgspec.convert(read_object(path), _File)
         except UserError as error:
             raise UserError(f"calibration {error}; specdec route calibrate makes one", key="calibration") from None
-        after = told.get("after") if isinstance(told, dict) else None
-        if not isinstance(told, dict) or told.get("format") != FORMAT or not _whole(told) or not _begins(after, told):
-            raise UserError(f"calibration {path}: not a file that specdec route calibrate made", key="calibration")
-        report = told.get("report")
-        return replace(
-            cls._of(told),
-            report=report if isinstance(report, dict) else {},
-            after=None if after is None else Beginning(after["tokens"], cls._of(after)),
+        except msgspec.ValidationError as error:
+            raise _not_a_calibration(path, str(error)) from error
+        after = told.after
+        if after is not None and not set(after.slopes) <= set(told.slopes):
+            raise _not_a_calibration(path, "after has other signals")
+        return cls(
+            tuple(told.slopes),
+            told.slopes,
+            told.offset,
+            told.threshold,
+            told.report,
+            None
+            if after is None
+            else Beginning(after.tokens, cls(tuple(after.slopes), after.slopes, after.offset, after.threshold)),
         )
 
 
@@ -88,21 +94,21 @@ class Beginning:
     doubt: Doubt
 
 
-def _begins(after: Any, told: Mapping[str, Any]) -> bool:
-    """Whether this is what a calibration says of an answer's beginning, or None."""
-    if after is None:
-        return True
-    if not isinstance(after, dict) or not _whole(after) or not set(after["slopes"]) <= set(told["slopes"]):
-        return False
-    return type(after.get("tokens")) is int and after["tokens"] >= 1
+class _Fit(msgspec.Struct, kw_only=True):
+    slopes: Annotated[dict[str, Annotated[float, msgspec.Meta(ge=0, le=LARGEST)]], msgspec.Meta(min_length=1)]
+    offset: Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
+    threshold: Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
-def _whole(told: Mapping[str, Any]) -> bool:
-    """Whether a fit is complete and makes sense."""
-    slopes = told.get("slopes")
-    if not isinstance(slopes, dict) or not slopes:
-        return False
-    numbers = [told.get("offset"), told.get("threshold"), *slopes.values()]
-    if not all(type(value) in (int, float) and math.isfinite(value) for value in numbers):
-        return False
-    return min(slopes.values()) >= 0 and 0 <= told["threshold"] <= 1
+class _After(_Fit, kw_only=True):
+    tokens: Annotated[int, msgspec.Meta(ge=1)]
+
+
+class _File(_Fit, kw_only=True):
+    format: Literal[1]
+    report: dict[str, Any] = {}
+    after: _After | None = None
+
+
+def _not_a_calibration(path: Path, reason: str) -> UserError:
+    return UserError(f"calibration {path}: not a file that specdec route calibrate made: {reason}", key="calibration")

@@ -26,14 +26,11 @@ def fit(doubts: Mapping[str, Floats], labels: Floats) -> tuple[dict[str, float],
     """
     if labels.min() == labels.max():
         raise UserError(f"nothing to learn: all {len(labels)} queries have the same label, {labels[0]:g}")
-    names = list(doubts)
-    while names:
-        weights = _fit(np.stack([logits(doubts[name]) for name in names], axis=1), labels)
-        if weights[:-1].min() > 0:
-            slopes = dict(zip(names, weights[:-1].tolist(), strict=True))
-            return {name: slopes.get(name, 0.0) for name in doubts}, float(weights[-1])
-        del names[int(weights[:-1].argmin())]
-    raise UserError(f"nothing to learn: none of {', '.join(doubts)} is higher where the cloud answers better")
+    x = np.stack([logits(values) for values in doubts.values()], axis=1)
+    slopes, offset = logistic.fit(x, labels, ridge=RIDGE, least=0.0)
+    if slopes.max() <= 0:
+        raise UserError(f"nothing to learn: none of {', '.join(doubts)} is higher where the cloud answers better")
+    return dict(zip(doubts, slopes.tolist(), strict=True)), offset
 
 
 def logits(doubts: Floats) -> Floats:
@@ -54,10 +51,3 @@ def cross_fitted(doubts: Mapping[str, Floats], labels: Floats, folds: Sequence[n
         fitted = fit({name: values[rest] for name, values in doubts.items()}, labels[rest])
         found[held] = scores({name: values[held] for name, values in doubts.items()}, *fitted)
     return found
-
-
-def _fit(x: Floats, labels: Floats) -> Floats:
-    """With an intercept in the last place, which nothing draws to 0."""
-    x = np.concatenate([x, np.ones((len(x), 1))], axis=1)
-    ridge = np.array([RIDGE] * (x.shape[1] - 1) + [0.0])
-    return logistic.fit(x, labels, ridge, prior=np.zeros(x.shape[1]))

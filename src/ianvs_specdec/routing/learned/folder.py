@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,7 +28,7 @@ from ianvs_specdec.routing.learned.calibration import Calibration
 from ianvs_specdec.routing.learned.classifier import Classifier, classifier
 from ianvs_specdec.routing.outcomes.recorded import Floats
 
-FORMAT = 1
+FORMAT: Literal[1] = 1
 FILE = "router.json"
 SEEN = "training_queries.npy"
 LARGEST = 1e100
@@ -61,16 +62,16 @@ class TrainedRouter:
         with beside(folder) as temporary:
             self.classifier.save(temporary)
             np.save(temporary / SEEN, np.unique(self.seen), allow_pickle=False)
-            settings = {
-                "format": FORMAT,
-                "kind": self.kind,
-                "label": self.label,
-                "epsilon": self.epsilon,
-                "calibration": asdict(self.calibration),
-                "threshold": self.threshold,
-                "report": dict(self.report),
-            }
-            write_atomically(temporary / FILE, json.dumps(settings, indent=2) + "\n")
+            settings = RouterSettings(
+                format=FORMAT,
+                kind=self.kind,
+                label=self.label,
+                epsilon=self.epsilon,
+                calibration=CalibrationSettings(self.calibration.slope, self.calibration.offset),
+                threshold=self.threshold,
+                report=dict(self.report),
+            )
+            write_atomically(temporary / FILE, json.dumps(msgspec.to_builtins(settings), indent=2) + "\n")
             temporary.chmod(0o755)
             put_in_place(temporary, folder)
 
@@ -79,18 +80,18 @@ class TrainedRouter:
         """Read a folder. Raises UserError that names the file at fault."""
         settings = read_settings(folder)
         try:
-            found = classifier(settings["kind"]).load(folder)
+            found = classifier(settings.kind).load(folder)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise _unreadable(folder, error) from error
         return cls(
-            kind=settings["kind"],
-            classifier=found,
-            calibration=Calibration(*(float(settings["calibration"][name]) for name in ("slope", "offset"))),
-            threshold=float(settings["threshold"]),
-            seen=read_seen(folder),
-            label=settings["label"],
-            epsilon=float(settings["epsilon"]),
-            report=settings.get("report") or {},
+            settings.kind,
+            found,
+            Calibration(settings.calibration.slope, settings.calibration.offset),
+            settings.threshold,
+            read_seen(folder),
+            settings.label,
+            settings.epsilon,
+            settings.report,
         )
 
 
@@ -115,26 +116,34 @@ def _unreadable(folder: Path, error: Exception) -> UserError:
     return UserError(f"{folder}: the router in it cannot be read: {error}", key="path")
 
 
-def read_settings(folder: Path) -> dict[str, Any]:
-    """What ``router.json`` says. Raises UserError if it is not there or does not make sense; loads no classifier."""
+Number = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
+
+
+class CalibrationSettings(msgspec.Struct):
+    slope: Number
+    offset: Number
+
+
+class RouterSettings(msgspec.Struct, kw_only=True):
+    """``router.json``."""
+
+    format: Literal[1]
+    kind: str
+    label: str
+    epsilon: Number
+    calibration: CalibrationSettings
+    threshold: Number
+    report: dict[str, Any] = {}
+
+
+def read_settings(folder: Path) -> RouterSettings:
+    """Raises UserError where ``router.json`` is not there or makes no sense; loads no classifier."""
     path = folder / FILE
     if not path.is_file():
         raise UserError(
             f"{folder} is no router's folder: there is no {FILE}; specdec route train makes one", key="path"
         )
-    settings = read_object(path, key="path")
-    if settings.get("format") != FORMAT:
-        raise UserError(f"{path}: not of a format this version reads ({FORMAT})", key="path")
-    calibration = settings.get("calibration")
-    calibration = calibration if isinstance(calibration, dict) else {}
-    texts = [settings.get(name) for name in ("kind", "label")]
-    numbers = [settings.get(name) for name in ("threshold", "epsilon")]
-    numbers += [calibration.get(name) for name in ("slope", "offset")]
-    if not all(isinstance(text, str) for text in texts) or not all(_is_number(number) for number in numbers):
-        needed = "kind and label, and as finite numbers threshold, epsilon, and slope and offset of the calibration"
-        raise UserError(f"{path}: {needed} are not all there", key="path")
-    return settings
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and -LARGEST < value < LARGEST
+    try:
+        return msgspec.convert(read_object(path, key="path"), RouterSettings)
+    except msgspec.ValidationError as error:
+        raise UserError(f"{path} is not as this version writes it: {error}", key="path") from error

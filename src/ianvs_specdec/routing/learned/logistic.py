@@ -6,11 +6,6 @@ import numpy as np
 
 from ianvs_specdec.routing.outcomes.recorded import Floats
 
-STEPS = 100
-CONVERGED = 1e-9
-STEADY = 1e-9
-"""On the Hessian's diagonal: where all labels are foreseen it vanishes."""
-
 
 def sigmoid(x: Floats) -> Floats:
     return 0.5 * (1.0 + np.tanh(0.5 * x))
@@ -22,27 +17,22 @@ def logit(scores: Floats, nearest: float) -> Floats:
     return np.log(clipped / (1 - clipped))
 
 
-def fit(x: Floats, labels: Floats, ridge: Floats, prior: Floats) -> Floats:
-    """The weights [columns] with the smallest cross-entropy of ``sigmoid(x @ weights)``, by Newton's method.
+def fit(x: Floats, labels: Floats, *, ridge: float, prior: float = 0.0, least: float = -np.inf) -> tuple[Floats, float]:
+    """The slopes [columns] and the offset with the smallest cross-entropy of ``sigmoid(x @ slopes + offset)``.
 
-    ``x``: [rows, columns]; ``labels``: [rows], 0 to 1; ``ridge`` [columns]: how strongly each weight is drawn to its
-    ``prior`` [columns].
+    ``x``: [rows, columns]; ``labels``: [rows], 0 to 1; ``ridge``: how strongly each slope is drawn to ``prior``;
+    ``least``: no slope is below it.
     """
+    from scipy.optimize import minimize
 
-    def loss(weights: Floats) -> float:
-        z = x @ weights
-        return float(np.mean(np.logaddexp(0.0, z) - labels * z) + 0.5 * np.sum(ridge * (weights - prior) ** 2))
+    def loss(weights: Floats) -> tuple[float, Floats]:
+        z, apart = x @ weights[:-1] + weights[-1], weights[:-1] - prior
+        error = (sigmoid(z) - labels) / len(labels)
+        value = np.mean(np.logaddexp(0.0, z) - labels * z) + 0.5 * ridge * apart @ apart
+        return float(value), np.append(x.T @ error + ridge * apart, error.sum())
 
-    weights = prior.copy()
-    for _ in range(STEPS):
-        p = sigmoid(x @ weights)
-        gradient = x.T @ (p - labels) / len(labels) + ridge * (weights - prior)
-        hessian = (x * (p * (1 - p))[:, None]).T @ x / len(labels) + np.diag(ridge + STEADY)
-        step = np.linalg.solve(hessian, gradient)
-        # Where the curve is flat, a whole step leads beyond the valley, and the next one back again.
-        while loss(weights - step) > loss(weights) and np.abs(step).max() > CONVERGED:
-            step = step / 2
-        weights = weights - step
-        if np.abs(step).max() < CONVERGED:
-            break
-    return weights
+    start = np.append(np.full(x.shape[1], prior), 0.0)
+    bounds = [(least, None)] * x.shape[1] + [(None, None)]
+    limits = {"maxiter": 1000, "ftol": 1e-12, "gtol": 1e-8}
+    weights = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=limits).x
+    return weights[:-1], float(weights[-1])

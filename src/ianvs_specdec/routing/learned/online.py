@@ -1,14 +1,13 @@
 """Learning while queries are answered: how far each model's answers are from what a trained router's score promises.
 
-Gaussian process regression on the residuals of the feedback. A residual is what an answer was worth (0 to 1) minus what
-the score lets expect, which is a line for each model (``Level``), fitted to the first feedback. Two residuals are alike
-as far as their queries are: of the same group, with the same runs of letters, with like hidden states where a probe
-reads them (``kinship``), or just both queries. Where nothing like a query has been seen, nothing is corrected, so that
-learning about one kind of query does not unlearn another. Edge and cloud have a part of it in common, since a question
-that is hard is hard for both.
+Gaussian process regression on the residuals of the newest feedbacks. A residual is the worth of an answer (0 to 1)
+minus the worth that the score promises. Two residuals are alike as far as their queries are: of the same group, with
+the same runs of letters, with like hidden states where a probe reads them, or just both queries. Where nothing like a
+query has been seen, nothing is corrected, so that learning about one kind of query does not unlearn another. The
+residuals of edge and cloud are correlated, since a question that is hard is hard for both.
 
-An observation ages by as many newer ones as there are like it, and the older it is, the noisier it counts: what changed
-is learned anew where it changed, and what is rarely asked is not forgotten for that.
+An observation ages by the newer ones that are like it, and the older it is, the noisier it counts: what changed is
+learned anew where it changed, and what is rarely asked is not forgotten for that.
 
 Source: C. Rasmussen and C. Williams, Gaussian Processes for Machine Learning (2006), chapter 2; the covariance of the
 two models is that of E. Bonilla et al., Multi-task Gaussian Process Prediction (2007).
@@ -17,130 +16,99 @@ two models is that of E. Bonilla et al., Multi-task Gaussian Process Prediction 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field, replace
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ianvs_specdec.routing.learned.grams import BITS, GramRows, Grams, Weighting, weigh
-from ianvs_specdec.routing.learned.kinship import Seen, States
-from ianvs_specdec.routing.outcomes.recorded import Floats
+from ianvs_specdec.common.types import Query
+from ianvs_specdec.routing.learned.reading import excerpt
+from ianvs_specdec.routing.outcomes.recorded import Floats, text_of
 
 SIDES = ("edge", "cloud")
 CAPACITY = 640
-"""Observations that are kept: of more, the one that has aged most is dropped."""
-EVERY = 8
-"""At least so many observations come between two solutions, and a ``PART`` of those that are kept."""
-PART = 16
-AGE = 40.0
-"""After so many newer ones that are like it, an observation is e times as noisy."""
-OLDEST = 6.0
-FIRST = 16
-"""From so many on, at each power of 2, texts are compared anew with the frequencies known by then."""
+"""The newest observations, which are kept."""
+EVERY, PART = 8, 16
+"""A new solution takes ``EVERY`` new observations, and a ``PART``-th of those that are kept."""
+COMMON, GROUP, TEXT, STATE = 0.01, 0.1, 0.1, 0.1
+"""Variance of what residuals have in common: all of them, those of a group, of the same text, of the same state."""
+SHARED = 0.8
+"""Correlation between the residuals of the two models."""
+NARROW = 4.6
+"""Of the Gaussian kernel of states of length 1: it is 0.5 where their cosine is 0.85."""
+AGE, OLDEST = 40.0, 6.0
+"""After ``AGE`` newer ones like it an observation is e times as noisy, up to e to the power of ``OLDEST``."""
+CLOUD, PRIOR = 0.8, 20
+"""Worth of a cloud's answer before the first feedback, and how many feedbacks that counts as."""
 LEAST = 0.05
 """Of the variance of an answer's worth."""
-MARGIN = 0.02
-TINY = 1e-9
+MARGIN, TINY = 0.02, 1e-9
+
+BUCKETS, RUN = 1 << 12, 4
+"""Into which runs of that many bytes are hashed."""
 
 
-@dataclass(frozen=True)
-class Strength:
-    """Variance of what residuals have in common: all of them, those of a group, those of the same text, those of the
-    same state. ``shared``: correlation between the two models.
+def grams_of(query: Query) -> NDArray[np.float32]:
+    """How often each run of bytes is in the query's text, as 1 + ln of the count: float32 [BUCKETS].
+
+    Runs that cross a space are left out, so that a word's neighbours do not matter, but its beginning and end do.
     """
-
-    common: float = 0.01
-    group: float = 0.1
-    text: float = 0.1
-    shared: float = 0.8
-    state: float = 0.1
+    text = " ".join(excerpt(text_of(query)).lower().split())
+    codes = np.frombuffer(f" {text} ".encode().ljust(RUN), np.uint8)
+    runs = np.lib.stride_tricks.sliding_window_view(codes, RUN)
+    runs = runs[(runs[:, 1:-1] != ord(" ")).all(axis=1)]
+    numbers = runs.astype(np.uint32) @ (1 << np.arange(0, 8 * RUN, 8, dtype=np.uint32))
+    # Multiplicative hashing (Knuth): the upper bits of the product are spread evenly.
+    buckets = (numbers * np.uint32(2654435761)) >> np.uint32(33 - BUCKETS.bit_length())
+    counts = np.bincount(buckets, minlength=BUCKETS)
+    return np.where(counts, 1.0 + np.log(np.maximum(counts, 1)), 0.0).astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
 class Experience:
-    """One feedback. ``side``: index in ``SIDES``; ``score``: the trained router's; ``worth``: of the answer, 0 to 1;
-    ``state``: what a probe makes of the query (see ``states``), float64 [columns], or None.
+    """One feedback. ``grams``: see ``grams_of``; ``side``: index in ``SIDES``; ``score``: the trained router's;
+    ``worth``: of the answer, 0 to 1; ``state``: of a probe (``ProbeClassifier.directions``), float64 [columns].
     """
 
-    grams: Grams
+    grams: NDArray[np.float32]
     group: str
     side: int
     score: float
     worth: float
     state: Floats | None = None
 
-
-class TrainedLevel:
-    """What answers are worth by the trained router's score: a line for each model.
-
-    It begins as what a router's score is by contract, the probability that the edge's answer will not do, and follows
-    the first observations of the model (ridge regression). Then it is fixed: what changes later is learned as change.
-    """
-
-    LINES = ((1.0, -1.0), (0.8, 0.0))
-    FIXED = 100
-    STRENGTH = 8.0
-
-    def __init__(self) -> None:
-        self.lines = np.array(self.LINES)
-        self.seen = np.zeros(2, dtype=np.int64)
-        self.moments = np.zeros((2, 2, 2))
-        self.products = np.zeros((2, 2))
-
-    def observe(self, observation: Experience) -> None:
-        side = observation.side
-        if self.seen[side] >= self.FIXED:
-            return
-        x = np.array([1.0, observation.score])
-        self.seen[side] += 1
-        self.moments[side] += np.outer(x, x)
-        self.products[side] += observation.worth * x
-        prior = np.array(self.LINES[side])
-        penalty = self.STRENGTH * np.array([[1.0, 0.5], [0.5, 1.0]])
-        self.lines[side] = np.linalg.solve(self.moments[side] + penalty, self.products[side] + penalty @ prior)
-
-    def residual(self, observation: Experience) -> float:
-        """What the answer was worth beyond what is expected by its query's score."""
-        side, score = np.array([observation.side]), np.array([observation.score])
-        return observation.worth - float(self.expected(side, score)[0])
-
-    def expected(self, sides: NDArray[np.intp], scores: Floats) -> Floats:
-        """float64 [observations], from 0.02 to 0.98."""
-        return np.clip(self.lines[sides, 0] + self.lines[sides, 1] * scores, 0.02, 0.98)
-
     @property
-    def slope(self) -> float:
-        """How much more the cloud's answer is worth, compared to the edge's, where the score is 1 higher."""
-        return float(np.clip(self.lines[1, 1] - self.lines[0, 1], 0.5, 2.0))
+    def residual(self) -> float:
+        """The worth of the answer beyond what its query's score promises."""
+        return self.worth - float(_promised(np.array([self.side]), np.array([self.score]))[0])
 
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """What has been learned up to some feedback; not changed any more, so that any thread may use it.
+    """What has been learned up to some feedback; it is not changed, so that any thread may use it.
 
-    ``common``, ``by_group`` and ``by_text`` (float64 [2**BITS]) are corrections of how much more the cloud's answer is
-    worth than the edge's; ``slope``: how much that is where the score is 1 higher.
+    ``shares``: of each observation in how much more the cloud's answer is worth than the edge's, float64
+    [observations]; ``by_text``: their sum over the texts, weighted by ``idf``, float32 [BUCKETS] both.
     """
 
-    common: float = 0.0
-    by_group: Mapping[str, float] = field(default_factory=dict)
-    by_text: Floats | None = None
-    idf: Floats | None = None
-    slope: float = 1.0
-    by_state: Seen | None = None
+    groups: NDArray[np.str_] = field(default_factory=lambda: np.zeros(0, np.str_))
+    shares: Floats = field(default_factory=lambda: np.zeros(0))
+    idf: NDArray[np.float32] = field(default_factory=lambda: np.zeros(BUCKETS, np.float32))
+    by_text: NDArray[np.float32] = field(default_factory=lambda: np.zeros(BUCKETS, np.float32))
+    states: Floats = field(default_factory=lambda: np.zeros((0, 0)))
 
-    def correction(self, grams: Grams, group: str, state: Floats | None = None) -> float:
+    def correction(self, grams: NDArray[np.float32], group: str, state: Floats | None = None) -> float:
         """What is to be added to the trained router's score."""
-        found = self.common + self.by_group.get(group, 0.0)
-        if self.by_text is not None and self.idf is not None:
-            found += float(self.by_text[grams.buckets] @ weigh(grams, self.idf))
-        if self.by_state is not None and state is not None:
-            found += self.by_state(state)
-        return found / self.slope
+        found = COMMON * self.shares.sum() + TEXT * (self.by_text @ _unit(grams * self.idf))
+        found += GROUP * self.shares[(self.groups == group) & (group != "")].sum()
+        if state is not None:
+            found += STATE * (self.shares @ _alike(self.states, state[None])[:, 0])
+        return float(found)
 
-    def score(self, score: float, grams: Grams, group: str, state: Floats | None = None) -> float:
+    def score(self, score: float, grams: NDArray[np.float32], group: str, state: Floats | None = None) -> float:
         """The trained router's score of a query, corrected: from 0 to 1."""
         return squash(unsquash(score) + self.correction(grams, group, state))
 
@@ -148,141 +116,79 @@ class Solution:
 class OnlineLearner:
     """Deterministic: what it knows depends on the observations and their order. Not thread-safe."""
 
-    def __init__(self, strength: Strength | None = None, capacity: int = CAPACITY, every: int = EVERY) -> None:
-        self.capacity, self.every = capacity, every
-        self.count = self._solved = 0
-        self.strength = strength or Strength()
-        self.level = TrainedLevel()
-        self.memory: list[Experience] = []
-        self.ages: Floats = np.zeros(0)
-        self.weighting = Weighting()
-        # Between each two observations: the cosine of their texts, and 1 if they are of the same group.
-        self._text, self._group = np.zeros((capacity, capacity)), np.zeros((capacity, capacity))
-        self._states = States(capacity)
-        self._reweigh(self.weighting.idf())
+    def __init__(self, memory: Sequence[Experience] = ()) -> None:
+        self.memory = deque(memory, maxlen=CAPACITY)
+        self._new = 0
         self.solution = Solution()
+        self.solve()
 
     def observe(self, observation: Experience) -> None:
         """Learn from one feedback. The solution follows when there are some new ones."""
-        self.count += 1
-        self.weighting.count(observation.grams)
-        self.level.observe(observation)
-        weights = weigh(observation.grams, self._idf)
-        similar = GramRows(self._weighted).similarities(observation.grams.buckets, weights)
-        kin = np.array([bool(observation.group) and past.group == observation.group for past in self.memory], float)
-        mine = np.array([past.side == observation.side for past in self.memory], bool)
-        like = self._states.alike(observation.state, len(self.memory))
-        self.ages = self.ages + mine * np.maximum(kin, np.maximum(similar, like))
-        place = len(self.memory)
-        if place < self.capacity:
-            self.memory.append(observation)
-            self._weighted.append((observation.grams.buckets, weights))
-            self.ages = np.append(self.ages, 0.0)
-        else:
-            place = int(np.argmax(self.ages))
-            self.memory[place], self._weighted[place] = observation, (observation.grams.buckets, weights)
-            self.ages[place] = 0.0
-        for matrix, row, own in ((self._text, similar, 1.0), (self._group, kin, float(bool(observation.group)))):
-            matrix[place, : len(row)] = matrix[: len(row), place] = row
-            matrix[place, place] = own
-        self._states.put(place, observation.state, like)
-        if self.count >= FIRST and self.count & (self.count - 1) == 0:
-            self._reweigh(self.weighting.idf())
-        if self.count - self._solved >= max(self.every, len(self.memory) // PART):
+        self.memory.append(observation)
+        self._new += 1
+        if self._new >= max(EVERY, len(self.memory) // PART):
             self.solve()
 
     def solve(self) -> None:
         """Take all observations into account."""
-        self._solved = self.count
+        self._new = 0
         if not self.memory:
             return
-        sides, size = self._sides(), len(self.memory)
-        alike = self.strength.common + self.strength.group * self._group[:size, :size]
-        alike += self.strength.text * self._text[:size, :size]
-        alike += self.strength.state * self._states.kernel(size)
-        between = np.array([[1.0, self.strength.shared], [self.strength.shared, 1.0]])
-        covariance = between[sides[:, None], sides] * alike
-        expected = self.level.expected(sides, np.array([past.score for past in self.memory]))
-        noise = np.maximum(expected * (1.0 - expected), LEAST) * np.exp(np.minimum(self.ages / AGE, OLDEST))
-        covariance[np.diag_indices_from(covariance)] += noise
-        residuals = np.array([past.worth for past in self.memory]) - expected
-        shares = (between[1] - between[0])[sides] * np.linalg.solve(covariance, residuals)
-        by_group: dict[str, float] = {}
-        for past, share in zip(self.memory, shares, strict=True):
-            if past.group:
-                by_group[past.group] = by_group.get(past.group, 0.0) + self.strength.group * float(share)
-        common = self.strength.common * float(shares.sum())
-        by_text = self.strength.text * GramRows(self._weighted).combined(shares)
-        by_state = self._states.seen(self.strength.state * shares)
-        self.solution = Solution(common, by_group, by_text, self._idf, self.level.slope, by_state)
+        known = self.arrays()
+        sides, groups = known["sides"], known["groups"]
+        idf = np.log((1 + len(sides)) / (1 + np.count_nonzero(known["grams"], axis=0)), dtype=np.float32) + 1
+        texts = _unit(known["grams"] * idf)
+        same = ((groups[:, None] == groups) & (groups != "")).astype(np.float64)
+        text, state = (texts @ texts.T).astype(np.float64), _alike(known["states"], known["states"])
+        ours = sides[:, None] == sides
+        covariance = np.where(ours, 1.0, SHARED) * (COMMON + GROUP * same + TEXT * text + STATE * state)
+        ages = np.triu(ours * np.maximum(same, np.maximum(text, state)), 1).sum(axis=1)
+        cloud = known["worths"][sides == SIDES.index("cloud")]
+        level = (PRIOR * CLOUD + cloud.sum()) / (PRIOR + len(cloud))
+        promised = _promised(sides, known["scores"], level)
+        noise = np.maximum(promised * (1.0 - promised), LEAST) * np.exp(np.minimum(ages / AGE, OLDEST))
+        weights = np.linalg.solve(covariance + np.diag(noise), known["worths"] - promised)
+        shares = (1.0 - SHARED) * np.where(sides == SIDES.index("cloud"), 1.0, -1.0) * weights
+        self.solution = Solution(groups, shares, idf, shares.astype(np.float32) @ texts, known["states"])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All of it, for ``of_arrays``. Takes all observations into account first."""
-        self.solve()
-        seen, memory = np.flatnonzero(self.weighting.frequency), self.memory
+        """The observations, for ``of_arrays``. States are of zeros where there is none."""
+        columns = max((len(past.state) for past in self.memory if past.state is not None), default=0)
+        states = [np.zeros(columns) if past.state is None else past.state for past in self.memory]
         return {
-            "sizes": np.array([len(past.grams.buckets) for past in memory], dtype=np.int64),
-            "buckets": np.concatenate([past.grams.buckets for past in memory] or [np.zeros(0, np.int32)]),
-            "counts": np.concatenate([past.grams.counts for past in memory] or [np.zeros(0)]),
-            "groups": np.array([past.group for past in memory], dtype=np.str_),
-            "sides": self._sides(),
-            "scores": np.array([past.score for past in memory]),
-            "worths": np.array([past.worth for past in memory]),
-            "states": self._states.rows(len(memory)).astype(np.float32),
-            "ages": self.ages,
-            "totals": np.array([self.count, self.weighting.texts, self.capacity, self.every], dtype=np.int64),
-            "strength": np.array(astuple(self.strength)),
-            "frequent": seen,
-            "frequency": self.weighting.frequency[seen],
-            "idf": self._idf[seen],
-            "idf_unseen": np.delete(self._idf, seen)[:1],
-            "lines": self.level.lines,
-            "seen": self.level.seen,
-            "moments": self.level.moments,
-            "products": self.level.products,
+            "grams": np.array([past.grams for past in self.memory]).reshape(-1, BUCKETS),
+            "groups": np.array([past.group for past in self.memory], dtype=np.str_),
+            "sides": np.array([past.side for past in self.memory], dtype=np.intp),
+            "scores": np.array([past.score for past in self.memory], dtype=np.float64),
+            "worths": np.array([past.worth for past in self.memory], dtype=np.float64),
+            "states": np.array(states, dtype=np.float64).reshape(len(states), columns),
         }
 
     @classmethod
     def of_arrays(cls, found: Mapping[str, NDArray[Any]]) -> OnlineLearner:
         """Raises KeyError or ValueError for arrays that are not those of a learner."""
-        count, texts, capacity, every = (int(value) for value in found["totals"])
-        learner = cls(Strength(*(float(value) for value in found["strength"])), capacity, every)
-        ends = np.cumsum(found["sizes"])[:-1]
-        texts_of = zip(np.split(found["buckets"], ends), np.split(found["counts"], ends), strict=True)
+        states = [state if state.any() else None for state in found["states"]]
         columns = (found[name].tolist() for name in ("groups", "sides", "scores", "worths"))
-        learner.memory = [
-            Experience(Grams(*grams), *rest) for grams, *rest in zip(texts_of, *columns, strict=len(found["sizes"]) > 0)
-        ]
-        # Routers that were saved by an earlier version have no states.
-        states = found.get("states", np.zeros((0, 0))).astype(np.float64)
-        if states.shape[1]:
-            pairs = zip(learner.memory, states, strict=True)
-            learner.memory = [replace(past, state=state if state.any() else None) for past, state in pairs]
-        for place, past in enumerate(learner.memory):
-            learner._states.put(place, past.state, learner._states.alike(past.state, place))
-        learner.count, learner.ages = count, found["ages"]
-        learner.weighting.texts = texts
-        learner.weighting.frequency[found["frequent"]] = found["frequency"]
-        for name in ("lines", "seen", "moments", "products"):
-            setattr(learner.level, name, found[name])
-        idf = np.full(1 << BITS, found["idf_unseen"][0])
-        idf[found["frequent"]] = found["idf"]
-        learner._reweigh(idf)
-        learner.solve()
-        return learner
+        return cls([Experience(*one) for one in zip(found["grams"], *columns, states, strict=True)])
 
-    def _sides(self) -> NDArray[np.intp]:
-        return np.array([past.side for past in self.memory], dtype=np.intp)
 
-    def _reweigh(self, idf: Floats) -> None:
-        """Compare all texts anew."""
-        self._idf = idf
-        self._weighted = [(past.grams.buckets, weigh(past.grams, idf)) for past in self.memory]
-        rows, size = GramRows(self._weighted), len(self.memory)
-        for place, (buckets, weights) in enumerate(self._weighted):
-            self._text[place, :size] = rows.similarities(buckets, weights)
-        groups = np.array([past.group for past in self.memory])
-        self._group[:size, :size] = (groups[:, None] == groups) & (groups != "")
+def _promised(sides: NDArray[np.intp], scores: Floats, cloud: float = CLOUD) -> Floats:
+    """The worth of answers by their queries' scores, float64 [observations], from 0.02 to 0.98: the edge's is less the
+    higher the score, and the cloud's always the same.
+    """
+    return np.clip(np.where(sides == SIDES.index("edge"), 1.0 - scores, cloud), MARGIN, 1.0 - MARGIN)
+
+
+def _alike(states: Floats, others: Floats) -> Floats:
+    """How alike states are, from 0 to 1: float64 [states, others]. One of zeros is like no other."""
+    there = np.any(states, axis=1, keepdims=True) & np.any(others, axis=1)
+    if not there.any():
+        return np.zeros(there.shape)
+    return np.where(there, np.exp(NARROW * (states @ others.T - 1.0)), 0.0)
+
+
+def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), np.float32(TINY))
 
 
 def squash(x: float) -> float:
@@ -290,7 +196,7 @@ def squash(x: float) -> float:
     if x < MARGIN:
         return MARGIN * math.exp((x - MARGIN) / MARGIN)
     if x > 1.0 - MARGIN:
-        return 1.0 - MARGIN * math.exp((1.0 - MARGIN - x) / MARGIN)
+        return 1.0 - squash(1.0 - x)
     return x
 
 
@@ -299,5 +205,5 @@ def unsquash(y: float) -> float:
     if y < MARGIN:
         return MARGIN + MARGIN * math.log(max(y, TINY) / MARGIN)
     if y > 1.0 - MARGIN:
-        return 1.0 - MARGIN - MARGIN * math.log(max(1.0 - y, TINY) / MARGIN)
+        return 1.0 - unsquash(1.0 - y)
     return y

@@ -11,11 +11,11 @@ files) and ``layers`` (as in ``engine.contracts.Target.open``); ``probe.npz`` wi
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeGuard
+from typing import Annotated, Any, ClassVar, Literal, TypeGuard
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,7 +34,6 @@ Fit = Callable[[Floats, Floats], Readout]
 
 KIND = "probe"
 SETTINGS, ARRAYS = "probe.json", "probe.npz"
-FORMAT = 2
 
 PARTS = 4
 """Of the cross-validation inside the training queries."""
@@ -137,36 +136,37 @@ class ProbeClassifier(Classifier):
         arrays = {name: getattr(readout, name).astype(np.float32) for name in present}
         with (folder / ARRAYS).open("wb") as file:
             np.savez(file, allow_pickle=False, constant=np.array(readout.constant), **arrays)
-        edge = {"model": self.model, "digest": self.digest}
-        write_atomically(folder / SETTINGS, json.dumps({"format": FORMAT, "edge": edge, "layers": self.layers}) + "\n")
+        settings = ProbeSettings(2, ProbedModel(self.model, self.digest), list(self.layers))
+        write_atomically(folder / SETTINGS, msgspec.json.encode(settings).decode() + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> ProbeClassifier:
-        edge, layers = read_probe(folder)
+        try:
+            told = msgspec.convert(read_object(folder / SETTINGS), ProbeSettings)
+        except (UserError, msgspec.ValidationError) as error:
+            again = "train the probe again with specdec route train --kind probe"
+            raise ValueError(f"{SETTINGS} is not as this version writes it ({error}): {again}") from error
         arrays = read_arrays(folder / ARRAYS)
         present = [*MATRICES, *(name for name in WIDE if name in arrays)]
         readout = Readout(
             **{name: arrays[name].astype(np.float64) for name in present}, constant=float(arrays["constant"])
         )
-        if len(readout.mean) % len(layers):
+        if len(readout.mean) % len(told.layers):
             raise ValueError(f"the arrays of {ARRAYS} do not fit the layers")
-        return cls(readout, layers, edge["model"], edge["digest"])
+        return cls(readout, told.layers, told.edge.model, told.edge.digest)
 
 
-def read_probe(folder: Path) -> tuple[dict[str, str], list[int]]:
-    """The edge model (``model``, ``digest``) and the layers of the probe in a folder. Raises ValueError."""
-    try:
-        told = read_object(folder / SETTINGS)
-    except UserError as error:
-        raise ValueError(str(error)) from error
-    edge, layers = told.get("edge"), told.get("layers")
-    named = isinstance(edge, dict) and all(isinstance(edge.get(name), str) for name in ("model", "digest"))
-    if edge is None or told.get("format") != FORMAT or not named or not _are_layers(layers):
-        raise ValueError(
-            f"{SETTINGS} is not as this version writes it (format {FORMAT}, edge and layers): train the probe again "
-            "with specdec route train --kind probe"
-        )
-    return edge, layers
+class ProbedModel(msgspec.Struct):
+    model: str
+    digest: str
+
+
+class ProbeSettings(msgspec.Struct):
+    """``probe.json``."""
+
+    format: Literal[2]
+    edge: ProbedModel
+    layers: Annotated[list[Annotated[int, msgspec.Meta(ge=0)]], msgspec.Meta(min_length=1)]
 
 
 def _are_layers(layers: Any) -> TypeGuard[list[int]]:

@@ -1,14 +1,10 @@
-"""What a text router reads in a query: its tokens, and some numbers that say what kind of question it is.
-
-A hundred kilobytes take no longer than ``LONGEST`` characters: of a longer query its beginning and its end are read.
-"""
+"""What a text router reads in a query: an excerpt, and the surface numbers, which say what kind of question it is."""
 
 from __future__ import annotations
 
 import functools
 import math
 import re
-from typing import NamedTuple
 
 import numpy as np
 
@@ -78,25 +74,22 @@ FEATURES = (*_MEASURES, *(f"{name} in {part}" for part in ("stem", "options") fo
 """Names of the numbers, in their order."""
 
 
-class Reading(NamedTuple):
-    """``tokens``: words and signs in lower case, in order; ``surface``: float64 [FEATURES]."""
-
-    tokens: list[str]
-    surface: Floats
-
-
-def read(text: str) -> Reading:
-    """Read a query's text."""
+def excerpt(text: str) -> str:
+    """What is read of a text: of a long one its beginning and its end. Half of a character becomes a ``?``."""
     if len(text) > LONGEST:
         text = f"{text[: LONGEST // 2]}\n{text[-LONGEST // 2 :]}"
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def surface_of(text: str) -> Floats:
+    """The surface numbers of an excerpt, float64 [FEATURES]."""
     body = _CUE.sub("", text)
     places = [match.span() for match in _OPTION.finditer(body)]
     ends = [start for start, _ in places[1:]] + [len(body)]
     options = [body[start:end].strip() for (_, start), end in zip(places, ends, strict=False)]
     stem = body[: places[0][0]] if places else body
     inside, below = _TOKEN.findall(stem), [_TOKEN.findall(option) for option in options]
-    surface = np.concatenate([_measures(body, stem, options, inside, below), _counts(inside, below)])
-    return Reading(_TOKEN.findall(text.lower()), surface)
+    return np.concatenate([_measures(body, stem, options, inside, below), _counts(inside, below)])
 
 
 def _counts(stem: list[str], options: list[list[str]]) -> Floats:

@@ -77,11 +77,7 @@ def fit_linear(x: Floats, targets: Floats, ridge: float) -> Readout:
     """``x``: float64 [queries, columns]; ``targets``: [queries], 0 to 1; ``ridge``: how strongly weights are drawn to
     0."""
     mean, scale = _moments(x)
-    columns = np.column_stack([(x - mean) / scale, np.ones(len(x))])
-    drawn = np.full(columns.shape[1], ridge)
-    drawn[-1] = 0.0
-    weights = logistic.fit(columns, targets, drawn, np.zeros(columns.shape[1]))
-    return Readout(mean, scale, weights[:-1], float(weights[-1]))
+    return Readout(mean, scale, *logistic.fit((x - mean) / scale, targets, ridge=ridge))
 
 
 def fit_hidden(x: Floats, targets: Floats, units: int, seed: int) -> Readout:

@@ -1,16 +1,13 @@
-"""Text classifiers that learn from the training queries alone, in seconds, and score a query in about a millisecond.
+"""Text classifiers that learn from the training queries alone, in seconds, and score a query in a few milliseconds.
 
-``logistic`` takes the mean of three predictions of the label, each of which sees something else:
+``knn`` is the weighted mean of the nearest training queries' labels. Two queries are as near as their words are alike
+(the cosine of the TF-IDF weights of words and pairs of words) and their form (that of the surface numbers, see
+``reading``). ``embedding`` names a model of sentence-transformers (a folder, or a name on the hub) whose vectors take
+the place of words there.
 
-- a ridge regression on the TF-IDF weights of words and pairs of words, and on the surface numbers: what is asked about;
-- boosted trees on the surface numbers (lengths, signs, kinds of words, form of the options): what kind of question it
-  is, which carries over to subjects that were never seen;
-- the weighted mean of the nearest training queries' labels, by words and surface together, where queries have groups
-  less what their groups have on the average: what makes a question harder than others of its subject.
-
-The logistic function makes a score of the mean. ``knn`` is the last of the three alone, with the labels as they are,
-as nothing else there knows of the groups. ``embedding`` names a model of sentence-transformers (a folder, or a name on
-the hub) whose vectors take the place of latent semantics.
+``logistic`` takes the mean of three predictions of the label, each of which sees something else: that one, a ridge
+regression on the words (the subject), and boosted trees on the surface numbers (the form, which carries over to
+subjects that were never seen). The logistic function makes a score of the mean.
 """
 
 from __future__ import annotations
@@ -18,140 +15,201 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.linear_model import Ridge
+from sklearn.preprocessing import normalize
 
-from ianvs_specdec.common.errors import UserError, packages
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.models.documents import read_object
 from ianvs_specdec.records.identity import write_atomically
 from ianvs_specdec.routing.learned.arrays import read_arrays
 from ianvs_specdec.routing.learned.classifier import Classifier
-from ianvs_specdec.routing.learned.features import Reader
-from ianvs_specdec.routing.learned.linear import LinearScore
-from ianvs_specdec.routing.learned.neighbours import Neighbours
+from ianvs_specdec.routing.learned.logistic import sigmoid
+from ianvs_specdec.routing.learned.reading import FEATURES, excerpt, surface_of
 from ianvs_specdec.routing.learned.sentences import Sentences
-from ianvs_specdec.routing.learned.trees import Trees
-from ianvs_specdec.routing.outcomes.recorded import Floats
+from ianvs_specdec.routing.learned.trees import check_trees, grow, predict
+from ianvs_specdec.routing.outcomes.recorded import Floats, text_of
 
 SETTINGS, ARRAYS = "text.json", "text.npz"
-FORMAT = 1
+FORMAT = 2
 
-LOSS = 0.8
-"""A label below 0.5 (the edge is better) counts as this much of its distance. Where a small model beats a large one it
-is often by an accident of the record, which other subjects do not share. Of labels that are 0 or 1 the order stays.
-"""
-ACCIDENT = 20.0
-"""Half of what sets a group of so many training queries apart is taken for an accident of which queries they are."""
+BUCKETS = 1 << 16
+"""Into which words and pairs of words are hashed."""
+FARTHEST = 4.0
+"""Surface numbers are cut off at this many standard deviations."""
+
+KEPT = 8192
+"""No more training queries than these, drawn at random, are kept to be compared with."""
+NEAREST = 4
+"""This, times the square root of the number of training queries, is how many neighbours count."""
+WORDS = 0.7
+"""Share of the words in how near two queries are; the rest is their form's."""
+POWER, FADE = 3, 0.9
+"""A neighbour counts as its nearness to this power, less most of the farthest neighbour's."""
+DOUBT = 0.02
+"""The mean of all labels has this share of the neighbours' weight."""
+BLOCK = 512
+"""Queries that are compared with the training queries together."""
+
+STRENGTH = 2.0
+"""Of the ridge regression."""
 STEEPNESS = 4.0
 """Of the logistic function: around 0.5 the score changes as fast as the mean."""
 
+_COUNTS = HashingVectorizer(
+    token_pattern=r"\w+|[^\w\s]", ngram_range=(1, 2), n_features=BUCKETS, alternate_sign=False, norm=None
+)
 
-class TextClassifier(Classifier):
-    """What the kinds here have in common: how queries are read, and the neighbours."""
+
+class NeighbourClassifier(Classifier):
+    """``arrays``: float32, by name. ``idf`` [BUCKETS]; ``mean`` and ``deviation`` of the surface numbers [FEATURES]; of
+    the training queries that are kept, ``forms`` [kept, FEATURES], ``labels`` [kept] and what they are about: vectors
+    of length 1 [kept, dimensions], sparse as ``data``, ``indices`` and ``indptr``, or with an embedding ``vectors``.
+
+    Raises ValueError where the arrays do not fit each other.
+    """
 
     OPTIONS: ClassVar[dict[str, Any]] = {"embedding": None}
 
-    def __init__(self, reader: Reader, neighbours: Neighbours) -> None:
-        self._reader, self._neighbours = reader, neighbours
+    def __init__(self, arrays: Mapping[str, NDArray[Any]], embedding: Sentences | None) -> None:
+        self.arrays, self._embedding = arrays, embedding
+        forms, labels = arrays["forms"], arrays["labels"]
+        if arrays["idf"].shape != (BUCKETS,) or forms.shape != (len(labels), len(FEATURES)) or not len(labels):
+            raise ValueError("the arrays do not fit each other")
+        if not arrays["mean"].shape == arrays["deviation"].shape == (len(FEATURES),):
+            raise ValueError("the arrays of the surface numbers do not fit")
+        if embedding is None:
+            about = csr_array((arrays["data"], arrays["indices"], arrays["indptr"]), shape=(len(labels), BUCKETS))
+            about.check_format(full_check=True)
+            # By bucket: a query has few of them.
+            self._about = about.T.tocsr()
+        else:
+            self._about = arrays["vectors"].T
+        if self._about.ndim != 2 or len(labels) != self._about.shape[1]:
+            raise ValueError("the vectors of the training queries do not fit")
 
-    def _arrays(self) -> dict[str, NDArray[Any]]:
-        return {**self._reader.arrays(), **self._neighbours.arrays()}
+    @classmethod
+    def fit(
+        cls,
+        queries: Sequence[Query],
+        targets: Floats,
+        *,
+        seed: int = 0,
+        embedding: str | Sentences | None = None,
+        **_: Any,
+    ) -> Self:
+        sentences = Sentences(embedding) if isinstance(embedding, str) else embedding
+        texts = [excerpt(text_of(query)) for query in queries]
+        counts, forms = _COUNTS.transform(texts), np.array([surface_of(text) for text in texts], np.float32)
+        frequency = np.bincount(counts.indices, minlength=BUCKETS)
+        # A term of a single query says nothing of others.
+        idf = np.where(frequency > 1, np.log((1 + len(texts)) / (1 + frequency)) + 1, 0.0)
+        arrays = {
+            "idf": idf.astype(np.float32),
+            "mean": forms.mean(axis=0),
+            "deviation": np.maximum(forms.std(axis=0), np.float32(1e-6)),
+        }
+        words, forms = _weighted(counts, arrays["idf"]), _standardized(forms, arrays)
+        kept = np.sort(np.random.default_rng(seed).permutation(len(texts))[:KEPT])
+        if sentences is None:
+            about = words[kept]
+            arrays |= {"data": about.data, "indices": about.indices, "indptr": about.indptr}
+        else:
+            arrays["vectors"] = sentences([texts[place] for place in kept])
+        arrays |= {"forms": _unit(forms[kept]), "labels": targets[kept].astype(np.float32)}
+        return cls({**arrays, **cls._others(words, forms, targets, seed)}, sentences)
+
+    @classmethod
+    def _others(cls, words: Any, forms: NDArray[np.float32], targets: Floats, seed: int) -> dict[str, Any]:
+        """Arrays of other predictions, from the words and the form of the training queries."""
+        return {}
+
+    def score(self, queries: Sequence[Query]) -> Floats:
+        blocks = (queries[start : start + BLOCK] for start in range(0, len(queries), BLOCK))
+        return np.concatenate([np.zeros(0), *map(self._score, blocks)])
+
+    def _score(self, queries: Sequence[Query]) -> Floats:
+        return self._neighbours(*self._read(queries))
+
+    def _read(self, queries: Sequence[Query]) -> tuple[Any, NDArray[np.float32], Any]:
+        """The words, the form and what the neighbours are found by, each [queries, columns]."""
+        texts = [excerpt(text_of(query)) for query in queries]
+        words = _weighted(_COUNTS.transform(texts), self.arrays["idf"])
+        forms = _standardized(np.array([surface_of(text) for text in texts], np.float32), self.arrays)
+        return words, forms, words if self._embedding is None else self._embedding(texts)
+
+    def _neighbours(self, words: Any, forms: NDArray[np.float32], about: Any) -> Floats:
+        """The weighted mean of the nearest training queries' labels, float64 [queries]."""
+        labels = self.arrays["labels"].astype(np.float64)
+        alike = about @ self._about if self._embedding else (about @ self._about).toarray()
+        near = WORDS * alike + (1.0 - WORDS) * (_unit(forms) @ self.arrays["forms"].T)
+        count = min(len(labels), round(NEAREST * len(labels) ** 0.5))
+        nearest = np.argpartition(near, -count, axis=1)[:, -count:]
+        powers = np.maximum(np.take_along_axis(near, nearest, axis=1).astype(np.float64), 0.0) ** POWER
+        # Not all of the farthest one's is taken away: queries that are all alike must still count.
+        weights = powers - FADE * powers.min(axis=1, keepdims=True)
+        gain = np.einsum("ij,ij->i", weights, labels[nearest] - labels.mean())
+        total = (1.0 + DOUBT) * weights.sum(axis=1)
+        return labels.mean() + np.divide(gain, total, out=np.zeros(len(gain)), where=total > 0)
 
     def save(self, folder: Path) -> None:
-        arrays: dict[str, Any] = self._arrays()
         with (folder / ARRAYS).open("wb") as file:
-            np.savez(file, **arrays)
-        settings = {"format": FORMAT, **self._reader.settings()}
+            np.savez_compressed(file, allow_pickle=False, **self.arrays)
+        embedding = self._embedding.name if self._embedding else None
+        settings = {"format": FORMAT, "surface": FEATURES, "embedding": embedding}
         write_atomically(folder / SETTINGS, json.dumps(settings) + "\n")
 
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        try:
+            settings = read_object(folder / SETTINGS)
+        except UserError as error:
+            raise ValueError(str(error)) from error
+        if settings.get("format") != FORMAT or settings.get("surface") != list(FEATURES):
+            raise ValueError(f"{SETTINGS} is not of this version (format {FORMAT}): train the router anew")
+        embedding = settings["embedding"]
+        return cls(read_arrays(folder / ARRAYS), None if embedding is None else Sentences(embedding))
 
-class NeighbourClassifier(TextClassifier):
-    """The nearest training queries' labels. ``embedding``: see the module."""
+
+class LogisticClassifier(NeighbourClassifier):
+    """The mean of three predictions, see the module. Its regression has ``weights`` [BUCKETS] and a ``constant``."""
+
+    def __init__(self, arrays: Mapping[str, NDArray[Any]], embedding: Sentences | None) -> None:
+        super().__init__(arrays, embedding)
+        if arrays["weights"].shape != (BUCKETS,):
+            raise ValueError("the weights of the regression do not fit")
+        check_trees(arrays, len(FEATURES))
 
     @classmethod
-    def fit(
-        cls,
-        queries: Sequence[Query],
-        targets: Floats,
-        *,
-        seed: int = 0,
-        embedding: str | Sentences | None = None,
-        **_: Any,
-    ) -> NeighbourClassifier:
-        with packages():
-            reader, features = Reader.fit(queries, embedding, seed)
-        return cls(reader, Neighbours.fit(features.joint, _cautious(targets), seed))
+    def _others(cls, words: Any, forms: NDArray[np.float32], targets: Floats, seed: int) -> dict[str, Any]:
+        linear = Ridge(alpha=STRENGTH, solver="lsqr", tol=1e-4).fit(words.astype(np.float64), targets)
+        fitted = {"weights": linear.coef_.astype(np.float32), "constant": np.array(linear.intercept_)}
+        return {**fitted, **grow(forms, targets, seed)}
 
-    def score(self, queries: Sequence[Query]) -> Floats:
-        return self._neighbours(self._reader(queries).joint)
-
-    @classmethod
-    def load(cls, folder: Path) -> NeighbourClassifier:
-        reader, arrays = _read(folder)
-        return cls(reader, Neighbours.of(arrays))
+    def _score(self, queries: Sequence[Query]) -> Floats:
+        words, forms, about = self._read(queries)
+        linear = words @ self.arrays["weights"] + self.arrays["constant"].item()
+        mean = (linear + predict(self.arrays, forms) + self._neighbours(words, forms, about)) / 3
+        return sigmoid(STEEPNESS * (mean - 0.5))
 
 
-class LogisticClassifier(TextClassifier):
-    """The mean of three predictions, see the module, which says what ``embedding`` is, too."""
-
-    def __init__(self, reader: Reader, neighbours: Neighbours, linear: LinearScore, trees: Trees) -> None:
-        super().__init__(reader, neighbours)
-        self._linear, self._trees = linear, trees
-
-    @classmethod
-    def fit(
-        cls,
-        queries: Sequence[Query],
-        targets: Floats,
-        *,
-        seed: int = 0,
-        embedding: str | Sentences | None = None,
-        **_: Any,
-    ) -> LogisticClassifier:
-        with packages():
-            reader, features = Reader.fit(queries, embedding, seed)
-            labels = _cautious(targets)
-            linear = LinearScore.fit(reader.ngrams, features, labels)
-            trees = Trees.fit(features.surface, labels, seed)
-            neighbours = Neighbours.fit(features.joint, _within(queries, labels), seed)
-        return cls(reader, neighbours, linear, trees)
-
-    def score(self, queries: Sequence[Query]) -> Floats:
-        features = self._reader(queries)
-        mean = (self._linear(features) + self._trees(features.surface) + self._neighbours(features.joint)) / 3
-        return np.asarray(1.0 / (1.0 + np.exp(-STEEPNESS * (mean - 0.5))), dtype=np.float64)
-
-    def _arrays(self) -> dict[str, NDArray[Any]]:
-        return {**super()._arrays(), **self._linear.arrays(), **self._trees.arrays()}
-
-    @classmethod
-    def load(cls, folder: Path) -> LogisticClassifier:
-        reader, arrays = _read(folder)
-        return cls(reader, Neighbours.of(arrays), LinearScore.of(arrays, len(reader.ngrams.terms)), Trees.of(arrays))
+def _weighted(counts: Any, idf: NDArray[np.float32]) -> Any:
+    """TF-IDF weights of length 1, sparse float32 [queries, BUCKETS]: (1 + ln of the count) times ``idf``."""
+    found = csr_array(counts).astype(np.float32)
+    found.data = (1.0 + np.log(found.data)) * idf[found.indices]
+    found.eliminate_zeros()
+    return normalize(found, copy=False)
 
 
-def _cautious(targets: Floats) -> Floats:
-    return np.where(targets < 0.5, 0.5 - LOSS * (0.5 - targets), targets)
+def _unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.float32(1e-9))
 
 
-def _within(queries: Sequence[Query], labels: Floats) -> Floats:
-    """The labels, less by how much their mean over the query's group, as far as it can be told, differs from all's."""
-    numbers: dict[str, int] = {}
-    members = np.array([numbers.setdefault(query.group, len(numbers)) for query in queries])
-    apart: Floats = np.bincount(members, labels - labels.mean()) / (np.bincount(members) + ACCIDENT)
-    return labels - apart[members]
-
-
-def _read(folder: Path) -> tuple[Reader, Mapping[str, NDArray[Any]]]:
-    """The reader and all arrays. Raises ValueError, KeyError or OSError if they are not what ``save`` writes."""
-    try:
-        settings = read_object(folder / SETTINGS)
-    except UserError as error:
-        raise ValueError(str(error)) from error
-    if settings.get("format") != FORMAT:
-        raise ValueError(f"{SETTINGS} is not of a format this version reads ({FORMAT})")
-    arrays = read_arrays(folder / ARRAYS)
-    return Reader.of(settings, arrays), arrays
+def _standardized(forms: NDArray[np.float32], arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+    return np.clip((forms - arrays["mean"]) / arrays["deviation"], -FARTHEST, FARTHEST)

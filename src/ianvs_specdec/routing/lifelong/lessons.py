@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ianvs_specdec.benchmarks.rows import row_of
 from ianvs_specdec.benchmarks.scorers import scorer
@@ -20,11 +21,9 @@ from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.learned.adapted import KIND, AdaptedClassifier
 from ianvs_specdec.routing.learned.calibration import Calibration
 from ianvs_specdec.routing.learned.folder import TrainedRouter
-from ianvs_specdec.routing.learned.grams import Grams, grams_of
-from ianvs_specdec.routing.learned.online import SIDES, Experience, OnlineLearner
+from ianvs_specdec.routing.learned.online import SIDES, Experience, OnlineLearner, grams_of
 from ianvs_specdec.routing.lifelong.exploration import Exploration
 from ianvs_specdec.routing.lifelong.feedback import Feedback, FeedbackFile, FeedbackLog, named
-from ianvs_specdec.routing.lifelong.pending import PendingFeedback
 from ianvs_specdec.routing.outcomes.quality import share
 from ianvs_specdec.routing.outcomes.recorded import Floats, digests, text_of
 
@@ -42,7 +41,7 @@ class AskedQuery:
     its text from others; ``state`` is what a probe makes of it (see ``ProbeClassifier.directions``).
     """
 
-    grams: Grams
+    grams: NDArray[np.float32]
     group: str
     score: float
     digest: np.uint64
@@ -158,8 +157,9 @@ class Lessons:
         self._answers = self.count = 0
         # With the item, the model that has answered.
         self._given: OrderedDict[tuple[str, str], tuple[AskedQuery, str]] = OrderedDict()
-        self._pending = PendingFeedback(REMEMBERED)
-        self._told = False
+        # Feedback on answers that may still come, the newest.
+        self._pending: deque[Feedback] = deque(maxlen=REMEMBERED)
+        self._told = self._full = False
         weakref.finalize(self, book.sync)
         self._mutex = threading.RLock()
 
@@ -176,9 +176,9 @@ class Lessons:
                 self._take(self._earlier.popleft()[2])
             for feedback in self.sources.new():
                 self._take(feedback)
-            for name in sorted(names):
-                for feedback in self._pending.take(name, side):
-                    self._learn(feedback)
+            for feedback in [one for one in self._pending if one.side == side and one.query in names]:
+                self._pending.remove(feedback)
+                self._learn(feedback)
 
     def told(self, side: str, item: AskedQuery, worth: float) -> None:
         """Learn what a program says, past the log."""
@@ -201,9 +201,10 @@ class Lessons:
         if key in self._given:
             self._learn(feedback)
         else:
-            self._pending.add(feedback)
-            if self._pending.displaced == 1:
+            if len(self._pending) == REMEMBERED and not self._full:
+                self._full = True
                 log.warning("feedback: more than %d wait for their answers; the oldest are passed over", REMEMBERED)
+            self._pending.append(feedback)
 
     def _learn(self, feedback: Feedback) -> None:
         item, model = self._given[feedback.query, feedback.side]
@@ -223,7 +224,7 @@ class Lessons:
     def take_in(self, side: str, item: AskedQuery, worth: float) -> None:
         """Learn what is no feedback of this run."""
         observation = Experience(item.grams, item.group, SIDES.index(side), item.score, worth, item.state)
-        self.exploration.observe(item.group, observation.side, self.learner.level.residual(observation))
+        self.exploration.observe(item.group, observation.side, observation.residual)
         self.learner.observe(observation)
         self._keep.saw(item)
 

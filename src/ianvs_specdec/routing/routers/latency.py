@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ianvs_specdec.benchmarks.rows import query_of_row, row_of
+from ianvs_specdec.benchmarks.rows import row_of
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin import edge_first, observers
 from ianvs_specdec.plugin.processor import DatasetProcessor
@@ -131,7 +131,7 @@ class LatencyRouter(ConstrainedRouter):
             if self._excess(side, data, self._slo or _given(data)) <= 1:
                 self._promised.add((side, id(data)))
             for pace in self._paces[side].values():
-                pace.began(id(data), _length(data))
+                pace.began(id(data))
             self._since[side] = 0
 
     def ended(self, side: str, data: Any, response: Mapping[str, Any] | None) -> None:
@@ -157,7 +157,7 @@ class LatencyRouter(ConstrainedRouter):
             if answered and side == "edge":
                 seconds = math.inf if data.get("error") else perf.get(TIMES[name])
             else:
-                seconds = self._paces[side][name].predict(_length(data), latest=latest)
+                seconds = self._paces[side][name].predict(latest=latest)
                 if seconds is not None:
                     seconds = seconds * math.exp(self._margin[side]) + waited
             worst = max(worst, (seconds or 0.0) / limit)
@@ -170,12 +170,6 @@ class LatencyRouter(ConstrainedRouter):
         if not under_way and any(pace.known for pace in paces) and self._excess(side, data, slo, latest=True) <= 1:
             return True
         return self._since[side] >= self._patience[side] * (1 + under_way)
-
-
-def _length(data: Any) -> float:
-    """Characters of a query."""
-    query = query_of_row(data)
-    return float(len(query.system) + sum(map(len, query.turns)))
 
 
 def _given(row: Any) -> Mapping[str, float]:
