@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ianvs_specdec import drafters
 from ianvs_specdec.common.errors import UserError, unknown
+from ianvs_specdec.net.split import MOST_IN_FLIGHT
 
 if TYPE_CHECKING:
     from ianvs_specdec.backends.split.edge.connection import Connection
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
     from ianvs_specdec.net.split.split_pb2 import Model
 
 MODES = ("auto", "split", "stream")
-POLICIES = ("wait", "fail", "edge")
 IN_FLIGHT = 4
-"""Drafts on their way at a time, unless told otherwise: more are seldom all right."""
+"""Drafts on their way at a time, unless set."""
+POLICIES = ("wait", "fail", "edge")
 PATIENCE = 10.0
 """Seconds until a verifier counts as gone, unless told otherwise."""
 
@@ -43,8 +44,9 @@ class EdgeSettings:
         for name, known in (("mode", MODES), ("outage", POLICIES)):
             if (given := getattr(self, name)) not in known:
                 raise unknown(name, given, known, key=name)
-        if type(self.in_flight) is not int or self.in_flight < 1:
-            raise UserError(f"in_flight must be a whole number from 1, not {self.in_flight!r:.60}", key="in_flight")
+        if type(self.in_flight) is not int or not 1 <= self.in_flight <= MOST_IN_FLIGHT:
+            rule = f"in_flight must be a whole number from 1 to {MOST_IN_FLIGHT}"
+            raise UserError(f"{rule}, not {self.in_flight!r:.60}", key="in_flight")
         if type(self.patience) not in (int, float) or not 0 < self.patience < float("inf"):
             raise UserError(f"patience must be seconds, more than 0, not {self.patience!r:.60}", key="patience")
         self._check_method()
@@ -86,11 +88,11 @@ class EdgeSettings:
 
         drafter = Autoregressive() if self.method is None else drafters.create(self.method, self.options)
         drafter.prepare(target)  # type: ignore[arg-type]
-        in_flight = self.in_flight if drafter.lines else 0
-        controller = Controller(self._length(), in_flight=in_flight, mode=self.mode, beside=model.drafts)  # type: ignore[arg-type]
+        in_flight = self.in_flight if drafter.lines else 1
+        controller = Controller(self._length(), mode=self.mode, in_flight=in_flight)  # type: ignore[arg-type]
         outage = Outage(self.outage, self.patience)  # type: ignore[arg-type]
         finish = _finish(drafter, model) if self.outage == "edge" else None
-        return Edge(connection, model, drafter, target, controller, outage, self.in_flight, finish)
+        return Edge(connection, model, drafter, target, controller, outage, in_flight, finish)
 
 
 def target_of(model: Model, folder: Path | None, dtype: str) -> FarTarget:
