@@ -80,8 +80,10 @@ def run(options: argparse.Namespace) -> int:
             answer = edge.decode(request.prompt, own, prediction=request.prediction, task=request.task)
             answers.append(answer)
             rows.append(_row(request.prompt, answer, tokenizer, request.task))
-            if answer.alone:
-                message = f"prompt {number}: the last {answer.alone} tokens are the draft model's own ({answer.why})"
+            if answer.split.alone:
+                message = (
+                    f"prompt {number}: the last {answer.split.alone} tokens are the draft model's own ({answer.why})"
+                )
                 print(f"specdec decode: {message}", file=sys.stderr)
     finally:
         connection.close()
@@ -105,5 +107,5 @@ def _row(prompt: list[int], answer: Answer, tokenizer: Any, task: str) -> dict[s
 
     trace = answer.trace
     told = {"bytes_up": trace.bytes_up, "bytes_down": trace.bytes_down, "rounds": len(trace.steps)}
-    more = {name: getattr(answer, name) for name in ("ahead", "hits", "streamed", "breaks", "lost", "alone")}
+    more = {name: getattr(answer.split, name) for name in ("ahead", "hits", "streamed", "breaks", "lost", "alone")}
     return {**row_of(prompt, answer, None, tokenizer, task), **told, **more}

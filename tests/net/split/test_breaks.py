@@ -41,8 +41,8 @@ def test_a_stream_that_breaks_is_resumed_where_it_was(folder, verifier, way, alo
     with edge_of(way.address, drafting(folder), in_flight=in_flight) as edge:
         answer = edge.decode(PROMPT, sampling, on_tokens=cut)
     assert answer.token_ids == seen == alone(PROMPT, sampling)
-    assert answer.breaks >= 2
-    assert verifier.sample("sessions_opened_total") == 1 + answer.breaks
+    assert answer.split.breaks >= 2
+    assert verifier.sample("sessions_opened_total") == 1 + answer.split.breaks
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
@@ -117,8 +117,8 @@ def test_the_policy_edge_finishes_and_says_how_much_is_its_own(folder, verifier,
 
     with edge_of(way.address, drafting(folder), outage=Outage("edge", 0.1), finish=finish) as edge:
         answer = edge.decode(PROMPT, GREEDY, on_tokens=end)
-    assert answer.alone
+    assert answer.split.alone
     assert answer.why
     assert len(answer.token_ids) == 60
-    assert answer.token_ids[: 60 - answer.alone] == whole[: 60 - answer.alone]
-    assert answer.token_ids[60 - answer.alone :] == [7] * answer.alone
+    assert answer.token_ids[: 60 - answer.split.alone] == whole[: 60 - answer.split.alone]
+    assert answer.token_ids[60 - answer.split.alone :] == [7] * answer.split.alone

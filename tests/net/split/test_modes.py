@@ -31,7 +31,7 @@ def test_a_streamed_answer_is_the_targets_own(folder, running, alone, sampling):
     with edge_of(running.address, drafter, mode="stream") as edge:
         answer = edge.decode(PROMPT, sampling)
     assert answer.token_ids == alone(PROMPT, sampling)
-    assert answer.streamed
+    assert answer.split.streamed
     assert not answer.trace.steps
 
 
@@ -42,7 +42,7 @@ def test_the_mode_changes_in_the_middle_of_an_answer(folder, running, alone, sam
     with edge_of(running.address, drafter, length=2, in_flight=4) as edge:
         answer = edge.decode(PROMPT, sampling)
     assert answer.token_ids == alone(PROMPT, sampling)
-    assert answer.streamed > 1
+    assert answer.split.streamed > 1
     assert len(answer.trace.steps) > 1
 
 
@@ -54,4 +54,4 @@ def test_a_stream_that_breaks_is_resumed_in_its_mode(folder, running, alone):
         answer = edge.decode(PROMPT, GREEDY, on_tokens=seen.extend)
     way.close()
     assert answer.token_ids == seen == alone(PROMPT, GREEDY)
-    assert answer.breaks
+    assert answer.split.breaks

@@ -177,7 +177,7 @@ def test_answers_are_the_targets_own_whatever_was_kept_ready(request, verifier, 
     with edge_of(verifier.address, drafter, in_flight=4) as edge:
         answer = edge.decode(PROMPT, sampling)
     assert answer.token_ids == alone(PROMPT, sampling)
-    assert answer.hits <= answer.ahead
+    assert answer.split.hits <= answer.split.ahead
 
 
 def test_the_next_draft_is_sent_behind_all_of_the_one_before_it():

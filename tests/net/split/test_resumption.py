@@ -72,4 +72,4 @@ def test_a_break_costs_one_stream_with_one_first_message(folder, verifier, alone
     way.close()
     assert answer.token_ids == done == alone(PROMPT, Sampling(max_tokens=20))
     assert [said[0] for said in streams] == ["open", "open"]
-    assert answer.breaks == 1
+    assert answer.split.breaks == 1

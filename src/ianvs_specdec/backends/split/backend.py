@@ -19,12 +19,12 @@ from ianvs_specdec.backends.split.target import VerifierModel
 from ianvs_specdec.common.errors import AbandonedError, AnswerError, UserError, not_installed, packages
 from ianvs_specdec.common.sampling import LARGEST_COUNT, Sampling
 from ianvs_specdec.common.settings import Settings
-from ianvs_specdec.common.types import Completion, Hints, Message, SplitTrace
+from ianvs_specdec.common.types import Completion, Hints, Message
 from ianvs_specdec.records.identity import FileDigests, machine
 
 if TYPE_CHECKING:
     from ianvs_specdec.backends.split.edge.connection import Connection
-    from ianvs_specdec.backends.split.edge.decode import Answer, Edge
+    from ianvs_specdec.backends.split.edge.decode import Edge
     from ianvs_specdec.net.split.split_pb2 import Model
 
 PACKAGES = ("grpc", "google.protobuf")
@@ -185,7 +185,6 @@ class SplitSpecDecLLM(LoadedLLM):
         trace = answer.trace
         trace.chunks = [(seconds + offset, tokens) for seconds, tokens in trace.chunks]
         trace.bytes_up, trace.bytes_down = (now - then for now, then in zip(self._bytes(), before, strict=True))
-        trace.split = told_of(answer)
         text = chat.text(answer.token_ids)
         text = stop.trim(text) if stop is not None else text
         if emit is not None:
@@ -235,22 +234,3 @@ def _check_model(model: Model, folder: Path) -> None:
     if has_weights and not bytes.fromhex(FileDigests(None).folder(folder)).startswith(model.fingerprint):
         reason = f"the verifier serves {model.name}, whose files are not those of {folder}"
         raise UserError(f"{reason}: name the folder that it was started with", key="verifier")
-
-
-def told_of(answer: Answer) -> SplitTrace:
-    """What an answer tells of itself besides its trace."""
-    return SplitTrace(
-        rounds=len(answer.trace.steps),
-        in_flight=answer.in_flight,
-        waits=answer.waits,
-        drafting=answer.drafting,
-        hidden=answer.hidden,
-        ahead=answer.ahead,
-        hits=answer.hits,
-        streamed=answer.streamed,
-        breaks=answer.breaks,
-        lost=answer.lost,
-        alone=answer.alone,
-        prefill=answer.prefill,
-        work=answer.work,
-    )

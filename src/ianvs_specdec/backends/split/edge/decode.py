@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ianvs_specdec.backends.split.edge.connection import Connection
 from ianvs_specdec.backends.split.edge.controller import Controller
@@ -12,7 +13,7 @@ from ianvs_specdec.backends.split.edge.drafts import Drafts, FarTarget
 from ianvs_specdec.backends.split.edge.outlook import Width
 from ianvs_specdec.backends.split.edge.session import Alone, Event, Outage, Reopened, Session
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.types import Sampling, Step, Trace
+from ianvs_specdec.common.types import Sampling, SplitTrace, Step, Trace
 from ianvs_specdec.engine import Decoded, Drafter
 from ianvs_specdec.net.split.split_pb2 import SPLIT, STREAM, Model, Open, Tokens, Verdict
 from ianvs_specdec.net.split.wire import TENTHS, set_sampling
@@ -25,26 +26,10 @@ Finish = Callable[[Sequence[int], Sampling], Decoded]
 @dataclass
 class Answer(Decoded):
     """``trace.bytes_up`` and ``bytes_down`` are those of the messages, with what gRPC puts before each; HTTP/2, TLS and
-    TCP add theirs. For ``ahead`` and ``hits`` see ``Drafts``. ``streamed`` tokens were drafted by the verifier.
-    ``breaks`` counts streams that broke, ``lost`` the seconds without one; ``alone`` the last tokens that are the
-    edge's own, and ``why`` says why. ``in_flight`` drafts may be on their way at a time; ``waits`` are the rounds whose
-    draft was not sent ahead, and ``drafting`` the seconds in which nothing was on its way because the edge drafted; the
-    others took ``hidden`` seconds to draft. ``prefill`` and ``work`` are the verifier's seconds until the first token
-    and since, without the waits for drafts; None where it could not send them."""
+    TCP add theirs. ``why`` says why the last tokens are the edge's own, if they are."""
 
-    ahead: int = 0
-    hits: int = 0
-    streamed: int = 0
-    breaks: int = 0
-    lost: float = 0.0
-    alone: int = 0
+    split: SplitTrace
     why: str = ""
-    in_flight: int = 1
-    waits: int = 0
-    drafting: float = 0.0
-    hidden: float = 0.0
-    prefill: float | None = None
-    work: float | None = None
 
 
 class Edge:
@@ -97,7 +82,10 @@ class _Decoding:
     def __init__(self, edge: Edge, opening: Open, drafts: Drafts, on_tokens: OnTokens | None) -> None:
         self._edge, self._opening, self._drafts, self._on_tokens = edge, opening, drafts, on_tokens
         self._began = time.perf_counter()
-        self.answer = Answer([], "", Trace(), in_flight=edge.in_flight)
+        counts: dict[str, Any] = dict.fromkeys(("rounds", "waits", "ahead", "hits", "streamed", "breaks", "alone"), 0)
+        seconds: dict[str, Any] = dict.fromkeys(("drafting", "hidden", "lost"), 0.0)
+        self._split = SplitTrace(in_flight=edge.in_flight, **counts, **seconds)
+        self.answer = Answer([], "", Trace(split=self._split), self._split)
         self._session: Session | None = None
         self._first = self._last = 0.0
         """When the first and the last tokens came that count for the pace of this mode."""
@@ -105,7 +93,7 @@ class _Decoding:
         """Tokens behind the first of them."""
 
     def run(self) -> None:
-        edge, answer = self._edge, self.answer
+        edge = self._edge
         self._opening.mode = STREAM if edge.controller.begin() else SPLIT
         session = self._session = Session(edge.connection, edge.model, self._opening, edge.outage)
         if session.way is not None and not session.breaks:
@@ -118,9 +106,9 @@ class _Decoding:
                 self._drafts.sent.clear()
         self._tell_pace(session)
         end = session.end
-        answer.finish_reason = end.finish_reason
+        self.answer.finish_reason = end.finish_reason
         if session.opened == 1 and end.prefill:
-            answer.prefill, answer.work = end.prefill / TENTHS, end.work / TENTHS
+            self._split.prefill, self._split.work = end.prefill / TENTHS, end.work / TENTHS
 
     def go_on_alone(self, sampling: Sampling, why: str) -> None:
         edge, answer, context = self._edge, self.answer, self._drafts.context
@@ -128,15 +116,17 @@ class _Decoding:
             raise UserError("policy edge needs a draft model, which can finish an answer: method draft_model")
         decoded = edge.finish(context.tokens, replace(sampling, max_tokens=context.remaining))
         self._put_out(decoded.token_ids)
-        answer.finish_reason, answer.alone, answer.why = decoded.finish_reason, len(decoded.token_ids), why
+        answer.finish_reason, answer.why = decoded.finish_reason, why
+        self._split.alone = len(decoded.token_ids)
 
     def close(self) -> None:
         self._drafts.close()
-        answer, drafts = self.answer, self._drafts
-        answer.ahead, answer.hits, answer.drafting = drafts.ahead, drafts.hits, drafts.unhidden
+        split, drafts = self._split, self._drafts
+        split.rounds = len(self.answer.trace.steps)
+        split.ahead, split.hits, split.drafting = drafts.ahead, drafts.hits, drafts.unhidden
         if self._session is not None:
             self._session.close()
-            answer.breaks, answer.lost = self._session.breaks, self._session.lost
+            split.breaks, split.lost = self._session.breaks, self._session.lost
 
     def _wait(self, session: Session) -> Event:
         """Send the next draft where it is the edge's turn, draft ahead, and return what comes of it."""
@@ -162,7 +152,7 @@ class _Decoding:
             self._drafts.confirm(tokens)
             if session.streams:
                 # The first one is the prompt's; others may have come with it.
-                self.answer.streamed += len(tokens) - (not self.answer.token_ids)
+                self._split.streamed += len(tokens) - (not self.answer.token_ids)
         else:
             if isinstance(event, Reopened):
                 self._tell_pace(session)
@@ -186,9 +176,9 @@ class _Decoding:
         controller.drafted(*drafts.taken())
         controller.answered(sent.tree.depth, accepted)
         if sent.ahead:
-            self.answer.hidden += len(sent.tree) * controller.measured["draft"]
+            self._split.hidden += len(sent.tree) * controller.measured["draft"]
         else:
-            self.answer.waits += 1
+            self._split.waits += 1
             controller.travelled(session.arrived - sent.at - session.seconds, sent.ready)
         return tokens
 

@@ -66,9 +66,14 @@ class EdgeSettings:
         if self.method not in far or self.options.get("head"):
             reason = f"method {self.method} needs what the target computes, which stays with the verifier"
             raise UserError(f"{reason}; with a verifier elsewhere draft with one of {', '.join(far)}", key="method")
-        drafters.check(self.method, self.options)
+        drafters.check(self.method, self._drafting)
         if self.options.get("acceptance", "coupled") != "coupled":
             raise UserError("acceptance: no probabilities travel to a verifier, so it is coupled", key="acceptance")
+
+    @property
+    def _drafting(self) -> dict[str, Any]:
+        """What the drafter is made of: the length is no policy of the engine here."""
+        return {name: value for name, value in self.options.items() if name != "length"}
 
     def _length(self) -> int | None:
         """The fixed length of drafts, None where it is chosen."""
@@ -86,7 +91,7 @@ class EdgeSettings:
         from ianvs_specdec.backends.split.edge.session import Outage
         from ianvs_specdec.drafters.autoregressive import Autoregressive
 
-        drafter = Autoregressive() if self.method is None else drafters.create(self.method, self.options)
+        drafter = Autoregressive() if self.method is None else drafters.create(self.method, self._drafting)
         drafter.prepare(target)  # type: ignore[arg-type]
         in_flight = self.in_flight if drafter.lines else 1
         controller = Controller(self._length(), mode=self.mode, in_flight=in_flight)  # type: ignore[arg-type]
