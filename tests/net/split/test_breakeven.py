@@ -16,8 +16,8 @@ def test_a_round_without_drafting_ahead_is_all_its_parts():
 
 
 @pytest.mark.parametrize(("draft", "rest"), [(0.005, 0.0), (0.03, 4 * 0.03 - 0.07)])
-def test_a_draft_that_is_ready_costs_what_the_way_does_not_hide(draft, rest):
-    seconds = round_seconds(4, 0.8, way=0.05, service=0.02, draft=draft, ready=1.0)
+def test_an_outcome_that_was_drafted_for_costs_what_the_way_does_not_hide(draft, rest):
+    seconds = round_seconds(4, 0.0, way=0.05, service=0.02, draft=draft, in_flight=1, kept=1.0)
     assert seconds == pytest.approx(rest + 0.05 + 0.02)
 
 

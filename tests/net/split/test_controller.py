@@ -8,14 +8,15 @@ from ianvs_specdec.backends.split.edge.controller import LONGEST, TRIED, WORTH_S
 from ianvs_specdec.net.split.breakeven import round_seconds, round_tokens
 
 
-def measured(way, service, draft, accepted, ready=False, **options):
+def measured(way, service, draft, accepted, kept=False, **options):
     """After many rounds of 8 drafted tokens, of which ``accepted`` were right, with these seconds."""
     controller = Controller(**options)
     for _ in range(100):
         controller.drafted(8, 8 * draft)
         controller.served(service)
         controller.answered(8, accepted)
-        controller.travelled(way, ready)
+        controller.travelled(way)
+        controller.missed(kept)
     return controller
 
 
@@ -38,8 +39,8 @@ def test_without_anything_accepted_nothing_is_drafted_that_takes_long():
     assert measured(0.0, 0.005, 0.1, 0).choose(64) == 0
 
 
-def test_drafts_that_are_ready_are_cheap():
-    rates = [measured(0.02, 0.005, 0.002, 6, ready).rate(8) for ready in (False, True)]
+def test_outcomes_that_are_drafted_for_make_longer_drafts_cheap():
+    rates = [measured(0.02, 0.005, 0.002, 6, kept, in_flight=4).rate(8) for kept in (False, True)]
     assert rates[1] > rates[0]
 
 

@@ -156,22 +156,19 @@ class SplitSpecDecLLM(LoadedLLM):
     def _answer(
         self, messages: list[Message], sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
     ) -> Completion:
-        from ianvs_specdec.engine.stopping import StopStrings
-
         chat, edge = self._chat, self._edge
         assert chat is not None
         assert edge is not None
         self._set_threads()
         before, started = self._bytes(), time.perf_counter()
         prompt, truncated = chat.prompt(messages, sampling, truncate=truncate)
-        stop = StopStrings(chat.text, sampling.stop) if sampling.stop else None
-        emit = prompts.TextStream(chat.text, sampling.stop, on_chunk) if on_chunk is not None else None
+        output = prompts.TextOutput(chat, sampling, on_chunk)
 
         def put_out(tokens: list[int]) -> None:
             if hints.given_up is not None and hints.given_up():
                 raise AbandonedError
-            if emit is not None:
-                emit(tokens)
+            if output.emit is not None:
+                output.emit(tokens)
 
         offset, prediction = time.perf_counter() - started, chat.ids(hints.prediction)
         try:
@@ -185,12 +182,8 @@ class SplitSpecDecLLM(LoadedLLM):
         trace = answer.trace
         trace.chunks = [(seconds + offset, tokens) for seconds, tokens in trace.chunks]
         trace.bytes_up, trace.bytes_down = (now - then for now, then in zip(self._bytes(), before, strict=True))
-        text = chat.text(answer.token_ids)
-        text = stop.trim(text) if stop is not None else text
-        if emit is not None:
-            emit.finish(text)
         ids = answer.token_ids
-        return Completion(text, ids, len(prompt), len(ids), answer.finish_reason, trace, truncated)
+        return Completion(output.finish(ids), ids, len(prompt), len(ids), answer.finish_reason, trace, truncated)
 
     def _bytes(self) -> tuple[int, int]:
         """Up and down, that passed the link so far."""

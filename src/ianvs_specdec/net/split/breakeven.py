@@ -9,17 +9,16 @@ puts behind it. It is drafted, sent, verified and heard::
 
     T = k d + R + S
 
-While the draft is on its way the edge drafts on behind the likeliest outcomes. In a share g (``ready``) of the rounds
-the verdict is one of them. Then the next draft is sent at once; where R + S is shorter than a draft, the rest of it is
-drafted first::
+An edge that drafts ahead goes on behind what it sent, as if all of that were right and the token behind it as guessed.
+That is so with probability h = a^(k+1). Then verdicts follow each other as fast as the slowest of three: drafting,
+(k + 1) d; the verifier, S; the way, on which n drafts are at a time (``in_flight``), (R + S) / n. Else a round begins
+anew::
 
-    T = (1 - g) k d + g max(0, k d - R - S) + R + S
+    T = (1 - h) (k d + R + S) + h max((k + 1) d, S, (R + S) / n)
 
-With n > 1 drafts on their way (``in_flight``) the next one is sent before the verdict, for the case that all of the
-draft is right and the token behind it as guessed. That is so with probability h = a^(k+1). Then verdicts follow each
-other as fast as the slowest of three: drafting, the verifier, the way::
-
-    T' = (1 - h) T + h max((k + 1) d, S, (R + S) / n)
+Other outcomes can be drafted for in the same steps. A share g (``kept``) of those that are not as guessed has its draft
+when the verdict comes. Where R + S is shorter than a draft, the rest of it is drafted first. So k d is replaced by
+(1 - g) k d + g max(0, k d - R - S).
 
 Streaming takes t for a token, whatever the round trip is. It is beaten where T < e t.
 """
@@ -35,21 +34,14 @@ def round_tokens(length: int, acceptance: float) -> float:
 
 
 def round_seconds(
-    length: int,
-    acceptance: float,
-    *,
-    way: float,
-    service: float,
-    draft: float,
-    ready: float = 0.0,
-    in_flight: int = 1,
+    length: int, acceptance: float, *, way: float, service: float, draft: float, in_flight: int = 0, kept: float = 0.0
 ) -> float:
-    """T, or T': the mean seconds of a round."""
+    """T: the mean seconds of a round. ``in_flight`` 0: nothing is drafted ahead."""
     drafting, waiting = length * draft, way + service
-    anew = (1 - ready) * drafting + ready * max(0.0, drafting - waiting) + waiting
-    if in_flight == 1:
-        return anew
+    if not in_flight:
+        return drafting + waiting
     hit = acceptance ** (length + 1)
+    anew = (1 - kept) * drafting + kept * max(0.0, drafting - waiting) + waiting
     return (1 - hit) * anew + hit * max((length + 1) * draft, service, waiting / in_flight)
 
 

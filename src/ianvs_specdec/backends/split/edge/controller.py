@@ -68,8 +68,9 @@ class Controller:
 
     The length of drafts is the one that brings the most tokens per second by ``net/split/breakeven.py``, with the means
     of what was measured: the round trip, the verifier's own time, the time to draft a token, how many are accepted, and
-    how often a draft was ready when the verdict came. ``length`` fixes it. Of the drafts that may be on their way
-    (``in_flight``) those count that are worth sending.
+    how often there was a draft for an outcome besides
+    the likeliest. ``length`` fixes it. Of the drafts that may be on their way
+    (``in_flight``; 0: nothing is drafted ahead) those count that are worth sending.
 
     The mode ``auto`` takes for each answer the mode that brought more tokens per second in the last answers. Streaming
     comes first, as it depends on no distance. Drafting is taken to bring whole drafts until it was tried, or where the
@@ -77,12 +78,12 @@ class Controller:
     the time.
     """
 
-    def __init__(self, length: int | None = None, *, mode: Choice = "split", in_flight: int = 1) -> None:
+    def __init__(self, length: int | None = None, *, mode: Choice = "split", in_flight: int = 0) -> None:
         self._length, self._mode, self._in_flight = length, mode, in_flight
         self._right, self._wrong = PRIOR_ACCEPTED, PRIOR_REJECTED
         self._way, self._service, self._draft = Mean(), Mean(), Mean()
-        self._ready = Mean()
-        """The share of rounds whose draft was ready when the verdict came."""
+        self._kept = Mean()
+        """The share of the outcomes besides the likeliest that something was drafted for."""
         self._opening: float | None = None
         """How long the last opening took there and back."""
         self._opening_then = 0.0
@@ -110,14 +111,14 @@ class Controller:
     def rate(self, length: int) -> float:
         """Tokens per second of rounds with drafts of ``length``, by the formula."""
         in_flight = self._worth_sending(length)
-        ready = self._ready.value or 0.0
-        seconds = round_seconds(length, self.acceptance, **self.measured, ready=ready, in_flight=in_flight)
+        kept = self._kept.value or 0.0
+        seconds = round_seconds(length, self.acceptance, **self.measured, in_flight=in_flight, kept=kept)
         return round_tokens(length, self.acceptance) / max(seconds, 1e-9)
 
     def _worth_sending(self, length: int) -> int:
         """How many drafts of ``length`` are on their way at a time."""
         hit = self.acceptance ** (length + 1)
-        return 1 + sum(hit**ahead >= WORTH_SENDING for ahead in range(1, self._in_flight))
+        return min(self._in_flight, 1) + sum(hit**ahead >= WORTH_SENDING for ahead in range(1, self._in_flight))
 
     def keeps_several(self, length: int) -> bool:
         """Whether drafts of ``length`` are worth having ready behind more than the likeliest outcome."""
@@ -180,8 +181,10 @@ class Controller:
         if self._right + self._wrong > MEMORY:
             self._right, self._wrong = self._right / 2, self._wrong / 2
 
-    def travelled(self, way: float, ready: bool) -> None:
-        """A draft and its verdict were ``way`` seconds on their way, with no other draft before them. The draft was
-        ``ready`` when the verdict before it came."""
+    def travelled(self, way: float) -> None:
+        """A draft and its verdict were ``way`` seconds on their way, with no other draft before them."""
         self._way.add(max(0.0, way))
-        self._ready.add(ready)
+
+    def missed(self, kept: bool) -> None:
+        """The outcome was not the likeliest one; something was drafted for it, or not."""
+        self._kept.add(kept)

@@ -175,11 +175,13 @@ class _Decoding:
         self.answer.trace.steps.append(Step(drafted, accepted, len(tokens), drafted + 1))
         controller.drafted(*drafts.taken())
         controller.answered(sent.tree.depth, accepted)
+        if not drafts.as_guessed:
+            controller.missed(drafts.ready)
         if sent.ahead:
             self._split.hidden += len(sent.tree) * controller.measured["draft"]
         else:
             self._split.waits += 1
-            controller.travelled(session.arrived - sent.at - session.seconds, sent.ready)
+            controller.travelled(session.arrived - sent.at - session.seconds)
         return tokens
 
     def _tell_pace(self, session: Session) -> None:

@@ -43,12 +43,10 @@ class FarTarget:
 
 @dataclass
 class Sent:
-    """A draft on its way. ``ahead``: it was sent before the verdict came that it builds on; ``ready``: it was drafted,
-    or begun, by then."""
+    """A draft on its way. ``ahead``: it was sent before the verdict came that it builds on."""
 
     tree: TokenTree
     ahead: bool
-    ready: bool
     at: float = field(default_factory=time.perf_counter)
 
 
@@ -75,7 +73,7 @@ class Drafts:
         self._outlook: Outlook | None = None
         """What is drafted behind what was confirmed; None where nothing is."""
         self.sent: deque[Sent] = deque()
-        self._grown = self._ready = False
+        self._grown = self.ready = self.as_guessed = False
         """Whether something was drafted behind a draft on its way, and whether the last verdict was among what it
         was drafted for."""
         self._taken, self._seconds = 0, 0.0
@@ -85,10 +83,12 @@ class Drafts:
 
     def confirm(self, tokens: Sequence[int]) -> None:
         """These tokens follow."""
-        self._ready = False
+        self.ready = self.as_guessed = False
         if self._outlook is not None:
+            nodes = self._outlook.likeliest(len(tokens))
+            self.as_guessed = [self._outlook.tokens[node] for node in nodes] == tokens
             if self._outlook.advance(tokens):
-                self._ready = self._grown and self._outlook.drafted
+                self.ready = self._grown and self._outlook.drafted
             else:
                 self._outlook = None
         self.context.tokens += tokens
@@ -109,7 +109,7 @@ class Drafts:
             self.sent.clear()
         self.confirm(tokens)
         self.ahead += self._grown
-        self.hits += self._ready
+        self.hits += self.ready
         self._drafter.observe(Observation(sent.tree, self._target.nothing(), list(path), token))
         return sent, tokens
 
@@ -134,7 +134,7 @@ class Drafts:
             self._taken += len(tree) - 1
         self.unhidden += self._seconds - before
         self._grown = False
-        self.sent.append(Sent(tree, ahead=False, ready=self._ready))
+        self.sent.append(Sent(tree, ahead=False))
         return self.sent[-1]
 
     def next_ahead(self, length: int) -> Sent | None:
@@ -147,7 +147,7 @@ class Drafts:
         if len(nodes) <= length or self._outlook.chance(line[: self._on_their_way]) < WORTH_SENDING:
             return None
         guess, *tokens = [self._outlook.tokens[node] for node in nodes]
-        self.sent.append(Sent(TokenTree.chain(guess, tokens), ahead=True, ready=True))
+        self.sent.append(Sent(TokenTree.chain(guess, tokens), ahead=True))
         return self.sent[-1]
 
     def grow(self, length: int, ends: Container[int], several: bool = True) -> bool:

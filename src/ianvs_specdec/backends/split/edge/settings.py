@@ -93,11 +93,11 @@ class EdgeSettings:
 
         drafter = Autoregressive() if self.method is None else drafters.create(self.method, self._drafting)
         drafter.prepare(target)  # type: ignore[arg-type]
-        in_flight = self.in_flight if drafter.lines else 1
-        controller = Controller(self._length(), mode=self.mode, in_flight=in_flight)  # type: ignore[arg-type]
+        ahead = self.in_flight if drafter.lines else 0
+        controller = Controller(self._length(), mode=self.mode, in_flight=ahead)  # type: ignore[arg-type]
         outage = Outage(self.outage, self.patience)  # type: ignore[arg-type]
         finish = _finish(drafter, model) if self.outage == "edge" else None
-        return Edge(connection, model, drafter, target, controller, outage, in_flight, finish)
+        return Edge(connection, model, drafter, target, controller, outage, self.in_flight, finish)
 
 
 def target_of(model: Model, folder: Path | None, dtype: str) -> FarTarget:
