@@ -42,10 +42,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--in-flight", type=int, default=IN_FLIGHT, metavar="N", help=f"drafts on their way (default {IN_FLIGHT})"
     )
     far.add_argument(
-        "--mode", choices=MODES, default="auto", help="who drafts: split = here, stream = there, auto = the faster"
+        "--mode",
+        choices=MODES,
+        default="auto",
+        help="who drafts: split = here, stream = there, auto = the faster",
     )
     far.add_argument(
-        "--outage", choices=POLICIES, default="wait", help="what to do when the verifier is gone (default: wait)"
+        "--outage",
+        choices=POLICIES,
+        default="wait",
+        help="what to do when the verifier is gone (default: wait)",
     )
     far.add_argument(
         "--patience", type=float, default=PATIENCE, metavar="S", help=f"seconds until it counts as gone ({PATIENCE:g})"
@@ -57,8 +63,8 @@ def run(options: argparse.Namespace) -> int:
 
     # Everything the user may have got wrong is found before anybody is asked.
     method, drafting = method_of(options)
-    manner = (options.mode, options.in_flight, options.outage, options.patience)
-    settings = EdgeSettings(method, drafting, *manner)
+    manner = {name: getattr(options, name) for name in ("mode", "in_flight", "outage", "patience")}
+    settings = EdgeSettings.parse({"method": method, "options": dict(drafting), **manner})
     if options.trace:
         raise UserError("--trace: with --verifier the trees are not kept")
     sampling, prompts = sampling_of(options), read_prompts(options)

@@ -32,23 +32,27 @@ def answered(verifier: Verifier, settings: EdgeSettings):
         connection.close()
 
 
+def drafting(folder: Path, length: str) -> EdgeSettings:
+    return EdgeSettings(method="draft_model", options={"draft": str(folder), "length": length}, mode="split")
+
+
 def test_an_edge_without_a_method_shows_what_comes(verifier, alone):
-    answer = answered(verifier, EdgeSettings(None, mode="stream"))
+    answer = answered(verifier, EdgeSettings(mode="stream"))
     assert answer.token_ids == alone(PROMPT, GREEDY)
     assert answer.split.streamed == len(answer.token_ids) - 1
     assert (answer.split.waits, answer.trace.steps) == (0, [])
     with pytest.raises(UserError, match="method is missing"):
-        EdgeSettings(None)
+        EdgeSettings.parse({})
 
 
 def test_a_fixed_length_is_kept(verifier, wrong, alone):
-    answer = answered(verifier, EdgeSettings("draft_model", {"draft": str(wrong), "length": "fixed:3"}, "split"))
+    answer = answered(verifier, drafting(wrong, "fixed:3"))
     assert answer.token_ids == alone(PROMPT, GREEDY)
     assert {step.drafted for step in answer.trace.steps[:5]} == {3}
 
 
 def test_the_length_that_is_chosen_has_a_name(verifier, folder, alone):
-    answer = answered(verifier, EdgeSettings("draft_model", {"draft": str(folder), "length": "auto"}, "split"))
+    answer = answered(verifier, drafting(folder, "auto"))
     assert answer.token_ids == alone(PROMPT, GREEDY)
 
 

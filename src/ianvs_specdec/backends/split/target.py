@@ -42,19 +42,13 @@ class VerifierModel:
             raise UserError(f"beside: {error}", key="beside") from error
 
     @classmethod
-    def option_names(cls) -> tuple[str, ...]:
-        return (*ENGINE, "beside")
-
-    @classmethod
-    def parse(cls, model: str, given: Mapping[str, Any], *, elsewhere: bool) -> VerifierModel:
+    def parse(cls, model: str, options: Mapping[str, Any], beside: Any, *, elsewhere: bool) -> VerifierModel:
         """Of the options of the back end. ``elsewhere``: the verifier runs already. Raises ``UserError``."""
-        beside = given.get("beside") or {}
-        if not isinstance(beside, Mapping):
+        if not isinstance(beside or {}, Mapping):
             raise UserError("beside must be a mapping with backend and its options", key="beside")
         if elsewhere and beside:
             raise UserError("beside: how a verifier that runs drafts is its own setting; leave it out", key="beside")
-        options = {key: value for key, value in given.items() if key != "beside" and value is not None}
-        return cls(model, options, beside)
+        return cls(model, options, beside or {})
 
     def plain(self) -> VerifierModel:
         """The same model without drafts of the verifier."""
