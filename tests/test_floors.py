@@ -43,11 +43,11 @@ def nodes(file: Path) -> list[ast.AST]:
     return list(ast.walk(tree_of(file)))
 
 
-def imported(file: Path, known: dict[str, Path], *, at_once: bool = False) -> Iterator[tuple[int, str]]:
-    """Line and name of each known module that a file imports, at its top, inside a function or for types only, or names
-    in a registry as ``"module:Class"``. ``at_once``: only those that are imported with the file.
+def imported(file: Path, known: dict[str, Path], *, registered: bool = True) -> Iterator[tuple[int, str]]:
+    """Line and name of each known module that a file imports, at its top, inside a function or for types only, or,
+    where ``registered``, names in a registry as ``"module:Class"``.
     """
-    for node in tree_of(file).body if at_once else nodes(file):
+    for node in nodes(file):
         names: list[str] = []
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}:{node.lineno}: a relative import"
@@ -55,7 +55,7 @@ def imported(file: Path, known: dict[str, Path], *, at_once: bool = False) -> It
             names = [f"{base}.{alias.name}" if f"{base}.{alias.name}" in known else base for alias in node.names]
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        elif registered and isinstance(node, ast.Constant) and isinstance(node.value, str):
             names = [node.value.partition(":")[0]]
         yield from ((node.lineno, name) for name in names if name in known)
 
@@ -92,7 +92,7 @@ def test_imports_lead_downward(tree: str) -> None:
 @pytest.mark.parametrize("tree", TREES)
 def test_modules_do_not_import_each_other_in_a_circle(tree: str) -> None:
     known = modules(ROOT / tree)
-    graph = {module: {name for _, name in imported(file, known, at_once=True)} for module, file in known.items()}
+    graph = {module: {name for _, name in imported(file, known, registered=False)} for module, file in known.items()}
     while free := [module for module, needed in graph.items() if not needed & graph.keys()]:
         for module in free:
             del graph[module]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.benchmarks.code import judged, program, run_all
+from ianvs_specdec.benchmarks.code import failure, program, run_all
 from ianvs_specdec.benchmarks.sandbox import Limits
 from ianvs_specdec.benchmarks.scorers import scorer
 from ianvs_specdec.common.errors import UserError
@@ -81,7 +81,7 @@ def fenced(text: str, language: str = "python") -> str:
     ],
 )
 def test_the_program_of_an_answer(answer: str) -> None:
-    assert judged(answer, GOLD, LIMITS).error == ""
+    assert failure(answer, GOLD, LIMITS) == ""
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_answers_without_a_program(answer: str) -> None:
     ],
 )
 def test_wrong_answers_and_why(answer: str, reason: str) -> None:
-    assert judged(answer, GOLD, LIMITS).error.startswith(reason)
+    assert failure(answer, GOLD, LIMITS).startswith(reason)
 
 
 def test_drafts_are_not_run() -> None:
@@ -118,9 +118,9 @@ def test_drafts_are_not_run() -> None:
         f"{draft}No:\n{fenced(WHOLE)}",
         f"{draft}</think>{BODY}",
     ):
-        assert judged(answer, GOLD, LIMITS).error == "", answer
+        assert failure(answer, GOLD, LIMITS) == "", answer
     assert program(f"<think>{fenced(WHOLE)}", PROMPT, "count") is None
-    assert judged(f"<think>{'x' * 100_000}</think>{WHOLE}", GOLD, LIMITS).error == ""
+    assert failure(f"<think>{'x' * 100_000}</think>{WHOLE}", GOLD, LIMITS) == ""
 
 
 # Rows
@@ -156,14 +156,13 @@ def test_what_confines_programs_stands_in_the_row() -> None:
     assert "sandbox" not in processed(1)[0]
 
 
-def test_pass_at_1(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr("ianvs_specdec.benchmarks.code._WARNED", set())
-    results = results_of(processed(3, run_code=True), [BODY, "    return 1", fenced(WHOLE)])
+def test_pass_at_1(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        assert scores(results, [GOLD] * 3) == [100.0, 0.0, 100.0]
-        assert scorer("code")(["nothing", BODY], results[0].row["gold"]) == 100.0
+        results = results_of(processed(3, run_code=True), [BODY, "    return 1", fenced(WHOLE)])
+    assert scores(results, [GOLD] * 3) == [100.0, 0.0, 100.0]
+    assert scorer("code")(["nothing", BODY], results[0].row["gold"]) == 100.0
     (record,) = caplog.records
-    assert "programs that a model wrote are run on this machine" in record.getMessage()
+    assert "programs that a model wrote run on this machine" in record.getMessage()
 
 
 def test_the_time_that_a_program_may_take(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,8 @@ import pytest
 from ianvs_specdec import lengths
 from ianvs_specdec.engine import costs
 from ianvs_specdec.engine.costs import CostTable, Grid
-from ianvs_specdec.load.simulation.users import UserPlan, simulate
+from ianvs_specdec.load.simulation.plan import UserPlan
+from ianvs_specdec.load.simulation.users import simulate
 from ianvs_specdec.load.simulation.workload import RecordedAnswer, Workload, stated
 from tests.support.paths import EXAMPLE
 

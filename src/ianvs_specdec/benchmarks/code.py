@@ -1,14 +1,11 @@
 """Scorer ``code``: pass@1 of HumanEval (Chen et al. 2021). The program in an answer is run against the row's tests.
 
 A row's answer is ``{"prompt": ..., "entry_point": name of the function, "test": source that defines check(function)}``.
-Programs run only where the dataset processor permits it, in processes of their own (``sandbox.py``), apart from the
-tests. Arguments and results of the function are plain values: numbers, texts, lists, tuples, sets, dicts.
+Programs run only where the dataset processor permits it, each with its tests in a process of its own (``sandbox.py``).
 """
 
 from __future__ import annotations
 
-import logging
-import os
 import re
 import textwrap
 import threading
@@ -17,11 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ianvs_specdec.benchmarks.sandbox import Limits, SandboxVerdict, Trial, run
+from ianvs_specdec.benchmarks.sandbox import Limits, run
 from ianvs_specdec.benchmarks.thoughts import without_thoughts
 from ianvs_specdec.records.identity import usable_processors
-
-log = logging.getLogger(__name__)
 
 FIELDS = ("prompt", "entry_point", "test")
 SECONDS = 5.0
@@ -31,8 +26,6 @@ LONGEST = 100_000
 """Characters of an answer; what is longer is no program."""
 
 _FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
-_WARNED: set[int] = set()
-_TELLING = threading.Lock()
 _COMPILING = threading.Lock()
 """Held where warnings are off, which is so for all threads."""
 
@@ -45,23 +38,7 @@ def code(answers: Sequence[str], gold: Any) -> float | None:
     """
     if not (isinstance(gold, Mapping) and gold.get("run")):
         return None
-    verdict = judged(answers[-1], gold, Limits(seconds=gold["run"]))
-    if verdict.held:
-        _tell(verdict.held)
-    return 100.0 * (not verdict.error)
-
-
-def _tell(held: Sequence[str]) -> None:
-    """Say once for each process what confined the program, where that is known for the first time."""
-    with _TELLING:
-        if os.getpid() in _WARNED:
-            return
-        _WARNED.add(os.getpid())
-    log.warning(
-        "run_code: programs that a model wrote are run on this machine; what keeps them in here: %s. For models that "
-        "you do not trust, use a container or a virtual machine",
-        ", ".join(held),
-    )
+    return 100.0 * (not failure(answers[-1], gold, Limits(seconds=gold["run"])))
 
 
 def run_all(pairs: Sequence[tuple[Sequence[str], Any]]) -> list[float | None]:
@@ -70,15 +47,12 @@ def run_all(pairs: Sequence[tuple[Sequence[str], Any]]) -> list[float | None]:
         return list(pool.map(lambda pair: code(*pair), pairs))
 
 
-def judged(answer: str, gold: Mapping[str, Any], limits: Limits) -> SandboxVerdict:
-    """Whether the answer's program passes the row's tests, and what confined it."""
+def failure(answer: str, gold: Mapping[str, Any], limits: Limits) -> str:
+    """Why the answer's program does not pass the row's tests, "" if it does."""
     source = program(answer, gold["prompt"], gold["entry_point"])
     if source is None:
-        return SandboxVerdict(f"the answer holds no program with {gold['entry_point']}")
-    tests = f"{gold['test']}\n\ncheck({gold['entry_point']})\n"
-    # What the prompt defines beside the function, the tests may use.
-    setup = next(filter(_compiles, (f"{gold['prompt']}\n    pass\n", gold["prompt"])), "")
-    return run(source, limits, Trial(tests, gold["entry_point"], setup))
+        return f"the answer holds no program with {gold['entry_point']}"
+    return run(f"{source}\n{gold['test']}\n\ncheck({gold['entry_point']})\n", limits)
 
 
 def program(answer: str, prompt: str, entry_point: str) -> str | None:

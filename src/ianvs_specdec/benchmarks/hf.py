@@ -17,7 +17,7 @@ from ianvs_specdec.benchmarks.files import Row, are_texts, is_number, is_text, i
 from ianvs_specdec.benchmarks.rows import asked, chosen, listed
 from ianvs_specdec.benchmarks.scorers import SCORERS
 from ianvs_specdec.benchmarks.source import Inputs, Source
-from ianvs_specdec.benchmarks.validation import faults
+from ianvs_specdec.benchmarks.validation import Reader
 from ianvs_specdec.common.errors import UserError, unknown
 
 NAME = "hf"
@@ -47,8 +47,9 @@ def rows(inputs: Inputs, options: argparse.Namespace) -> list[Row]:
         _number(table.rows, options.answer, len(options.choices))
     found = [_row(row, number, name, table.classes, options) for number, row in enumerate(table.rows, start=1)]
     placed = ((f"row {number}", row["question"], row["answer"]) for number, row in enumerate(found, start=1))
-    for _, reason in faults(placed, lambda part, place: f"{options.path}: {place}: the {part}", judged=False):
-        raise UserError(reason)
+    reader = Reader(lambda part, place: f"{options.path}: {place}: the {part}", judged=False)
+    for row in placed:
+        reader.read(*row)
     return found
 
 

@@ -107,6 +107,7 @@ def extract_choice(text: str) -> str | None:
     return None
 
 
+@functools.lru_cache(1 << 15)
 def options_of(question: str) -> str:
     """The letters of the options that a question ends with, such as "ABCD": lines "A. ...", "B. ..." and so on, worked
     examples before them left out. "" if there are no two of them.

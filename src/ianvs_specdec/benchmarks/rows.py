@@ -12,7 +12,7 @@ from __future__ import annotations
 import difflib
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ianvs_specdec.benchmarks.files import are_texts, is_id, is_number, is_text, is_whole
@@ -134,42 +134,55 @@ def parsed(question: Any, gold: Any, identifier: str, where: str) -> Query:
     """The query of a row that is called ``identifier`` unless it has an id of its own. Raises UserError, with
     ``where`` at the beginning of the message.
     """
-    default = "choice" if isinstance(gold, str) and len(gold) == 1 and gold in LETTERS else "text"
     if isinstance(question, str):
         question = {"turns": [str(question)]}
     if not isinstance(question, Mapping):
         raise UserError(f"{where} must be a string or an object with 'turns', not {type(question).__name__}")
-    for field in question:
-        if field not in FIELDS:
-            raise UserError(f"{where}: {unknown('field', field, FIELDS)}")
-    turns = question.get("turns")
-    if not isinstance(turns, (list, tuple)) or not turns or not all(isinstance(turn, str) for turn in turns):
-        raise UserError(f"{where}: 'turns' must be a list of at least one string, not {turns!r:.80}")
+    _check_fields(question, where)
+    default = "choice" if isinstance(gold, str) and len(gold) == 1 and gold in LETTERS else "text"
     scorer = question.get("scorer", default)
     if not isinstance(scorer, str) or scorer not in SCORERS:
         raise UserError(f"{where}: {unknown('scorer', scorer, SCORERS)}")
-    for name in ("id", "group"):
-        if not is_id(question.get(name, "")):
-            raise UserError(f"{where}: {name!r} must be a text or a whole number, not {question[name]!r:.80}")
-    if not is_text(question.get("system", "")):
-        raise UserError(f"{where}: 'system' must be a text, not {question['system']!r:.80}")
-    prediction = question.get("prediction") or ()
-    if not isinstance(prediction, (list, tuple)) or not all(isinstance(text, str) for text in prediction):
-        raise UserError(f"{where}: 'prediction' must be a list of strings, one for each turn")
+    turns, prediction = tuple(question["turns"]), tuple(question.get("prediction") or ())
     if len(prediction) not in (0, len(turns)):
         raise UserError(f"{where}: {len(prediction)} texts in 'prediction' for {len(turns)} turns")
-    temperature = question.get("temperature")
-    if temperature is not None and not (is_number(temperature) and (temperature == 0 or COLDEST <= temperature < 100)):
-        raise UserError(f"{where}: 'temperature' must be a number from 0, not {temperature!r:.80}")
     return Query(
-        turns=tuple(turns),
+        turns=turns,
         id=str(question.get("id", identifier)),
         group=str(question.get("group", "")),
         scorer=scorer,
         system=str(question.get("system", "")),
-        prediction=tuple(prediction),
-        temperature=temperature,
+        prediction=prediction,
+        temperature=question.get("temperature"),
     )
+
+
+def _check_fields(question: Mapping[str, Any], where: str) -> None:
+    for field in question:
+        if field not in FIELDS:
+            raise UserError(f"{where}: {unknown('field', field, FIELDS)}")
+    for field, (valid, wanted) in _WANTED.items():
+        value = question.get(field)
+        if (field in question or field == "turns") and not valid(value):
+            raise UserError(f"{where}: {field!r} must be {wanted}, not {value!r:.80}")
+
+
+def _is_list_of_texts(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(text, str) for text in value)
+
+
+def _is_temperature(value: Any) -> bool:
+    return value is None or (is_number(value) and (value == 0 or COLDEST <= value < 100))
+
+
+_WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "turns": (lambda value: _is_list_of_texts(value) and len(value) > 0, "a list of at least one string"),
+    "id": (is_id, "a text or a whole number"),
+    "group": (is_id, "a text or a whole number"),
+    "system": (is_text, "a text"),
+    "prediction": (lambda value: not value or _is_list_of_texts(value), "a list of strings, one for each turn"),
+    "temperature": (_is_temperature, "a number from 0"),
+}
 
 
 class Row(dict[str, Any]):

@@ -1,12 +1,8 @@
-"""Run a Python program of unknown origin with limits, and learn whether it passes its tests.
+"""Run a Python program that a model wrote, in a process of its own, with limits.
 
-Four processes take part. This one asks a watcher (``sandboxed/watcher.py``), which starts the program and, apart from
-it, the tests. The tests call the program's function over a pipe and compare what it returns: the program knows neither
-what is expected nor who judges, so that it can answer rightly or wrongly, and nothing else. Everything ends with the
-watcher, and the watcher with this process, however that ends; nothing is left behind.
-
-Program and tests have no packages of this environment and none of its variables, and limits on time, memory, files and
-processes. What else keeps them in depends on the system; ``confinement.py`` does what it permits and tells what it did.
+As the evaluation harness of HumanEval (Chen et al. 2021), program and tests run in one process with limits on time,
+memory and files. Where bubblewrap works, that process also has no network, sees no other process, and reads nothing but
+the libraries of the system and of Python. Everywhere it has none of this environment's packages or variables.
 """
 
 from __future__ import annotations
@@ -17,148 +13,101 @@ import json
 import math
 import os
 import secrets
-import select
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ianvs_specdec.common.errors import UserError
 
 WALL = 10
 """Seconds on the clock for each second of processor time: other processes must not decide whether a program passes."""
-CLEARING = 10.0
-"""Seconds for the watcher to clear up after that."""
+LONGEST_VERDICT = 1 << 16
+"""Bytes that the process can write, to its verdict or any other file."""
+BWRAP, LIMITS = "bwrap", "limits"
 
-PREFIX = "specdec-program-"
-"""Of the folders that programs run in."""
-
-_ROOT = str(Path(__file__).resolve().parents[2])
-_BEGIN = (
-    "import sys; sys.path[0] = sys.argv[1]; "
-    "from ianvs_specdec.benchmarks.sandboxed.watcher import main; del sys.path[0]; main()"
-)
+_CHILD = Path(__file__).with_name("sandboxed_program.py")
+_SYSTEM = ("/usr", "/lib", "/lib64", "/etc/ld.so.cache")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds of processor time, and bytes of address space, for the program and for the tests each."""
+    """Seconds of processor time and bytes of address space."""
 
     seconds: float
     memory: int = 1 << 30
 
 
-@dataclass(frozen=True)
-class Trial:
-    """``source`` may use the function ``entry_point`` and whatever ``setup`` defines."""
-
-    source: str
-    entry_point: str
-    setup: str = ""
-
-
-@dataclass(frozen=True)
-class SandboxVerdict:
-    """``error``: "" if the program passes, else why not. ``held``: what confined it, in the words of ``confinement``;
-    empty where the program ended before that was told.
-    """
-
-    error: str
-    held: tuple[str, ...] = ()
-
-
-def run(source: str, limits: Limits, tests: Trial | None = None) -> SandboxVerdict:
-    """Run a program and its tests; without tests it passes if it comes to its end without an exception. Raises
+def run(source: str, limits: Limits) -> str:
+    """Run a program and return the reason why it failed, "" if it came to its end without an exception. Raises
     UserError where programs cannot be run with limits.
     """
     if os.name != "posix":
         raise UserError("run_code: programs can be run with limits only on Linux and macOS", key="run_code")
-    tests = tests or Trial("", "")
-    seconds = WALL * limits.seconds
-    order = {
-        "seconds": math.ceil(limits.seconds),
-        "memory": limits.memory,
-        "wall": seconds,
-        # Made and removed by the watcher.
-        "folder": os.path.join(tempfile.gettempdir(), f"{PREFIX}{secrets.token_hex(8)}"),
-        "source": source,
-        "entry_point": tests.entry_point,
-    }
-    judged = {"setup": tests.setup, "tests": tests.source, "entry_point": tests.entry_point}
-    return _verdict(_watched([order, judged], seconds), limits, seconds)
+    return _run(source, limits, _bwrap())
+
+
+def confinement() -> tuple[str, ...]:
+    """What confines programs on this machine."""
+    return (BWRAP, LIMITS) if _bwrap() else (LIMITS,)
 
 
 @functools.cache
-def held() -> tuple[str, ...]:
-    """What confines programs on this machine, as an empty one tells."""
-    return run("", Limits(seconds=5)).held
+def _bwrap() -> tuple[str, ...]:
+    """The command line of bubblewrap; empty where it is missing or does not work, as in many containers."""
+    path = shutil.which("bwrap") if sys.platform == "linux" else None
+    if path is None:
+        return ()
+    command = [path, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    command += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--chdir", "/tmp"]
+    for folder in (*_SYSTEM, sys.base_prefix):
+        command += ["--ro-bind-try", folder, folder]
+    return () if _run("", Limits(seconds=5), tuple(command)) else tuple(command)
 
 
-def _watched(messages: list[dict[str, Any]], seconds: float) -> bytes:
-    """What the watcher says. Nothing of it is left."""
-    watcher = subprocess.Popen(
-        [sys.executable, "-s", "-S", "-c", _BEGIN, _ROOT, tempfile.gettempdir()],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        cwd="/",
-        # Hashes decide the order of sets: the same program must pass or fail every time.
-        env={"LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"},
-        start_new_session=True,
-    )
-    assert watcher.stdin is not None
-    assert watcher.stdout is not None
-    try:
-        # Its input stays open as long as an answer is wanted: when it closes, the watcher clears up and ends.
-        with contextlib.suppress(BrokenPipeError):
-            for message in messages:
-                data = json.dumps(message).encode()
-                watcher.stdin.write(len(data).to_bytes(8, "big") + data)
-            watcher.stdin.flush()
-        return _until_closed(watcher.stdout.fileno(), seconds + CLEARING)
-    finally:
-        with contextlib.suppress(BrokenPipeError):
-            watcher.stdin.close()
-        watcher.stdout.close()
-        _await(watcher)
+def _run(source: str, limits: Limits, bwrap: tuple[str, ...]) -> str:
+    token, wall = secrets.token_hex(16), WALL * limits.seconds
+    job = {
+        "source": source,
+        "token": token,
+        "seconds": math.ceil(limits.seconds),
+        "wall": wall,
+        "memory": limits.memory,
+        "file_size": LONGEST_VERDICT,
+    }
+    command = [*bwrap, os.path.realpath(sys.executable), "-s", "-S", "-c", _CHILD.read_text(encoding="utf-8")]
+    with tempfile.TemporaryDirectory(prefix="specdec-program-") as folder, tempfile.TemporaryFile() as verdict:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=verdict,
+            stderr=subprocess.DEVNULL,
+            cwd=folder,
+            # A fixed seed: the order of a set must not decide whether a program passes.
+            env={"LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"},
+            start_new_session=True,
+        )
+        try:
+            process.communicate(json.dumps(job).encode(), timeout=wall)
+        except subprocess.TimeoutExpired:
+            return f"not done after {wall:g} s"
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        verdict.seek(0)
+        return _reason(verdict.read(LONGEST_VERDICT), token, process.returncode, limits)
 
 
-def _until_closed(reader: int, seconds: float) -> bytes:
-    """Everything that is written to the pipe, or what came within the time."""
-    said, until = b"", time.monotonic() + seconds
-    while (left := until - time.monotonic()) > 0 and select.select([reader], [], [], left)[0]:
-        piece = os.read(reader, 1 << 16)
-        if not piece:
-            break
-        said += piece
-    return said
-
-
-def _await(watcher: subprocess.Popen[bytes]) -> None:
-    try:
-        watcher.wait(CLEARING)
-    except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(watcher.pid, signal.SIGKILL)
-        watcher.wait()
-
-
-def _verdict(said: bytes, limits: Limits, seconds: float) -> SandboxVerdict:
-    try:
-        told = json.loads(said)
-    except ValueError:
-        return SandboxVerdict("not run: the process that watches over programs ended")
-    held = tuple(told["held"])
-    if "lost" not in told:
-        return SandboxVerdict(told["error"], held)
-    status = told.get("status")
-    if told["lost"] == "late":
-        return SandboxVerdict(f"not done after {seconds:g} s", held)
-    if status in (-signal.SIGKILL, -signal.SIGXCPU):
-        return SandboxVerdict(f"more than {limits.seconds:g} s of processor time", held)
-    how = "what it said makes no sense" if told["lost"] == "garbled" else f"exit status {status}"
-    return SandboxVerdict(f"ended before its end ({how})", held)
+def _reason(said: bytes, token: str, status: int, limits: Limits) -> str:
+    with contextlib.suppress(ValueError):
+        verdict = json.loads(said)
+        if isinstance(verdict, dict) and verdict.get("token") == token:
+            return str(verdict["error"])
+    # bubblewrap reports a signal as a shell does.
+    if status in {sign for kill in (signal.SIGKILL, signal.SIGXCPU) for sign in (-kill, 128 + kill)}:
+        return f"more than {limits.seconds:g} s of processor time"
+    return f"ended before its end (exit status {status})"

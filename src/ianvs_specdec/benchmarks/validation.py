@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import count
 from typing import Any
 
 from ianvs_specdec.benchmarks import code
@@ -22,23 +23,38 @@ SHOWN = 80
 _TEXT = "a text, a number, or an object with the list 'references'"
 
 
-def faults(rows: Iterable[DataRow], where: Callable[[str, str], str], judged: bool) -> Iterator[tuple[str, str]]:
-    """Place and reason of every row that cannot be asked or scored. ``where`` words a part of the row (``question`` or
-    ``answer``) at a place for the beginning of the reason; ``judged``: whether a judge is set.
+class Reader:
+    """Reads rows one after the other. ``where`` words a part of the row (``question`` or ``answer``) at a place for the
+    beginning of a message; ``judged``: whether a judge is set.
     """
-    first: dict[str, str] = {}
-    for index, (place, question, answer) in enumerate(rows):
-        try:
-            question, answer = own_form(question, answer, where("question", place))
-            query = parsed(question, answer, str(index), where("question", place))
-            _check_texts(query, where("question", place))
-            _check_answer(query, answer, judged, where("answer", place))
-        except UserError as error:
-            yield place, str(error)
-            continue
-        if query.id in first:
-            yield place, f"{where('question', place)}: the id {query.id!r} stands twice, first in {first[query.id]}"
-        first.setdefault(query.id, place)
+
+    def __init__(self, where: Callable[[str, str], str], judged: bool) -> None:
+        self._where, self._judged = where, judged
+        self._places: dict[str, str] = {}
+        self._numbers = count()
+
+    def read(self, place: str, question: Any, answer: Any) -> tuple[Any, Any, Query]:
+        """Question and answer in our own form, and the query. Raises UserError for a row that cannot be asked or
+        scored, and for an id that an earlier row has.
+        """
+        where = self._where("question", place)
+        number = str(next(self._numbers))
+        question, answer = own_form(question, answer, where)
+        query = parsed(question, answer, number, where)
+        _check_texts(query, where)
+        _check_answer(query, answer, self._judged, self._where("answer", place))
+        if query.id in self._places:
+            raise UserError(f"{where}: the id {query.id!r} stands twice, first in {self._places[query.id]}")
+        self._places[query.id] = place
+        return question, answer, query
+
+    def faults(self, rows: Iterable[DataRow]) -> Iterator[tuple[str, str]]:
+        """Place and reason of every row that cannot be read."""
+        for row in rows:
+            try:
+                self.read(*row)
+            except UserError as error:
+                yield row[0], str(error)
 
 
 def _check_texts(query: Query, where: str) -> None:

@@ -14,27 +14,24 @@ and ``guess``).
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.backends.quantization import OWN, arguments, own
-from ianvs_specdec.commands import remote_decode as far
-from ianvs_specdec.commands.hyperparameters import add_template, told
+from ianvs_specdec.commands import remote_decode
+from ianvs_specdec.commands.decode_options import method_of, sampling_of
+from ianvs_specdec.commands.decode_output import row_of, summarise, write
+from ianvs_specdec.commands.hyperparameters import add_template
 from ianvs_specdec.commands.prompts import read_prompts, requests_of, tokenizer_of
-from ianvs_specdec.common.errors import UserError, unknown
-from ianvs_specdec.common.settings import build, table
-from ianvs_specdec.common.storage.replacing import replacing
-from ianvs_specdec.common.types import ENGINES, Sampling
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.settings import table
+from ianvs_specdec.common.types import ENGINES
 
 if TYPE_CHECKING:
-    from ianvs_specdec.engine import Decoded, Target, TokenTree
+    from ianvs_specdec.engine import Target, TokenTree
 
 WARM_UP_TOKENS = 8
 AT_ONCE = 2
@@ -72,12 +69,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cpu", help="cpu (default), cuda, cuda:1, mps ...")
     parser.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: as many as torch takes)")
     add_template(parser)
-    far.add_arguments(parser)
+    remote_decode.add_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     if options.verifier is not None:
-        return far.run(options)
+        return remote_decode.run(options)
     if options.model is None:
         raise UserError("--model is missing: give the folder of the model, or with --verifier the address of one")
     # Everything the user may have got wrong is found before the model is loaded.
@@ -137,47 +134,6 @@ def _methods() -> str:
     return "\n".join([*lines, f"  all methods have acceptance: one of {', '.join(drafters.RULES)}"])
 
 
-def method_of(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    """Name and options of the method."""
-    method = "own" if options.drafter else drafters.resolve(options.method)
-    known = drafters.method_of(method).options.names()
-    settings: dict[str, Any] = {}
-    for item in options.set:
-        key, equals, value = item.partition("=")
-        if not equals or not key:
-            raise UserError(f"--set {item}: write it as --set key=value")
-        if key not in known and not options.drafter:
-            raise unknown(f"option of {method} in --set", key, known)
-        settings[key] = _value(value)
-    if options.drafter:
-        own = {key: settings.pop(key) for key in list(settings) if key not in ("length", "acceptance")}
-        settings |= {"drafter": options.drafter, "drafter_options": own}
-    for key, folder, what in (("head", options.head, "head"), ("draft", options.draft, "model")):
-        if folder is not None:
-            if key not in known:
-                raise UserError(f"--{key}: method {method} has no draft {what}")
-            settings[key] = str(folder)
-    return method, settings
-
-
-def _value(text: str) -> Any:
-    """Numbers and true/false as such, anything else as text."""
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return text
-    return value if isinstance(value, (bool, int, float)) else text
-
-
-def sampling_of(options: argparse.Namespace) -> Sampling:
-    names = ("temperature", "top_p", "top_k", "repetition_penalty", "seed")
-    chosen = {name: getattr(options, name) for name in names}
-    try:
-        return build(Sampling, {**vars(told(options)), **chosen, "max_tokens": options.max_new_tokens})
-    except UserError as error:
-        raise UserError(str(error).replace("max_tokens", "--max-new-tokens")) from error
-
-
 def _load(options: argparse.Namespace) -> tuple[Target, list[int]]:
     import torch
 
@@ -195,36 +151,3 @@ def _load(options: argparse.Namespace) -> tuple[Target, list[int]]:
     eos = model.generation_config.eos_token_id
     target = target_of(model, consume=True, quantization=own(options.quantization), engine=options.engine)
     return target, [eos] if isinstance(eos, int) else list(eos or [])
-
-
-def row_of(
-    prompt_ids: list[int], decoded: Decoded, trees: list[TokenTree] | None, tokenizer: Any, task: str
-) -> dict[str, Any]:
-    steps = [msgspec.structs.asdict(step) for step in decoded.trace.steps]
-    for step, tree in zip(steps, trees or (), strict=False):
-        step.update(tree=tree.tokens, depth=tree.depths, **(tree.notes or {}))
-    return {
-        "prompt": prompt_ids,
-        "output": [*prompt_ids, *decoded.token_ids],
-        "text": None if tokenizer is None else tokenizer.decode(decoded.token_ids, skip_special_tokens=True),
-        "steps": steps,
-        "ttft": decoded.trace.ttft,
-        "latency": decoded.trace.latency,
-        "finish_reason": decoded.finish_reason,
-        "near_ties": [list(tie) for tie in decoded.trace.near_ties],
-        **({"task": task} if task else {}),
-    }
-
-
-def write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(row) + "\n" for row in rows)
-
-
-def summarise(results: Sequence[Decoded]) -> None:
-    tokens = sum(len(result.token_ids) for result in results)
-    seconds = sum(result.trace.latency or 0.0 for result in results)
-    steps = [step for result in results for step in result.trace.steps]
-    tau = f"{sum(step.emitted for step in steps) / len(steps):.3f}" if steps else "-"
-    rate = f"{tokens / seconds:.1f}" if seconds else "-"
-    print(f"{len(results)} prompts, {tokens} tokens, tau {tau}, {rate} token/s", file=sys.stderr)

@@ -23,6 +23,8 @@ from ianvs_specdec.backends.split.edge.settings import (
     target_of,
     token_in,
 )
+from ianvs_specdec.commands.decode_options import method_of, sampling_of
+from ianvs_specdec.commands.decode_output import row_of, summarise, write
 from ianvs_specdec.commands.prompts import read_prompts, requests_of, tokenizer_of
 from ianvs_specdec.common.errors import UserError
 
@@ -59,8 +61,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from ianvs_specdec.commands.decode import method_of, sampling_of, summarise, write
-
     # Everything the user may have got wrong is found before anybody is asked.
     method, drafting = method_of(options)
     manner = {name: getattr(options, name) for name in ("mode", "in_flight", "outage", "patience")}
@@ -109,8 +109,6 @@ def _set_threads(threads: int | None) -> None:
 
 
 def _row(prompt: list[int], answer: Answer, tokenizer: Any, task: str) -> dict[str, Any]:
-    from ianvs_specdec.commands.decode import row_of
-
     trace = answer.trace
     told = {"bytes_up": trace.bytes_up, "bytes_down": trace.bytes_down, "rounds": len(trace.steps)}
     more = {name: getattr(answer.split, name) for name in ("ahead", "hits", "streamed", "breaks", "lost", "alone")}

@@ -64,7 +64,8 @@ def run(options: argparse.Namespace) -> int:
         raise UserError("--acceptance stands for what --traces tell: give one of them")
 
     from ianvs_specdec.engine import costs as tables
-    from ianvs_specdec.load.simulation.users import MOST_AT_ONCE, PATTERNS, QUEUE, UserPlan, simulate
+    from ianvs_specdec.load.simulation.plan import MOST_AT_ONCE, PATTERNS, QUEUE, UserPlan
+    from ianvs_specdec.load.simulation.users import simulate
     from ianvs_specdec.load.simulation.workload import Workload
 
     coming = [] if options.arrivals in PATTERNS else _trace(options, PATTERNS)

@@ -55,7 +55,11 @@ def _texts(value: Any) -> Any:
 
 Count = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
 Temperature = Annotated[float, rule(_warm), called("0 (greedy) or a number from 1e-06 to 1e+06")]
-Stop = Annotated[tuple[str, ...], BeforeValidator(_texts), called("a text or a list of texts")]
+Stop = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_texts, json_schema_input_type=str | list[str]),
+    called("a text or a list of texts"),
+]
 
 
 @dataclass(frozen=True, config=STRICT)

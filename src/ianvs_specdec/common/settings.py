@@ -92,7 +92,7 @@ def build(kind: Callable[..., T], values: Mapping[str, Any], noun: str = "settin
     given = {name: value for name, value in values.items() if value is not None}
     for name in given:
         if not isinstance(name, str):
-            raise unknown(noun, name, _properties(kind))
+            raise unknown(noun, name, properties(kind))
     try:
         return kind(**given)
     except ValidationError as error:
@@ -135,7 +135,7 @@ class Row(NamedTuple):
 def table(kind: Any) -> Iterator[Row]:
     """The settings of a pydantic model or dataclass. ``default`` is in words where it depends on others, else a value,
     "needed" or "optional"."""
-    for name, schema in _properties(kind).items():
+    for name, schema in properties(kind).items():
         default = "needed" if schema["required"] else schema.get("unset", schema.get("default"))
         yield Row(name, wanted(schema), "optional" if default is None else default, schema.get("description", ""))
 
@@ -167,7 +167,8 @@ def _plain(number: float) -> str:
 
 
 @functools.cache
-def _properties(kind: Any) -> dict[str, dict[str, Any]]:
+def properties(kind: Any) -> dict[str, dict[str, Any]]:
+    """The JSON schema of each setting, without null, and whether it is ``required``."""
     schema = TypeAdapter(kind).json_schema()
     required = schema.get("required", ())
     return {name: {**_some(one), "required": name in required} for name, one in schema.get("properties", {}).items()}
@@ -183,15 +184,15 @@ def _some(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _fault(kind: Any, name: str, reason: Any, values: Mapping[str, Any], noun: str) -> UserError:
     if reason["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        return unknown(noun, name, _properties(kind), key=name)
+        return unknown(noun, name, properties(kind), key=name)
     own = reason.get("ctx", {}).get("error")
     if own is not None:
         cause = own.args[0] if own.args else own
         if isinstance(cause, UserError):
             return UserError(str(cause), key=cause.key or name)
         word = str(own).partition(" ")[0]
-        return UserError(f"{name} {own}".strip(), key=name or (word if word in _properties(kind) else None))
-    schema = _properties(kind)[name]
+        return UserError(f"{name} {own}".strip(), key=name or (word if word in properties(kind) else None))
+    schema = properties(kind)[name]
     if reason["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
         return UserError(f"{name} is missing: {schema.get('description') or wanted(schema)}", key=name)
     value, choices = values[name], schema.get("enum")

@@ -13,14 +13,14 @@ from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import POOLING, Message, messages_of
 from ianvs_specdec.plugin import edge_first
 from ianvs_specdec.plugin.early_exit import EarlyExit
-from ianvs_specdec.plugin.ignored import tell_ignored
-from ianvs_specdec.plugin.manner import Manner
-from ianvs_specdec.plugin.overhead import settled
+from ianvs_specdec.plugin.overhead import restore_routing_time
 from ianvs_specdec.plugin.overlap import REQUESTS
+from ianvs_specdec.plugin.request_config import RequestConfig
 from ianvs_specdec.plugin.response import Response, prefill_response, with_prefill
 from ianvs_specdec.plugin.routed import RoutedModel
 from ianvs_specdec.plugin.settings import SAME_AS_EDGE, ModelSettings
 from ianvs_specdec.plugin.timings import MONOTONIC_EPOCH, circumstances
+from ianvs_specdec.plugin.unsupported_keys import warn_unsupported_keys
 from ianvs_specdec.records.identity import digest
 from ianvs_specdec.records.journal import Journal, Prefill
 from ianvs_specdec.records.run import current_repeat
@@ -45,13 +45,13 @@ class EdgeModel(RoutedModel):
 
     def load(self, **kwargs: Any) -> None:
         """Called by Ianvs once per test case. Looks at the model's files; the weights wait until they are needed."""
-        tell_ignored()
+        warn_unsupported_keys()
         self._open()
 
     def predict(self, data: Any, **kwargs: Any) -> Response:
         given = edge_first.taken(data)
         if given is not None and not given.get("stopped"):
-            given["routing"] = settled(data.get("routing"), given, Journal.of_job())
+            given["routing"] = restore_routing_time(data.get("routing"), given, Journal.of_job())
         elif given is not None and given.early is not None:
             # The router was overruled.
             given.early.overrule()
@@ -74,17 +74,17 @@ class EdgeModel(RoutedModel):
         assert self._journal is not None
         self._llm.check_encode()
         repeat = current_repeat()
-        manner = self._manner(self._sampling(query, repeat), repeat)
-        check(self.settings.own.model, str(manner.own.value["model"]))
+        config = self._config(self._sampling(query, repeat), repeat)
+        check(self.settings.own.model, str(config.own.value["model"]))
         messages, prediction = messages_of(query, []), query.hints(0).prediction
-        key = digest([manner.own.key(messages, prediction), "probe", list(layers), POOLING])
+        key = digest([config.own.key(messages, prediction), "probe", list(layers), POOLING])
         with self._journal.asking(key):
             kept = self._journal.prefill(key) if self.settings.own.use_cache else None
             if kept is None:
                 try:
-                    self._encode(key, manner, messages, layers)
+                    self._encode(key, config, messages, layers)
                 except AnswerError as error:
-                    self._journal.put_failure(manner.own.key(messages, prediction), error, side=self.side)
+                    self._journal.put_failure(config.own.key(messages, prediction), error, side=self.side)
                     self._forgive(query, error)
                     return None
                 kept = self._journal.prefill(key)
@@ -94,14 +94,14 @@ class EdgeModel(RoutedModel):
         response = prefill_response(query, kept, key, **about, cost=self.settings.cost(tokens, 0))
         return edge_first.Read(np.frombuffer(kept.prefill.states, STATE).astype(np.float16), response)
 
-    def _encode(self, key: str, manner: Manner, messages: list[Message], layers: Sequence[int]) -> None:
+    def _encode(self, key: str, config: RequestConfig, messages: list[Message], layers: Sequence[int]) -> None:
         """Have the model read a prompt, and put what came of it into the journal. Raises AnswerError where it cannot be
         read."""
         assert self._journal is not None
-        llm = self._ready(manner, messages)
+        llm = self._ready(config, messages)
         request = REQUESTS.begin()
         try:
-            found = llm.encode(messages, manner.sampling, layers)
+            found = llm.encode(messages, config.sampling, layers)
         finally:
             REQUESTS.end(request)
         states = found.states.astype(STATE).tobytes()

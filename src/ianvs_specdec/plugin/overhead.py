@@ -17,7 +17,7 @@ class Routing(dict[str, Any]):
     key: str = ""
 
 
-def settled(record: Any, answer: Mapping[str, Any], journal: Journal) -> Any:
+def restore_routing_time(record: Any, answer: Mapping[str, Any], journal: Journal) -> Any:
     """The record as it belongs to an answer (see ``response``): of a replayed one, with the ``seconds`` that were
     measured when the answer was made. Else, and where they are not known, those just measured are kept in the journal.
     """

@@ -9,10 +9,10 @@ from ianvs_specdec.backends.judge import JudgeSettings
 from ianvs_specdec.benchmarks import code, sandbox
 from ianvs_specdec.benchmarks.files import check, is_number, is_whole
 from ianvs_specdec.benchmarks.judge_prompts import FASTCHAT_FILE
-from ianvs_specdec.benchmarks.rows import Row, own_form, query_of
+from ianvs_specdec.benchmarks.rows import Row
 from ianvs_specdec.benchmarks.scorers import references_of
-from ianvs_specdec.benchmarks.validation import faults
-from ianvs_specdec.common.errors import UserError, unknown, warn_once
+from ianvs_specdec.benchmarks.validation import Reader
+from ianvs_specdec.common.errors import unknown, warn_once
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin.rows_checked import RowsChecked
 
@@ -65,19 +65,16 @@ class DatasetProcessor(RowsChecked):
         JudgeSettings.parse(hyperparameters)
 
     def __call__(self, dataset: Any) -> Any:
-        named = ((f"data row {index + 1}", *row) for index, row in enumerate(zip(dataset.x, dataset.y, strict=True)))
-        for _, reason in faults(named, lambda part, place: f"the {part} of {place}", self.judge is not None):
-            raise UserError(reason)
+        reader = Reader(lambda part, place: f"the {part} of {place}", self.judge is not None)
         rows = []
         scorers = set()
         for index, (question, answer) in enumerate(zip(dataset.x, dataset.y, strict=True)):
-            question, answer = own_form(question, answer)
-            query = query_of(question, answer, index)
+            question, answer, query = reader.read(f"data row {index + 1}", question, answer)
             scorers.add(query.scorer)
             row = Row(query=question, gold=self._gold(query, answer), index=index)
             row.parsed = query
             if query.scorer == "code" and self.seconds:
-                row["sandbox"] = list(sandbox.held())
+                row["sandbox"] = list(sandbox.confinement())
             if self.slo:
                 row["slo"] = self.slo
             rows.append(row)
@@ -109,5 +106,15 @@ class DatasetProcessor(RowsChecked):
         if "judge" in scored and self.judge is not None and len(scored) > 1:
             others = ", ".join(name for name in scored if name != "judge")
             warn_once(f"Accuracy is a mean of the judge's 1 to 10 and of percentages (scorers {others})")
-        if "code" in scored and not self.seconds:
+        if "code" in scored:
+            self._tell_of_programs()
+
+    def _tell_of_programs(self) -> None:
+        if not self.seconds:
             warn_once("scorer code: programs are run only with run_code: true, so these rows have no score")
+            return
+        held = " and ".join(sandbox.confinement())
+        warn_once(
+            f"run_code: programs that a model wrote run on this machine, confined by {held}; for models you do not "
+            "trust, use a container or a virtual machine"
+        )

@@ -14,8 +14,8 @@ from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Completion, Hints, Message
 from ianvs_specdec.plugin.cut_prompts import CutPrompts
 from ianvs_specdec.plugin.early_exit import EarlyExit
-from ianvs_specdec.plugin.manner import Manner, Manners
 from ianvs_specdec.plugin.overlap import REQUESTS
+from ianvs_specdec.plugin.request_config import RequestConfig, RequestConfigs
 from ianvs_specdec.plugin.timings import circumstances, stamp
 from ianvs_specdec.records.beginning import first_tokens, joined
 from ianvs_specdec.records.journal import Entry, Journal
@@ -38,51 +38,51 @@ class Requests:
         side: str,
         llm: LLM,
         journal: Journal,
-        manners: Manners,
+        configs: RequestConfigs,
         cut_prompts: CutPrompts,
-        ready: Callable[[Manner, list[Message]], LLM],
+        ready: Callable[[RequestConfig, list[Message]], LLM],
         *,
         use_cache: bool,
         coupled: bool,
     ) -> None:
-        self._side, self._llm, self._journal, self._manners = side, llm, journal, manners
+        self._side, self._llm, self._journal, self._configs = side, llm, journal, configs
         self._cut_prompts, self._ready = cut_prompts, ready
         self._use_cache, self._coupled = use_cache, coupled
         self._turnstile = Lock()
 
-    def _known(self, manner: Manner, messages: list[Message], hints: Hints) -> Found | None:
+    def _known(self, config: RequestConfig, messages: list[Message], hints: Hints) -> Found | None:
         """The answer, where the journal has it and it may be taken from there."""
-        key = manner.own.key(messages, hints.prediction)
+        key = config.own.key(messages, hints.prediction)
         entry = self._cut_prompts.serving(self._journal.get(key), self._llm) if self._use_cache else None
         return None if entry is None else Found(entry, key, known=True)
 
-    def whole(self, manner: Manner, messages: list[Message], hints: Hints) -> Found:
-        return self._known(manner, messages, hints) or self._ask(
-            manner, messages, hints, lambda llm: llm.generate(messages, manner.sampling, hints=hints)
+    def whole(self, config: RequestConfig, messages: list[Message], hints: Hints) -> Found:
+        return self._known(config, messages, hints) or self._ask(
+            config, messages, hints, lambda llm: llm.generate(messages, config.sampling, hints=hints)
         )
 
-    def as_far(self, manner: Manner, messages: list[Message], hints: Hints, early: EarlyExit) -> Found:
+    def as_far(self, config: RequestConfig, messages: list[Message], hints: Hints, early: EarlyExit) -> Found:
         """The first tokens of the answer where it stops there, else the whole answer."""
-        sampling, tokens = manner.sampling, early.tokens
+        sampling, tokens = config.sampling, early.tokens
         if not (sampling.greedy or self._coupled):
             raise UserError(
                 f"an answer that is sampled (temperature: {sampling.temperature:g}) cannot be continued: set "
                 "temperature: 0, or acceptance: coupled",
                 key="decide_after",
             )
-        if (found := self._known(manner, messages, hints)) is not None:
+        if (found := self._known(config, messages, hints)) is not None:
             first = first_tokens(found.entry.completion, tokens)
             if first is None:
                 return found
             begun = dataclasses.replace(found.entry, completion=first)
             return found._replace(entry=begun) if early.stops(begun) else found
         if tokens >= sampling.max_tokens:
-            return self.whole(manner, messages, hints)
-        found = self._begun(manner, messages, hints, early)
+            return self.whole(config, messages, hints)
+        found = self._begun(config, messages, hints, early)
         begun = found.entry
         if begun.completion.finish_reason == "stop" or early.stops(begun):
             return found
-        resumed = self._manners.of(sampling, manner.repeat, tokens)
+        resumed = self._configs.of(sampling, config.repeat, tokens)
         return self._known(resumed, messages, hints) or self._ask(
             resumed,
             messages,
@@ -91,29 +91,29 @@ class Requests:
             begun=begun.completion,
         )
 
-    def _begun(self, manner: Manner, messages: list[Message], hints: Hints, early: EarlyExit) -> Found:
+    def _begun(self, config: RequestConfig, messages: list[Message], hints: Hints, early: EarlyExit) -> Found:
         """The first tokens of the answer, or all of it where it is no longer."""
-        sampling, tokens = manner.sampling, early.tokens
-        shorter = self._manners.of(sampling.first(tokens), manner.repeat)
+        sampling, tokens = config.sampling, early.tokens
+        shorter = self._configs.of(sampling.first(tokens), config.repeat)
         if early.begun is not None:
             return Found(early.begun, shorter.own.key(messages, hints.prediction), known=True)
         return self._known(shorter, messages, hints) or self._ask(
-            shorter, messages, hints, lambda llm: llm.begin(messages, sampling, tokens, hints), whole=manner
+            shorter, messages, hints, lambda llm: llm.begin(messages, sampling, tokens, hints), whole=config
         )
 
     def _ask(
         self,
-        manner: Manner,
+        config: RequestConfig,
         messages: list[Message],
         hints: Hints,
         call: Callable[[LLM], Completion],
         *,
         begun: Completion | None = None,
-        whole: Manner | None = None,
+        whole: RequestConfig | None = None,
     ) -> Found:
-        """Have the back end answer, and keep that as an answer in this ``manner``, or in that of ``whole`` where it is
-        whole. ``begun``: what it continues."""
-        llm, journal = self._ready(manner, messages), self._journal
+        """Generate an answer and store it under ``config``, or under ``whole`` if the answer ended within its first
+        tokens. ``begun``: the completion that it continues."""
+        llm, journal = self._ready(config, messages), self._journal
         # What the journal and loading take is no request's time: a long journal is read before the first one.
         request = REQUESTS.begin()
         try:
@@ -121,13 +121,13 @@ class Requests:
                 waited = time.perf_counter() - request.issued
                 completion = call(llm)
         except AnswerError as error:
-            journal.put_failure(manner.own.key(messages, hints.prediction), error, side=self._side)
+            journal.put_failure(config.own.key(messages, hints.prediction), error, side=self._side)
             raise
         finally:
             under_way = REQUESTS.end(request)
         stamp(completion.trace, llm, issued=request.issued, waited=waited, under_way=under_way)
         completion = completion if begun is None else joined(begun, completion)
-        own = whole.own if whole is not None and completion.finish_reason == "stop" else manner.own
+        own = whole.own if whole is not None and completion.finish_reason == "stop" else config.own
         told: dict[str, Any] = {"side": self._side, "hardware": circumstances(llm), "prediction": hints.prediction}
         hardware = journal.put(own, messages, completion, **told)
         kept = Entry(completion, hardware, replayed=False)

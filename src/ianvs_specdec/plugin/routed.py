@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import threading
 from collections.abc import Iterable, Iterator
@@ -16,8 +17,8 @@ from ianvs_specdec.common.types import Completion, Hints, Message, Query, Sampli
 from ianvs_specdec.plugin import observers
 from ianvs_specdec.plugin.cut_prompts import CutPrompts
 from ianvs_specdec.plugin.early_exit import EarlyExit
-from ianvs_specdec.plugin.manner import Manner, Manners
-from ianvs_specdec.plugin.overhead import settled
+from ianvs_specdec.plugin.overhead import restore_routing_time
+from ianvs_specdec.plugin.request_config import RequestConfig, RequestConfigs
 from ianvs_specdec.plugin.requests import Requests
 from ianvs_specdec.plugin.response import Attempt, Response, response_of, turn_of
 from ianvs_specdec.plugin.rows_checked import RowsChecked, refused
@@ -35,6 +36,11 @@ log = logging.getLogger(__name__)
 DIGESTS = "model_files.json"
 SEEDS_APART = 1_000_003
 """Between the seeds of two samples of one answer; repeats have seeds one after the other."""
+
+
+@functools.lru_cache
+def _changed(sampling: Sampling, seed: int, temperature: float) -> Sampling:
+    return dataclasses.replace(sampling, seed=seed, temperature=temperature)
 
 
 class RoutedModel(RowsChecked):
@@ -69,7 +75,7 @@ class RoutedModel(RowsChecked):
         self.settings = self._parse(hyperparameters)
         self._llm: LLM | None = None
         self._journal: Journal | None = None
-        self._manners: Manners | None = None
+        self._configs: RequestConfigs | None = None
         self._requests: Requests | None = None
         self._failed = 0
         self._ended: UserError | None = None
@@ -116,13 +122,13 @@ class RoutedModel(RowsChecked):
         query = query_of_row(data)
         self._open()
         sampling = self._sampling(query, repeat)
-        attempt = self._converse(query, self._manner(sampling, repeat), early)
+        attempt = self._converse(query, self._config(sampling, repeat), early)
         stopped = early is not None and early.stopped
         drawn = self._drawn(sampling) if attempt.error is None and not stopped else ()
-        samples = [self._converse(query, self._manner(one, repeat)) for one in drawn]
+        samples = [self._converse(query, self._config(one, repeat)) for one in drawn]
         response = self._response(query, attempt, samples, sampling, data if isinstance(data, dict) else {})
         if early is not None and stopped:
-            response["stopped"] = self._stopped(query, self._manner(sampling, repeat), early)
+            response["stopped"] = self._stopped(query, self._config(sampling, repeat), early)
             response.early = early
         if attempt.error is not None:
             response["error"], response["failures"] = str(attempt.error), attempt.error.failures
@@ -132,13 +138,12 @@ class RoutedModel(RowsChecked):
         return response
 
     def _sampling(self, query: Query, repeat: int) -> Sampling:
+        own = self.settings.sampling
+        temperature = own.temperature if query.temperature is None else float(query.temperature)
         # Another repeat draws other samples; greedy answers are asked for again all the same.
-        sampling = dataclasses.replace(self.settings.sampling, seed=self.settings.sampling.seed + repeat)
-        if query.temperature is not None:
-            sampling = dataclasses.replace(sampling, temperature=float(query.temperature))
-        return sampling
+        return _changed(own, own.seed + repeat, temperature)
 
-    def _converse(self, query: Query, manner: Manner, early: EarlyExit | None = None) -> Attempt:
+    def _converse(self, query: Query, config: RequestConfig, early: EarlyExit | None = None) -> Attempt:
         """All turns of a query, as far as they are answered."""
         attempt = Attempt()
         for index in range(len(query.turns)):
@@ -146,7 +151,7 @@ class RoutedModel(RowsChecked):
                 break
             messages = messages_of(query, [earlier.text for earlier in attempt.completions])
             try:
-                completion, turn = self._turn(messages, manner, query.hints(index), None if index else early)
+                completion, turn = self._turn(messages, config, query.hints(index), None if index else early)
             except AnswerError as reason:
                 self._forgive(query, reason)
                 attempt.error = reason
@@ -174,7 +179,7 @@ class RoutedModel(RowsChecked):
     def environment_details(self) -> Any:
         """What the times of the answers were taken with. Our host puts it into ``environment.json``."""
         with self._mutex:
-            template_time = self._manners.template_time if self._manners is not None else ""
+            template_time = self._configs.template_time if self._configs is not None else ""
             return self._timings.told(self._journal, template_time) if self._journal is not None else {}
 
     def _open(self) -> None:
@@ -184,12 +189,12 @@ class RoutedModel(RowsChecked):
             name = self.backend()
             llm = self.settings.checked(name)
             self._journal = Journal.of_job()
-            self._manners = Manners(self.settings.own.model, llm, FileDigests(job_folder() / DIGESTS))
+            self._configs = RequestConfigs(self.settings.own.model, llm, FileDigests(job_folder() / DIGESTS))
             self._requests = Requests(
                 self.side,
                 llm,
                 self._journal,
-                self._manners,
+                self._configs,
                 self._cut_prompts,
                 self._ready,
                 use_cache=self.settings.own.use_cache,
@@ -197,27 +202,27 @@ class RoutedModel(RowsChecked):
             )
             self._llm = llm
 
-    def _manner(self, sampling: Sampling, repeat: int) -> Manner:
-        assert self._manners is not None
-        return self._manners.of(sampling, repeat)
+    def _config(self, sampling: Sampling, repeat: int) -> RequestConfig:
+        assert self._configs is not None
+        return self._configs.of(sampling, repeat)
 
     def _turn(
-        self, messages: list[Message], manner: Manner, hints: Hints, early: EarlyExit | None
+        self, messages: list[Message], config: RequestConfig, hints: Hints, early: EarlyExit | None
     ) -> tuple[Completion, dict[str, Any]]:
         assert self._journal is not None
         assert self._llm is not None
         assert self._requests is not None
         journal = self._journal
-        with journal.asking(manner.own.key(messages, hints.prediction)):
+        with journal.asking(config.own.key(messages, hints.prediction)):
             if early is None:
-                entry, key, known = self._requests.whole(manner, messages, hints)
+                entry, key, known = self._requests.whole(config, messages, hints)
             else:
-                entry, key, known = self._requests.as_far(manner, messages, hints, early)
+                entry, key, known = self._requests.as_far(config, messages, hints, early)
         whole = early is None or not early.stopped
         self._cut_prompts.tell(entry.completion)
         with self._mutex:
             self._timings.add(entry)
-        baseline_keys = [baseline.key(messages, hints.prediction) for baseline in manner.baselines]
+        baseline_keys = [baseline.key(messages, hints.prediction) for baseline in config.baselines]
         baseline = next(filter(None, (compare(journal, one, key, entry, whole) for one in baseline_keys)), None)
         self._worth.add(entry.completion, self._llm, baseline)
         return entry.completion, turn_of(
@@ -234,20 +239,20 @@ class RoutedModel(RowsChecked):
         """Whether samples, too, have one right output."""
         return self.settings.options.get("acceptance") == "coupled"
 
-    def _stopped(self, query: Query, manner: Manner, early: EarlyExit) -> dict[str, Any]:
+    def _stopped(self, query: Query, config: RequestConfig, early: EarlyExit) -> dict[str, Any]:
         """After how many ``tokens`` an answer has stopped, and how many that has ``saved``: known where the journal has
         the whole answer, of this back end or without speculation."""
         assert self._journal is not None
         messages, prediction = messages_of(query, []), query.hints(0).prediction
-        keys = [one.key(messages, prediction) for one in (manner.own, *manner.baselines)]
+        keys = [one.key(messages, prediction) for one in (config.own, *config.baselines)]
         return {"tokens": early.tokens, "saved": saved_tokens(self._journal, keys, early.tokens)}
 
-    def _ready(self, manner: Manner, messages: list[Message]) -> LLM:
+    def _ready(self, config: RequestConfig, messages: list[Message]) -> LLM:
         """The model, loaded, once the journal can keep what it says."""
         assert self._llm is not None
         assert self._journal is not None
         llm, journal = self._llm, self._journal
-        if self.settings.own.use_cache and (why := journal.explain_miss(manner.own, messages, self.side)):
+        if self.settings.own.use_cache and (why := journal.explain_miss(config.own, messages, self.side)):
             log.warning("%s model: %s", self.side, why)
         journal.ensure_writable()
         with self._mutex:
@@ -292,7 +297,7 @@ class RoutedModel(RowsChecked):
         cached = sum(c.cached_tokens for answered in (attempt, *samples) for c in answered.completions)
         response["cost"] = self.settings.cost(usage["prompt_tokens"], usage["completion_tokens"], cached)
         assert self._journal is not None
-        response["routing"] = settled(data.get("routing"), response, self._journal)
+        response["routing"] = restore_routing_time(data.get("routing"), response, self._journal)
         response["slo"] = data.get("slo")
         response.update({name: data[name] for name in ("round", "sandbox") if name in data})
         return response

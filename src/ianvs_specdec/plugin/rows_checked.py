@@ -13,7 +13,7 @@ from ianvs_specdec.backends.judge import JudgeSettings
 from ianvs_specdec.backends.prompts import chat_template
 from ianvs_specdec.benchmarks.rows import own_form, parsed
 from ianvs_specdec.benchmarks.scorers import references_of
-from ianvs_specdec.benchmarks.validation import SHOWN, DataRow, faults
+from ianvs_specdec.benchmarks.validation import SHOWN, DataRow, Reader
 from ianvs_specdec.common.errors import ChatTemplateError, UserError, warn_once
 from ianvs_specdec.common.types import Sampling, messages_of
 from ianvs_specdec.models.templates import reads, render
@@ -31,7 +31,7 @@ class RowsChecked:
     def check_rows(cls, hyperparameters: dict[str, Any], rows: Iterable[DataRow]) -> Iterator[tuple[str, str]]:
         """Place and reason of every row that could not be asked or scored with these hyperparameters."""
         judged = JudgeSettings.parse(hyperparameters) is not None
-        return faults(rows, lambda part, place: f"the {part}", judged)
+        return Reader(lambda part, place: f"the {part}", judged).faults(rows)
 
     @classmethod
     def describe_rows(cls, rows: Iterable[DataRow]) -> Iterator[str]:

@@ -18,7 +18,7 @@ from ianvs_specdec.plugin.workspace.judged import JudgedQuery, Judgments, judgme
 from ianvs_specdec.plugin.workspace.sides import BothSides, Pair, scores_of
 from ianvs_specdec.report.details import Details
 from ianvs_specdec.report.figures import QUANTILES, categories, column, described, distributions, figures, groups, safe
-from ianvs_specdec.report.known import known_parts, withdraw
+from ianvs_specdec.report.known import blank_partial_metrics, known_parts
 from ianvs_specdec.report.machine import doubts, targets
 from ianvs_specdec.report.metrics.columns import all_columns
 from ianvs_specdec.report.metrics.intervals import all_intervals
@@ -120,7 +120,7 @@ def _case(
     entries = list(details.entries(case, dataset, rows, table, judged, most)) if rows else []
     run = case.environment.get("run") or {}
     found = figures(case, _metrics(workspace, case.job), table)
-    withdraw(case, found, table)
+    blank_partial_metrics(case, found, table)
     if "Router APGR" in found and found["Router APGR"] is None and rows:
         case.notes.append(f"Router APGR is empty: {why_empty(golds, results, table)}")
     case.notes += doubts(case.environment)

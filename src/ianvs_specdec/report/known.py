@@ -22,7 +22,7 @@ def known_parts(table: Table) -> dict[str, list[int]]:
     return found
 
 
-def withdraw(case: Case, figures: dict[str, float | None], table: Table) -> None:
+def blank_partial_metrics(case: Case, figures: dict[str, float | None], table: Table) -> None:
     """Take back, with a note, what a leaderboard of an earlier version claims of answers that nobody has checked."""
     taken = []
     for name in sorted(CLAIMS if len(table) else ()):

@@ -10,7 +10,8 @@ import pytest
 from ianvs_specdec import lengths
 from ianvs_specdec.engine.costs import Grid
 from ianvs_specdec.lengths.oracle import Oracle
-from ianvs_specdec.load.simulation.users import PATTERNS, UserPlan, simulate
+from ianvs_specdec.load.simulation.plan import PATTERNS, UserPlan
+from ianvs_specdec.load.simulation.users import simulate
 from ianvs_specdec.load.simulation.workload import RecordedAnswer, Workload, stated
 from tests.support.cost_tables import LEVEL, PROMPT, PROMPT_ROW, ROW, STEP, TOKEN, simple
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ianvs_specdec.engine.costs import CostTable
+from ianvs_specdec.load.simulation.plan import UserPlan
 from ianvs_specdec.load.simulation.requests import SimulatedAnswer
-
-if TYPE_CHECKING:
-    from ianvs_specdec.load.simulation.users import UserPlan
 
 FORMAT, VERSION = "specdec-simulation", 1
 DIGITS = 7

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -12,52 +11,18 @@ import simpy
 import torch
 
 from ianvs_specdec.engine.costs import CostTable
-from ianvs_specdec.engine.loop import MOST_AT_ONCE
 from ianvs_specdec.engine.scheduling import Length, Load
-from ianvs_specdec.load.patterns import PATTERNS as OPEN_PATTERNS
-from ianvs_specdec.load.patterns import POISSON, Arrival, pause
+from ianvs_specdec.load.patterns import Arrival, pause
 from ianvs_specdec.load.simulation.outcome import Span, outcome
+from ianvs_specdec.load.simulation.plan import CLOSED, UserPlan
 from ianvs_specdec.load.simulation.requests import SimulatedAnswer, SimulatedRequest, UserRequest
 from ianvs_specdec.load.simulation.server import Server
 from ianvs_specdec.load.simulation.workload import Workload
 
-CLOSED = "closed"
-PATTERNS = (*OPEN_PATTERNS, CLOSED)
-PER_EDGE = 1 / 60
-"""Requests a second of one edge, unless told otherwise: one a minute."""
 DISTANCES = 0.5
 """Standard deviation of the logarithm of the edges' network delays: most lie within half and twice the median."""
 SPANS = 60
 """Parts of the time for which the course of things is told."""
-QUEUE = 256
-"""Requests that wait at the most, as with ``specdec serve``."""
-
-
-@dataclass(frozen=True)
-class UserPlan:
-    """``edges`` ask for ``hours``, ``rate`` requests a second together. ``arrivals``: one of ``PATTERNS``; closed means
-    that each edge asks again only after its answer. Or the name of a trace, whose requests are ``coming``. ``network``
-    is the median of the edges' delays, one way, in seconds. ``slo`` has objectives in seconds: ttft, tpot, latency."""
-
-    policy: str
-    edges: int
-    hours: float
-    seed: int = 0
-    rate: float | None = None
-    arrivals: str = POISSON
-    network: float = 0.0
-    at_once: int = MOST_AT_ONCE
-    queue: int = QUEUE
-    slo: Mapping[str, float] = field(default_factory=dict)
-    coming: Sequence[Arrival] = ()
-
-    @property
-    def seconds(self) -> float:
-        return 3600 * self.hours
-
-    @property
-    def per_second(self) -> float:
-        return self.edges * PER_EDGE if self.rate is None else self.rate
 
 
 def simulate(plan: UserPlan, costs: CostTable, length: Length, workload: Workload) -> dict[str, Any]:

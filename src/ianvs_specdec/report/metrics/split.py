@@ -5,47 +5,15 @@ Undefined for every other answer. docs/split.md derives the break-even round tri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ianvs_specdec.net.split.breakeven import longest_way
-
-if TYPE_CHECKING:
-    from ianvs_specdec.report.metrics.table import Table
+from ianvs_specdec.report.metrics.table import Table
 
 Column = NDArray[np.float64]
-
-TURN = (
-    "rounds",
-    "in_flight",
-    "waits",
-    "drafting",
-    "hidden",
-    "ahead",
-    "hits",
-    "breaks",
-    "lost",
-    "prefill",
-    "work",
-    "base_token",
-)
-"""Columns of turns: those of a split trace, and the seconds that the autoregressive stream takes for a token after its
-first piece."""
-
-_NOTHING = dict.fromkeys(TURN, np.nan)
-
-
-def row_of(trace: Mapping[str, Any], baseline: Mapping[str, Any]) -> dict[str, float]:
-    """The entries of one turn, NaN where they are not known."""
-    told = trace.get("split")
-    if told is None:
-        return _NOTHING
-    found = {**dict.fromkeys(TURN), **{name: told[name] for name in TURN if name in told}}
-    found["base_token"] = baseline.get("token")
-    return {name: np.nan if value is None else float(value) for name, value in found.items()}
 
 
 def rounds_sums(table: Table) -> tuple[Column, Column]:

@@ -16,7 +16,7 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin.edge_first import answer_of
 from ianvs_specdec.plugin.scoring import scores
 from ianvs_specdec.report.metrics import query_flags as marks
-from ianvs_specdec.report.metrics import split
+from ianvs_specdec.report.metrics import split_turns
 
 Column = NDArray[np.float64]
 Response = Mapping[str, Any]
@@ -28,7 +28,7 @@ TURN = (
     *("query", "tokens", "first_tokens", "ttft", "latency", "steps", "drafted", "accepted", "emitted", "verified"),
     *("bytes_up", "bytes_down", "memory", "retries", "issued", "base_latency", "base_issued", "base_tokens"),
     *("identical", "near_tie"),
-    *split.TURN,
+    *split_turns.TURN,
 )
 QUERY = (
     *("hard", "replayed", "failed", "routing", "slo_ttft", "slo_itl", "slo_latency", "cloud_cost", "edge_cost"),
@@ -112,7 +112,7 @@ class Table:
     has no whole answer), ``score``, ``routing`` (seconds), ``slo_ttft``, ``slo_itl``, ``slo_latency`` (inf = not
     demanded, NaN = no objective), ``cloud_cost``, ``edge_cost``, ``edge_prompt``, ``edge_completion``,
     ``cloud_prompt``, ``cloud_completion`` (tokens) and ``marks.QUERY``.
-    Per turn, of split decoding: ``split.TURN``.
+    Per turn, of split decoding: ``split_turns.TURN``.
     ``gaps``: seconds between consecutive chunks, of all turns. ``groups``: each query's subject or category.
 
     ``busy`` is a turn's share of the time in which it was under way: where requests overlap, each of ``n`` counts a
@@ -310,7 +310,7 @@ def _turn(query: int, turn: Response, result: Response, waited: float) -> Row:
         "base_tokens": _nan(baseline.get("completion_tokens")),
         "identical": _nan(identical),
         "near_tie": NAN if identical is None else _nan(baseline.get("near_tie", False)),
-        **split.row_of(trace, baseline),
+        **split_turns.row_of(trace, baseline),
     }
 
 

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from ianvs_specdec.benchmarks.rows import query_of_row, row_of
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.plugin.overhead import Routing, settled
+from ianvs_specdec.plugin.overhead import Routing, restore_routing_time
 from ianvs_specdec.plugin.response import Response
 from ianvs_specdec.records.identity import digest
 from ianvs_specdec.records.journal import Journal
@@ -183,7 +183,7 @@ class Router(ABC):
             )
         for place in places:
             inside = isinstance(place, Response) and os.environ.get("RESULT_SAVED_URL")
-            place["routing"] = settled(record, place, Journal.of_job()) if inside else record
+            place["routing"] = restore_routing_time(record, place, Journal.of_job()) if inside else record
 
 
 def plain_score(value: Any) -> float | None:

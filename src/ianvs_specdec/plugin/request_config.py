@@ -1,4 +1,4 @@
-"""The ways in which one model is asked, and what of each determines its answers."""
+"""Sampling parameters and repeat of a request, and the configuration that determines its answer."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ from ianvs_specdec.records.run import job_folder
 
 
 @dataclass(frozen=True)
-class Manner:
-    """One way to ask the model. ``own`` is what determines its answers.
-
-    The answer that they are compared with stands in the journal under one of ``baselines``: it was asked for with
-    log-probabilities or without, which changes nothing of what it says.
+class RequestConfig:
+    """``own`` is the configuration under which answers are stored in the journal; those without speculation are under
+    one of ``baselines``, with log-probabilities or without, which does not change the text.
     """
 
     sampling: Sampling
@@ -30,26 +28,26 @@ class Manner:
     baselines: tuple[Configuration, ...]
 
 
-class Manners:
-    """Those of ``llm``, the model that people know by the name ``model``. Thread-safe. ``template_time``: what its
-    chat template is told, "" where it reads no clock."""
+class RequestConfigs:
+    """The request configurations of ``llm``, which the user calls ``model``. Thread-safe. ``template_time``: the time
+    that the chat template reads, "" if it reads none."""
 
     def __init__(self, model: str, llm: LLM, digests: FileDigests) -> None:
         self._model, self._llm, self._digests = model, llm, digests
         self._template, self.template_time = chat_template(llm), ""
-        self._known: dict[tuple[Sampling, int, int], Manner] = {}
+        self._known: dict[tuple[Sampling, int, int], RequestConfig] = {}
         self._mutex = threading.Lock()
 
-    def of(self, sampling: Sampling, repeat: int, resumed: int = 0) -> Manner:
-        """The one with this sampling; each ``repeat`` has answers of its own, and so has ``resumed``: a second request
-        continues the first so many tokens, which takes another time."""
+    def of(self, sampling: Sampling, repeat: int, resumed: int = 0) -> RequestConfig:
+        """``resumed``: the number of tokens of a first request that this one continues. Each ``repeat`` and each
+        value of ``resumed`` has answers of its own."""
         asked = sampling, repeat, resumed
         with self._mutex:
             if asked not in self._known:
                 self._known[asked] = self._make(*asked)
             return self._known[asked]
 
-    def _make(self, sampling: Sampling, repeat: int, resumed: int) -> Manner:
+    def _make(self, sampling: Sampling, repeat: int, resumed: int) -> RequestConfig:
         sampling = timed(sampling, self._template, job_folder())
         self.template_time = sampling.template_time
         identity, baseline = self._llm.identity(self._digests), self._llm.baseline_identity(self._digests)
@@ -58,7 +56,7 @@ class Manners:
         if baseline:
             demands = dict.fromkeys((sampling, dataclasses.replace(sampling, logprobs=False)))
             baselines = [self._configuration(baseline, demand, repeat) for demand in demands]
-        return Manner(sampling, repeat, own, tuple(baselines))
+        return RequestConfig(sampling, repeat, own, tuple(baselines))
 
     def _configuration(self, identity: dict[str, Any], sampling: Sampling, repeat: int) -> Configuration:
         settings = {"sampling": sampling.to_json(), **({"repeat": repeat} if repeat else {})}

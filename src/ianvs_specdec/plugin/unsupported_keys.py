@@ -20,7 +20,7 @@ DEFAULTS: dict[str, Any] = {"concurrency": 1, "repeats": 1, "runner": "local"}
 """Keys of the job file that our own host reads, and the values with which it does what upstream does."""
 
 
-def tell_ignored() -> None:
+def warn_unsupported_keys() -> None:
     """Warn once of what upstream Ianvs ignores in the job file. Does nothing under our own host."""
     if not os.environ.get("IANVS_RUN_ID"):
         _tell(tuple(sys.argv[1:]))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ianvs_specdec.plugin import ignored
+from ianvs_specdec.plugin import unsupported_keys
 from ianvs_specdec.plugin.models import EdgeModel
 
 
@@ -18,7 +18,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file = tmp_path / "job.yaml"
     monkeypatch.delenv("IANVS_RUN_ID", raising=False)
     monkeypatch.setattr(sys, "argv", ["ianvs", "-f", str(file)])
-    ignored._tell.cache_clear()
+    unsupported_keys._tell.cache_clear()
     return file
 
 
@@ -43,7 +43,7 @@ def test_keys_of_our_own_host_are_told_once(
 
 def test_what_upstream_does_anyway_is_not_told(job: Path, caplog: pytest.LogCaptureFixture) -> None:
     job.write_text(yaml.safe_dump({"benchmarkingjob": {"repeats": 1, "runner": {"name": "local"}}}))
-    ignored.tell_ignored()
+    unsupported_keys.warn_unsupported_keys()
     assert told(caplog) == []
 
 
@@ -52,17 +52,17 @@ def test_nothing_is_told_under_our_own_host(
 ) -> None:
     job.write_text(yaml.safe_dump({"benchmarkingjob": {"repeats": 5}}))
     monkeypatch.setenv("IANVS_RUN_ID", "run")
-    ignored.tell_ignored()
+    unsupported_keys.warn_unsupported_keys()
     assert told(caplog) == []
 
 
 @pytest.mark.parametrize("text", ["", "- a\n", "benchmarkingjob: [\n", "benchmarkingjob: 3\n", "\x00"])
 def test_a_file_that_is_no_job_is_no_fault(job: Path, caplog: pytest.LogCaptureFixture, text: str) -> None:
     job.write_text(text)
-    ignored.tell_ignored()
+    unsupported_keys.warn_unsupported_keys()
     job.unlink()
-    ignored._tell.cache_clear()
-    ignored.tell_ignored()
+    unsupported_keys._tell.cache_clear()
+    unsupported_keys.warn_unsupported_keys()
     assert told(caplog) == []
 
 
@@ -71,5 +71,5 @@ def test_another_command_line_is_no_fault(
     job: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["pytest", *arguments])
-    ignored.tell_ignored()
+    unsupported_keys.warn_unsupported_keys()
     assert told(caplog) == []

@@ -1,0 +1,97 @@
+"""The process of a program under test. ``sandbox.py`` runs this text with the standard library only.
+
+Reads ``{"source", "token", "seconds", "wall", "memory", "file_size"}`` as JSON from standard input. Writes ``{"token",
+"error"}`` to standard output once the program has come to its end; ``error`` is "" if that was no exception. The
+program cannot write there by accident: its own standard output is the null device.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import sys
+from typing import Any
+
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+DENIED = (
+    *(
+        "ctypes.",
+        "fcntl.",
+        "pty.",
+        "resource.",
+        "shutil.",
+        "signal.pthread_kill",
+        "socket.",
+        "subprocess.",
+        "tempfile.",
+    ),
+    *("os.ch", "os.exec", "os.fork", "os.kill", "os.link", "os.mkdir", "os.posix_spawn", "os.remove", "os.rename"),
+    *("os.rmdir", "os.setxattr", "os.spawn", "os.symlink", "os.system", "os.truncate", "os.utime"),
+)
+"""Beginnings of the audit events that a program must not raise."""
+SILENT = {"os": ("mkfifo", "mknod", "pidfd_open"), "signal": ("pidfd_send_signal",), "_posixsubprocess": ("fork_exec",)}
+"""Functions that raise no audit event."""
+
+
+def main() -> None:
+    job = json.load(sys.stdin.buffer)
+    verdict = os.dup(1)
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in range(3):
+        os.dup2(null, standard)
+    limit(job)
+    write, dumps = os.write, json.dumps
+    harden()
+    error = ""
+    try:
+        exec(compile(job.pop("source"), "program.py", "exec"), {"__name__": "__main__"})
+    except BaseException as reason:
+        error = f"{type(reason).__name__}: {reason}"[:200].strip(": ")
+    write(verdict, dumps({"token": job["token"], "error": error}).encode())
+
+
+def limit(job: dict[str, Any]) -> None:
+    # Nothing may outlive the job, which may have been killed.
+    signal.setitimer(signal.ITIMER_REAL, job["wall"])
+    for kind, most in (
+        ("RLIMIT_CPU", job["seconds"]),
+        ("RLIMIT_AS", job["memory"]),
+        ("RLIMIT_CORE", 0),
+        ("RLIMIT_FSIZE", job["file_size"]),
+        ("RLIMIT_NOFILE", 64),
+        ("RLIMIT_NPROC", 0),
+    ):
+        if hasattr(resource, kind):
+            resource.setrlimit(getattr(resource, kind), (most, most))
+
+
+def harden() -> None:
+    """Refuse what a program must not do, as far as Python itself can."""
+    sys.argv = [""]
+    for module, names in SILENT.items():
+        loaded = __import__(module)
+        for name in names:
+            if hasattr(loaded, name):
+                setattr(loaded, name, refuse)
+    sys.addaudithook(guard)
+
+
+def guard(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "open":
+        path, _, flags = arguments
+        allowed = path == os.devnull or not isinstance(flags, int) or not flags & WRITES
+        # The environment variables of other processes, keys among them, are files there.
+        allowed = allowed and (isinstance(path, int) or not os.path.realpath(os.fsdecode(path)).startswith("/proc/"))
+        if not allowed:
+            refuse()
+    elif event.startswith(DENIED) and event != "os.chdir":
+        refuse()
+
+
+def refuse(*_: Any, **__: Any) -> None:
+    raise PermissionError("a program under test must not do this")
+
+
+main()
