@@ -66,8 +66,10 @@ class SplitSpecDecLLM(LoadedLLM):
         self.truncate_prompts = given.truncate_prompts
         self._address, self._length = given.verifier, None if given.length is None else str(given.length)
         target = {name: value for name, value in given.given().items() if name in ENGINE}
-        beside = chosen(given.beside, given.named, "beside")
-        self._target = VerifierModel.parse(model, target, beside, elsewhere=given.verifier is not None)
+        beside = chosen(given.beside, given.named, "beside") or {}
+        if given.verifier is not None and beside:
+            raise UserError("beside: how a verifier that runs drafts is its own setting; leave it out", key="beside")
+        self._target = VerifierModel(model, target, beside)
         self._edge_settings = edge_settings(chosen(given.edge, given.named, "edge"), given.threads)
         self._link_options = link_options(given.link)
         self._loading = threading.Lock()
