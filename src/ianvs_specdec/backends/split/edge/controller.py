@@ -13,10 +13,8 @@ PRIOR_ACCEPTED, PRIOR_REJECTED = 3.0, 1.0
 """What is taken to have been seen before anything was: three of four drafted tokens are right."""
 SMOOTHING = 0.2
 """The share of the latest measurement in a mean of times."""
-LONGEST = 32
+LONGEST = 16
 """The longest draft that is considered: behind it hardly any token is reached."""
-ENOUGH = 0.99
-"""Of the best rate: the shortest draft that brings so much is chosen, as longer ones take bytes and rows."""
 WORTH_SENDING = 0.3
 """With this probability of being reached, a draft is sent before the verdict on the one before it: it takes bytes, and
 where it is not reached, nothing else."""
@@ -105,8 +103,7 @@ class Controller:
         """The length of the next draft, at most ``budget``."""
         if self._length is not None:
             return min(self._length, budget)
-        rates = [self.rate(length) for length in range(min(LONGEST, budget) + 1)]
-        return next(length for length, rate in enumerate(rates) if rate >= ENOUGH * max(rates))
+        return max(range(min(LONGEST, budget) + 1), key=self.rate)
 
     def rate(self, length: int) -> float:
         """Tokens per second of rounds with drafts of ``length``, by the formula."""
