@@ -91,8 +91,8 @@ def environment(threads: int | None = None) -> dict[str, str]:
 
 
 class WorkerProcess(ChildProcess):
-    """One worker with the given arguments. ``name`` is that of its package, in messages; ``hints`` say
-    what to do about an error whose own text holds the words before them.
+    """One worker with the given arguments. ``name`` is that of its package, in messages; ``hints`` say what to do about
+    an error whose own text holds the words before them.
     """
 
     def __init__(
