@@ -55,9 +55,7 @@ class Client:
 
 @contextmanager
 def clients(verifier):
-    """Makes clients of ``verifier``, with the first token or another. Afterwards they are gone, and their sessions are,
-    too, which would be kept as those of broken streams: the next test has room of its own.
-    """
+    """Makes clients of ``verifier``, with the first token or another. Afterwards they and their sessions are gone."""
     made = []
 
     def new(token=TOKENS[0]):

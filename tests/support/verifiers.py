@@ -71,7 +71,7 @@ class Verifier:
 
         def end() -> None:
             self.service.end_all("the next test")
-            self.service._sessions.clear()
+            self.service.sessions.clear()
             done.set()
 
         self._loop.call_soon_threadsafe(end)
@@ -112,8 +112,7 @@ def edge_of(
         model = connection.describe(PATIENCE)
         target = FarTarget(model.vocabulary, model.window or None, torch.float32, None)
         drafter.prepare(target)  # type: ignore[arg-type]
-        ahead = in_flight if drafter.lines else 0
-        controller = Controller(length, in_flight=ahead, mode=mode, beside=model.drafts)
+        controller = Controller(length, mode=mode, in_flight=in_flight if drafter.lines else 0)
         yield Edge(connection, model, drafter, target, controller, outage or Outage(), in_flight, finish)
     finally:
         connection.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.backends.base import OnChunk
-from ianvs_specdec.backends.prompts import Chat, TextStream, end_ids, vocabulary_of
+from ianvs_specdec.backends.prompts import Chat, TextOutput, end_ids, vocabulary_of
 from ianvs_specdec.backends.top_logprobs import Triple, triple
 from ianvs_specdec.backends.untrusted import (
     LARGEST_ID,
@@ -64,13 +64,10 @@ class PendingAnswer:
     def __init__(
         self, name: str, chat: Chat, sampling: Sampling, on_chunk: OnChunk | None, steps: Steps, *, speculative: bool
     ) -> None:
-        from ianvs_specdec.engine.stopping import StopStrings
-
         self._started = time.monotonic()
         self._most = sampling.max_tokens
         self._name, self._chat, self._steps = name, chat, steps
-        self._stop = StopStrings(chat.text, sampling.stop) if sampling.stop else None
-        self._emit = TextStream(chat.text, sampling.stop, on_chunk) if on_chunk is not None else None
+        self._output = TextOutput(chat, sampling, on_chunk)
         self._ids: list[int] = []
         self._received: list[int] = []
         self._confidence: list[Triple] | None = [] if sampling.logprobs else None
@@ -105,7 +102,7 @@ class PendingAnswer:
             if self._confidence is not None:
                 likely = listed(line["logprobs"], "logprobs", len(told))
                 self._confidence += [triple(logprob(own), [alternative(p) for p in best]) for own, best in likely]
-            kept = self._stop(self._ids) if self._stop is not None else None
+            kept = self._output.stop(self._ids) if self._output.stop is not None else None
             if kept is not None:
                 del self._ids[kept:]
                 self._reason = "stop"
@@ -113,8 +110,8 @@ class PendingAnswer:
             # Both clocks are one, but a worker may be another program than ours.
             at = real(line["time"], "a time", self._started, time.monotonic() + CLOCKS_APART)
             self._trace.chunks.append((at - self._started, len(new)))
-            if self._emit is not None:
-                self._emit(new)
+            if self._output.emit is not None:
+                self._output.emit(new)
         if line["finish"] is not None and not isinstance(line["finish"], str):
             raise TypeError("how the answer ended is no text")
         self._reason = self._reason or line["finish"]
@@ -126,10 +123,7 @@ class PendingAnswer:
             failure = (time.monotonic() - self._started, reason)
             given = f"after {len(self._ids)} tokens: {reason}"
             raise AnswerError(f"{self._name} gave the request up {given}", [failure])
-        text = self._chat.text(self._ids)
-        text = self._stop.trim(text) if self._stop is not None else text
-        if self._emit is not None:
-            self._emit.finish(text)
+        text = self._output.finish(self._ids)
         if self._drafts is not None:
             with self._plausible():
                 self._trace.steps = self._steps(self._received, [n for _, n in self._trace.chunks], self._drafts)

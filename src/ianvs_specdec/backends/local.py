@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from ianvs_specdec.backends.base import NO_HINTS, DType, LoadedLLM, OnChunk, Threads, Truncate
-from ianvs_specdec.backends.prompts import Chat, TextStream, end_ids, model_folder, vocabulary_of
+from ianvs_specdec.backends.prompts import Chat, TextOutput, end_ids, model_folder, vocabulary_of
 from ianvs_specdec.backends.quantization import Quantization, arguments
 from ianvs_specdec.common.errors import not_installed, packages
 from ianvs_specdec.common.settings import Settings, Text
@@ -233,26 +233,19 @@ class LocalLLM(LoadedLLM):
         """The answer to a prompt, whose first tokens are ``begun``."""
         chat = self._chat
         assert chat is not None
-        from ianvs_specdec.engine.stopping import StopStrings
-
         prediction = chat.ids(hints.prediction)
-        stop = StopStrings(chat.text, sampling.stop) if sampling.stop else None
-        emit = TextStream(chat.text, sampling.stop, on_chunk) if on_chunk is not None else None
+        output = TextOutput(chat, sampling, on_chunk)
         offset = time.perf_counter() - started
         prompt_ids = [*prompt_ids, *begun]
         ids, finish_reason, trace = list(begun), "length", Trace()
         if not (begun and len(prompt_ids) == chat.window):
-            left, ends = sampling.after(len(begun)), stop and stop.after(begun)
-            rest, finish_reason, trace = self._decode(prompt_ids, left, ends, emit, prediction, hints)
+            left, ends = sampling.after(len(begun)), output.stop and output.stop.after(begun)
+            rest, finish_reason, trace = self._decode(prompt_ids, left, ends, output.emit, prediction, hints)
             ids += rest
         trace.chunks = [(seconds + offset, tokens) for seconds, tokens in trace.chunks]
         if sampling.logprobs:
             trace.characters = [len(piece) for piece in chat.pieces(ids)]
-        text = chat.text(ids)
-        text = stop.trim(text) if stop is not None else text
-        if emit is not None:
-            emit.finish(text)
-        return Completion(text, ids, len(prompt_ids), len(ids), finish_reason, trace, truncated)
+        return Completion(output.finish(ids), ids, len(prompt_ids), len(ids), finish_reason, trace, truncated)
 
     def _set_threads(self) -> None:
         """Of this thread: torch keeps the number for each."""

@@ -17,26 +17,20 @@ import os
 import queue
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
+from ianvs_specdec.backends.child import ChildProcess
 from ianvs_specdec.backends.untrusted import MOST_TOKENS, whole
 from ianvs_specdec.common.errors import AnswerError, UserError
 
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
-GRACE = 15.0
-"""Seconds that a worker has to end by itself."""
 PROBE_SECONDS = 120.0
 """Seconds to say which packages there are. A cold disk takes some."""
-TAIL_LINES = 3
-"""Lines of a dead worker's log that its error shows."""
 MOST_MEMORY = 1 << 50
 """Bytes: a petabyte, more than any machine's."""
 
@@ -96,11 +90,9 @@ def environment(threads: int | None = None) -> dict[str, str]:
     return kept if threads is None else kept | {"OMP_NUM_THREADS": str(threads)}
 
 
-class WorkerProcess:
-    """One worker with the given arguments, until ``close``. ``name`` is that of its package, in messages; ``hints`` say
-    what to do about an error whose own text holds the words before them.
-
-    What the worker writes goes to a log file, which is kept where the process died and removed where it was closed.
+class WorkerProcess(ChildProcess):
+    """One worker with the given arguments. ``name`` is that of its package, in messages; ``hints`` say what to do about
+    an error whose own text holds the words before them.
     """
 
     def __init__(
@@ -111,27 +103,14 @@ class WorkerProcess:
         surroundings: Mapping[str, str],
         hints: Mapping[str, str] | None = None,
     ) -> None:
-        handle, log = tempfile.mkstemp(prefix=f"specdec-{name.lower()}-", suffix=".log")
-        self.name, self.log, self._hints = name, Path(log), hints or {}
+        super().__init__(name, command, surroundings)
+        self._hints = hints or {}
         self.ready: Message = {}
         self._numbers = itertools.count(1)
         self._waiting: dict[int, queue.SimpleQueue[Message | None]] = {}
         self._sending, self._mutex = threading.Lock(), threading.Lock()
         self._over = self._garbled = False
         self._reader: threading.Thread | None = None
-        with os.fdopen(handle, "wb") as stderr:
-            # In a session of its own: an interrupt is for this process, which then ends that one.
-            self._process = subprocess.Popen(
-                list(command),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                env=dict(surroundings),
-                start_new_session=True,
-            )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._input, self._output = self._process.stdin, self._process.stdout
         try:
             self._start(arguments)
         except BaseException:
@@ -155,10 +134,6 @@ class WorkerProcess:
             raise UserError(reason) from error
         self._reader = threading.Thread(target=self._dispatch, name=f"{self.name}-answers", daemon=True)
         self._reader.start()
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     def ask(self, prompt: list[int], sampling: Mapping[str, Any], take: Callable[[Message], bool]) -> None:
         """Call ``take`` with each line that answers a request, until the last.
@@ -197,25 +172,9 @@ class WorkerProcess:
                     self._send({"abort": number})
 
     def close(self) -> None:
-        """End the process and everything that it started. Does nothing when that has happened."""
-        with contextlib.suppress(OSError):
-            self._input.close()
-        deadline = time.monotonic() + GRACE
-        # With several accelerators it has children, in its group. The group is killed before its leader is waited for:
-        # until then the number is nobody else's.
-        with contextlib.suppress(ChildProcessError, ProcessLookupError):
-            while not self._ended() and time.monotonic() < deadline:
-                time.sleep(0.02)
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        super().close()
         if self._reader is None:
             self._output.close()
-        if self._process.returncode == 0:
-            self.log.unlink(missing_ok=True)
-
-    def _ended(self) -> bool:
-        """Whether the process has ended, without taking note of it. Raises ChildProcessError once that was done."""
-        return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def _send(self, message: Mapping[str, Any]) -> None:
         try:
@@ -249,19 +208,10 @@ class WorkerProcess:
     def _dead(self, when: str) -> UserError:
         if self._garbled:
             return UserError(f"the {self.name} process wrote what is no answer {when} (its log: {self.log})")
-        try:
-            status = self._process.wait(GRACE)
-        except subprocess.TimeoutExpired:
+        end = self._end()
+        if end is None:
             return UserError(f"the {self.name} process does not answer any more {when} (its log: {self.log})")
-        written = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
-        lines = [line.strip() for line in written.splitlines() if line.strip()]
-        tail = " | ".join(lines[-TAIL_LINES:]) or "it wrote nothing"
-        how = f"ended with status {status}"
-        if status < 0:
-            how = f"was killed by signal {-status}"
-        if -status == signal.SIGKILL:
-            how += ", as the system does where memory runs out"
-        return UserError(f"the {self.name} process {how} {when}. The end of its log {self.log}: {tail}")
+        return UserError(f"the {self.name} process {end} {when}. The end of its log {self.log}: {self._last_words()}")
 
     def _told(self, text: str) -> str:
         """An error of the package, with what to do about it where that is known."""

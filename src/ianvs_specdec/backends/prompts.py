@@ -160,16 +160,6 @@ class Chat:
         return self._alone[number]
 
 
-def check_truncation(value: Any) -> bool:
-    """The option ``truncate_prompts``: whether a prompt that does not fit may be cut. Raises UserError.
-
-    It is no part of an answer's key: prompts that fit are answered alike, and one that was cut says so.
-    """
-    if not isinstance(value, bool):
-        raise UserError(f"truncate_prompts must be true or false, not {value!r}", key="truncate_prompts")
-    return value
-
-
 def vocabulary_of(config: Any) -> int | None:
     """The number of tokens that a model's configuration (transformers) states."""
     vocabulary: int | None = getattr(config.get_text_config(), "vocab_size", None)
@@ -213,3 +203,22 @@ class TextStream:
     def _send(self, piece: str) -> None:
         self._on_chunk(piece, self._pending)
         self._sent, self._pending = self._sent + len(piece), 0
+
+
+class TextOutput:
+    """The text of one output. ``stop`` finds its end, ``emit`` hands it on; each is None where it is not needed."""
+
+    def __init__(self, chat: Chat, sampling: Sampling, on_chunk: OnChunk | None) -> None:
+        from ianvs_specdec.engine.stopping import StopStrings
+
+        self._chat = chat
+        self.stop = StopStrings(chat.text, sampling.stop) if sampling.stop else None
+        self.emit = TextStream(chat.text, sampling.stop, on_chunk) if on_chunk is not None else None
+
+    def finish(self, ids: list[int]) -> str:
+        """The text of the whole output, whose rest is handed on."""
+        text = self._chat.text(ids)
+        text = self.stop.trim(text) if self.stop is not None else text
+        if self.emit is not None:
+            self.emit.finish(text)
+        return text

@@ -44,10 +44,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--in-flight", type=int, default=IN_FLIGHT, metavar="N", help=f"drafts on their way (default {IN_FLIGHT})"
     )
     far.add_argument(
-        "--mode", choices=MODES, default="auto", help="who drafts: split = here, stream = there, auto = the faster"
+        "--mode",
+        choices=MODES,
+        default="auto",
+        help="who drafts: split = here, stream = there, auto = the faster",
     )
     far.add_argument(
-        "--outage", choices=POLICIES, default="wait", help="what to do when the verifier is gone (default: wait)"
+        "--outage",
+        choices=POLICIES,
+        default="wait",
+        help="what to do when the verifier is gone (default: wait)",
     )
     far.add_argument(
         "--patience", type=float, default=PATIENCE, metavar="S", help=f"seconds until it counts as gone ({PATIENCE:g})"
@@ -57,8 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     # Everything the user may have got wrong is found before anybody is asked.
     method, drafting = method_of(options)
-    how = (options.mode, options.in_flight, options.outage, options.patience)
-    settings = EdgeSettings(method, drafting, *how)
+    manner = {name: getattr(options, name) for name in ("mode", "in_flight", "outage", "patience")}
+    settings = EdgeSettings.parse({"method": method, "options": dict(drafting), **manner})
     if options.trace:
         raise UserError("--trace: with --verifier the trees are not kept")
     sampling, prompts = sampling_of(options), read_prompts(options)
@@ -80,8 +86,10 @@ def run(options: argparse.Namespace) -> int:
             answer = edge.decode(request.prompt, own, prediction=request.prediction, task=request.task)
             answers.append(answer)
             rows.append(_row(request.prompt, answer, tokenizer, request.task))
-            if answer.alone:
-                message = f"prompt {number}: the last {answer.alone} tokens are the draft model's own ({answer.why})"
+            if answer.split.alone:
+                message = (
+                    f"prompt {number}: the last {answer.split.alone} tokens are the draft model's own ({answer.why})"
+                )
                 print(f"specdec decode: {message}", file=sys.stderr)
     finally:
         connection.close()
@@ -103,5 +111,5 @@ def _set_threads(threads: int | None) -> None:
 def _row(prompt: list[int], answer: Answer, tokenizer: Any, task: str) -> dict[str, Any]:
     trace = answer.trace
     told = {"bytes_up": trace.bytes_up, "bytes_down": trace.bytes_down, "rounds": len(trace.steps)}
-    more = {name: getattr(answer, name) for name in ("ahead", "hits", "streamed", "breaks", "lost", "alone")}
+    more = {name: getattr(answer.split, name) for name in ("ahead", "hits", "streamed", "breaks", "lost", "alone")}
     return {**row_of(prompt, answer, None, tokenizer, task), **told, **more}

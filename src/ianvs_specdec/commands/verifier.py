@@ -44,9 +44,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--idle", type=float, default=60.0, metavar="S", help="seconds that a client may be silent (default 60)"
     )
-    parser.add_argument(
-        "--keep", type=float, default=60.0, metavar="S", help="seconds to keep a session without a stream (default 60)"
-    )
     parser.add_argument("--metrics-port", type=int, metavar="P", help="offer /metrics on this machine's port P")
     parser.add_argument("--grace", type=float, default=30.0, metavar="S", help="seconds to finish in when stopped (30)")
     owned.add_argument(parser)
@@ -75,7 +72,6 @@ def _check(options: argparse.Namespace) -> None:
         ("sessions", 1 <= options.sessions <= 100_000, "from 1 to 100000"),
         ("most-draft", 1 <= options.most_draft <= 4096, "from 1 to 4096"),
         ("idle", 0 < options.idle <= 1e6, "more than 0 (seconds)"),
-        ("keep", 0 <= options.keep <= 1e6, "0 or more (seconds)"),
         ("grace", 0 <= options.grace <= 1e6, "0 or more (seconds)"),
     ):
         if not ok:
@@ -128,10 +124,10 @@ async def _serve(options: argparse.Namespace, llm: EngineLLM, tokens: list[str] 
     heap.keep()
     try:
         metrics = Metrics(served.name, llm.occupancy)
-        bounds = Bounds(options.sessions, options.most_draft, idle=options.idle, keep=options.keep)
+        bounds = Bounds(options.sessions, options.most_draft, options.idle)
         known = None if tokens is None else [digest(token) for token in tokens]
         service = Service(served, bounds, known, metrics)
-        metrics.watch(lambda: len(service.sessions), lambda: sum(session.attached for session in service.sessions))
+        metrics.watch(lambda: len(service.sessions))
         certificate = Certificate(options.tls_cert, options.tls_key) if options.tls_cert else None
         server = Server(service, options.sessions, served.target.window, certificate)
         port = server.bind(options.host, options.port)

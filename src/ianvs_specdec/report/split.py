@@ -75,7 +75,7 @@ def _line(cloud: Mapping[str, Any]) -> str:
 
 def _mapping(cloud: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     try:
-        value = chosen(cloud, name)
+        value = chosen(cloud.get(name), cloud.get("named"), name)
     except UserError:
         # As above.
         return {}

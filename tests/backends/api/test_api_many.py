@@ -296,7 +296,7 @@ def test_lossless_is_measured_against_the_same_model_at_home(tmp_path: Path) -> 
         ({"api_endpoints": ["http://x/v1"]}, "a list of mappings with base_url"),
         ({"api_endpoints": [{"base_url": "X", "wieght": 2}]}, "Did you mean 'weight'"),
         ({"api_endpoints": [{"base_url": "X", "weight": 0}]}, "above 0"),
-        ({"api_endpoints": [{"base_url": 3}]}, "base_url in api_endpoints must be a text"),
+        ({"api_endpoints": [{"base_url": 3}]}, "api_endpoints: base_url must be a text"),
         ({"api_concurrency": 0}, "whole number from 1"),
         ({"api_concurrency": 1.5}, "whole number from 1"),
         ({"api_retries": 1.5}, "whole number from 0"),

@@ -61,7 +61,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "no drafter": ({"edge": {"mode": "split"}}, "edge", "method is missing"),
     "no draft model": ({"edge": DRAFTS}, "edge", "edge: draft is missing: the folder of the draft model"),
     "a method": ({"edge": {"method": "medusa", "head": "x"}}, "edge", "needs what the target computes"),
-    "a dtype": ({"edge": {**STREAM, "dtype": "int8"}}, "edge", "unknown dtype of edge"),
+    "a dtype": ({"edge": {**STREAM, "dtype": "int8"}}, "edge", "edge: unknown dtype"),
     "a length": ({"edge": {"method": "prompt_lookup", "length": "goodput"}}, "edge", "auto or fixed:N"),
     "nothing to finish with": ({"edge": {"method": "prompt_lookup", "outage": "edge"}}, "edge", "only a draft model"),
     "a preset": ({"link": "lt"}, "link", "link: unknown preset 'lt'. Did you mean 'lte'?"),
@@ -207,7 +207,7 @@ def test_a_verifier_with_another_model_is_refused(folder: Path, verifier: Verifi
 
 
 def test_a_server_that_cannot_start_says_why_and_leaves_nothing() -> None:
-    with pytest.raises(UserError, match=r"specdec link, which this job started, ended: .*preset"):
+    with pytest.raises(UserError, match=r"specdec link, which this job started, ended with status 2: .*preset"):
         Started(["link", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:1", "--preset", "nowhere"])
 
 

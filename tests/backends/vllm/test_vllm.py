@@ -84,8 +84,8 @@ def ours(model: str) -> Iterator[AutoregressiveLLM]:
 def speculative(plain: VllmLLM) -> Iterator[VllmLLM]:
     """vLLM with the shipped head, after the engine without it has been closed, as one test case follows another."""
     plain.load()
-    assert plain._engine is not None
-    pid = plain._engine.pid
+    assert plain._worker is not None
+    pid = plain._worker.pid
     plain.close()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
@@ -234,8 +234,8 @@ def test_what_vllm_does_not_know_is_told_in_one_line(options: dict[str, Any], me
 
 def test_a_worker_that_is_killed_is_told(speculative: VllmLLM) -> None:
     speculative.load()
-    assert speculative._engine is not None
-    pid = speculative._engine.pid
+    assert speculative._worker is not None
+    pid = speculative._worker.pid
 
     def kill(text: str, tokens: int) -> None:
         os.kill(pid, signal.SIGKILL)

@@ -81,8 +81,8 @@ def test_the_engine_gets_the_options_and_absolute_folders(
         enforce_eager=False,
     )
     llm.load()
-    assert llm._engine is not None
-    assert llm._engine.ready["engine"] == {
+    assert llm._worker is not None
+    assert llm._worker.ready["engine"] == {
         "model": str(MODELS / "edge"),
         "dtype": "float32",
         "trust_remote_code": False,
@@ -107,7 +107,7 @@ def test_a_stop_string_ends_the_output_at_its_last_token_and_the_request_in_the_
     assert stop not in answer.text
     assert llm._chat.text([65, 66, 67, 68, 69]) == answer.text + stop
     assert answer.trace.steps == [Step(3, 2, 3, 4), Step(3, 1, 1, 4)]
-    assert "aborted" in llm._engine.log.read_text()  # type: ignore[union-attr]
+    assert "aborted" in llm._worker.log.read_text()  # type: ignore[union-attr]
 
 
 def test_the_token_limit_leaves_room_in_the_window(stand_in: Callable[..., VllmLLM]) -> None:
@@ -118,8 +118,8 @@ def test_the_token_limit_leaves_room_in_the_window(stand_in: Callable[..., VllmL
     assert answer.prompt_tokens == 35
     assert answer.truncated > 200
     assert llm.generate(messages, Sampling(max_tokens=400)).prompt_tokens == 20
-    assert llm._engine is not None
-    assert "asked for 20\n" in llm._engine.log.read_text()
+    assert llm._worker is not None
+    assert "asked for 20\n" in llm._worker.log.read_text()
 
 
 def test_a_prompt_beyond_the_window_is_refused(stand_in: Callable[..., VllmLLM]) -> None:
@@ -143,8 +143,8 @@ def test_two_engines_follow_each_other_and_the_first_is_gone(stand_in: Callable[
     pids = []
     for _ in range(2):
         assert ask(llm).completion_tokens == 9
-        assert llm._engine is not None
-        pids.append(llm._engine.pid)
+        assert llm._worker is not None
+        pids.append(llm._worker.pid)
         llm.close()
         with pytest.raises(ProcessLookupError):
             os.kill(pids[-1], 0)

@@ -260,20 +260,3 @@ def test_a_port_in_use_is_one_message() -> None:
 def test_a_target_without_a_port_is_refused(text: str) -> None:
     with pytest.raises(UserError, match=r"--to must be written as 127\.0\.0\.1:8000"):
         Link(text)
-
-
-def test_a_path_that_moves_further_away_delays_more_and_keeps_the_order(served: Opened) -> None:
-    with Link(to=served(echo), path=Path(delay=0.05)) as link, connect(link.address) as client:
-        client.sendall(b"first")
-        assert received(client, 5) == b"first"
-        client.sendall(b"late")
-        link.move(0.0)
-        client.sendall(b"next")
-        assert received(client, 8) == b"latenext"
-        link.move(0.05)
-        began = time.monotonic()
-        client.sendall(b"far")
-        received(client, 3)
-        assert time.monotonic() - began >= 0.1
-        with pytest.raises(UserError, match="delay"):
-            link.move(-1.0)

@@ -32,19 +32,28 @@ def answered(verifier: Verifier, settings: EdgeSettings):
         connection.close()
 
 
+def drafting(folder: Path, length: str) -> EdgeSettings:
+    return EdgeSettings(method="draft_model", options={"draft": str(folder), "length": length}, mode="split")
+
+
 def test_an_edge_without_a_method_shows_what_comes(verifier, alone):
-    answer = answered(verifier, EdgeSettings(None, mode="stream"))
+    answer = answered(verifier, EdgeSettings(mode="stream"))
     assert answer.token_ids == alone(PROMPT, GREEDY)
-    assert answer.streamed == len(answer.token_ids) - 1
-    assert (answer.waits, answer.trace.steps) == (0, [])
+    assert answer.split.streamed == len(answer.token_ids) - 1
+    assert (answer.split.waits, answer.trace.steps) == (0, [])
     with pytest.raises(UserError, match="method is missing"):
-        EdgeSettings(None)
+        EdgeSettings.parse({})
 
 
 def test_a_fixed_length_is_kept(verifier, wrong, alone):
-    answer = answered(verifier, EdgeSettings("draft_model", {"draft": str(wrong), "length": "fixed:3"}, "split"))
+    answer = answered(verifier, drafting(wrong, "fixed:3"))
     assert answer.token_ids == alone(PROMPT, GREEDY)
     assert {step.drafted for step in answer.trace.steps[:5]} == {3}
+
+
+def test_the_length_that_is_chosen_has_a_name(verifier, folder, alone):
+    answer = answered(verifier, drafting(folder, "auto"))
+    assert answer.token_ids == alone(PROMPT, GREEDY)
 
 
 def test_what_the_verifier_took_is_told_without_the_waits_for_drafts(verifier, folder, monkeypatch):
@@ -59,11 +68,11 @@ def test_what_the_verifier_took_is_told_without_the_waits_for_drafts(verifier, f
         edge.decode(PROMPT, GREEDY)
         monkeypatch.setattr(DraftModel, "lines_behind", slowly)
         answer = edge.decode(PROMPT, GREEDY)
-    assert answer.in_flight == 1
-    assert answer.waits == len(answer.trace.steps)
-    assert answer.drafting >= slow
-    assert 0 < answer.prefill < answer.trace.chunks[0][0] + slow
-    assert 0 < answer.work < answer.trace.latency - answer.drafting
+    assert answer.split.in_flight == 1
+    assert answer.split.waits == len(answer.trace.steps)
+    assert answer.split.drafting >= slow
+    assert 0 < answer.split.prefill < answer.trace.chunks[0][0] + slow
+    assert 0 < answer.split.work < answer.trace.latency - answer.split.drafting
 
 
 def test_drafts_sent_ahead_do_not_wait_for_the_way(verifier, folder, monkeypatch):
@@ -76,8 +85,8 @@ def test_drafts_sent_ahead_do_not_wait_for_the_way(verifier, folder, monkeypatch
         edge_of(link.address, drafter, in_flight=4) as edge,
     ):
         answer = edge.decode(PROMPT, GREEDY)
-    assert answer.in_flight == 4
-    assert 1 <= answer.waits < len(answer.trace.steps)
+    assert answer.split.in_flight == 4
+    assert 1 <= answer.split.waits < len(answer.trace.steps)
 
 
 def test_of_a_session_that_was_opened_anew_the_work_is_not_known(verifier, folder):
@@ -94,8 +103,8 @@ def test_of_a_session_that_was_opened_anew_the_work_is_not_known(verifier, folde
     with edge_of(way.address, drafters.create("draft_model", {"draft": folder})) as edge:
         answer = edge.decode(PROMPT, GREEDY, on_tokens=forget)
     way.close()
-    assert answer.breaks
-    assert (answer.prefill, answer.work) == (None, None)
+    assert answer.split.breaks
+    assert (answer.split.prefill, answer.split.work) == (None, None)
 
 
 def test_another_tokenizer_is_refused(verifier, tmp_path):

@@ -19,7 +19,7 @@ from tests.net.split.conftest import PROMPT
 from tests.support.split_client import TOKENS, clients, opening
 from tests.support.verifiers import PATIENCE, edge_of, verifying
 
-BOUNDS = Bounds(sessions=4, draft=8, in_flight=2)
+BOUNDS = Bounds(sessions=4, draft=8)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ GARBAGE = b"\xff\xff\xff no message at all"
 FIRST = {
     "garbage": (GARBAGE, INVALID),
     "nothing": (Up(), INVALID),
-    "a draft before a session": (Up(draft=Draft(position=1, tokens=[3])), INVALID),
+    "a draft before a session": (Up(draft=Draft(tokens=[3])), INVALID),
     "no prompt": (opening(prompt=[]), INVALID),
     "a prompt beyond the window": (opening(prompt=[5] * 600), INVALID),
     "tokens that there are not": (opening(prompt=[5, 1 << 31]), INVALID),
@@ -65,9 +65,9 @@ def test_as_many_stop_strings_as_there_may_be_are_taken(client):
 LATER = {
     "garbage": [GARBAGE],
     "a second opening": [opening()],
-    "parents that make no tree": [Up(draft=Draft(position=1, tokens=[3, 4], up=[1, 7]))],
-    "a million tokens with too few parents": [Up(draft=Draft(position=1, tokens=[3] * 1000, up=[1]))],
-    "tokens that there are not": [Up(draft=Draft(position=1, tokens=[1 << 30]))],
+    "parents that make no tree": [Up(draft=Draft(tokens=[3, 4], up=[1, 7]))],
+    "a million tokens with too few parents": [Up(draft=Draft(tokens=[3] * 1000, up=[1]))],
+    "tokens that there are not": [Up(draft=Draft(tokens=[1 << 30]))],
 }
 
 

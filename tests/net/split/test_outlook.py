@@ -7,7 +7,7 @@ import pytest
 from ianvs_specdec import drafters
 from ianvs_specdec.backends.split.edge.controller import Controller
 from ianvs_specdec.backends.split.edge.drafts import Drafts, FarTarget
-from ianvs_specdec.backends.split.edge.outlook import WIDEST, Chances, Outlook
+from ianvs_specdec.backends.split.edge.outlook import WIDEST, Outlook, Width
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import Drafter
 from tests.net.split.conftest import PROMPT
@@ -50,10 +50,10 @@ class Tree:
         return found
 
 
-class Free(Chances):
+class Free(Width):
     """Of steps that take no longer for many lines."""
 
-    width = WIDEST
+    most = WIDEST
 
 
 def drafting(drafter):
@@ -64,7 +64,7 @@ def drafting(drafter):
 
 
 def sent(drafts, length=2):
-    return drafts.next(length, ())
+    return drafts.next(length, ()).tree
 
 
 def ready(drafts, length=2):
@@ -79,12 +79,12 @@ def ready(drafts, length=2):
 def test_the_draft_behind_each_likely_outcome_is_there_when_the_verdict_comes(node, token, draft):
     drafter = Known()
     drafts = drafting(drafter)
-    assert sent(drafts).tokens == [30, 40]
+    assert sent(drafts).tokens[1:] == [30, 40]
     ready(drafts)
     steps = len(drafter.steps)
     drafts.verdict(node, token)
     assert (drafts.ahead, drafts.hits) == (1, 1)
-    assert sent(drafts).tokens == draft
+    assert sent(drafts).tokens[1:] == draft
     assert len(drafter.steps) == steps, "nothing was left to draft"
 
 
@@ -95,7 +95,7 @@ def test_an_outcome_that_nobody_thought_of_begins_anew():
     ready(drafts)
     drafts.verdict(1, 777)
     assert (drafts.ahead, drafts.hits) == (1, 0)
-    assert sent(drafts).tokens == [50, 60]
+    assert sent(drafts).tokens[1:] == [50, 60]
 
 
 def test_where_the_verdict_comes_early_the_rest_of_a_line_is_drafted():
@@ -105,7 +105,7 @@ def test_where_the_verdict_comes_early_the_rest_of_a_line_is_drafted():
     assert drafts.grow(2, ())
     drafts.verdict(0, 31)
     before = len(drafter.steps)
-    assert sent(drafts).tokens == [40, 50]
+    assert sent(drafts).tokens[1:] == [40, 50]
     assert drafter.steps[before:] == [1]
     assert drafts.hits == 1
 
@@ -138,34 +138,23 @@ def test_what_is_hardly_ever_reached_is_not_drafted():
 
 
 def test_nothing_is_drafted_behind_the_end_of_a_text():
-    outlook = Outlook(Tree(Known(), 3), Chances())
+    outlook = Outlook(Tree(Known(), 3))
     outlook.grow([0])
     assert outlook.tips([0], 2, {30}, 9) == [2, 3]
 
 
-def test_a_drafter_that_is_too_sure_of_itself_is_believed_less():
-    chances = Chances()
-    for right in [True, False] * 2000:
-        chances.judged(0.95, right)
-    first, second, third = chances.of([0.95, 0.03, 0.01])
-    assert first == pytest.approx(0.5, abs=0.05)
-    assert second / third == pytest.approx(3)
-    assert chances.of([0.0, 0.0])[0] >= 0
-    assert chances.of([1.0])[0] == 1
-
-
 def test_lines_that_cost_much_are_few_and_those_that_cost_nothing_many():
-    dear, free = Chances(), Chances()
-    assert dear.width == 1, "before anything is known"
+    dear, free = Width(), Width()
+    assert dear.most == 1, "before anything is known"
     for _ in range(50):
         dear.took(1, 0.001)
         free.took(1, 0.001)
-        dear.took(max(2, dear.width), 0.001 * max(2, dear.width))
-        free.took(free.width, 0.001)
-    assert (dear.width, free.width) == (1, WIDEST)
+        dear.took(max(2, dear.most), 0.001 * max(2, dear.most))
+        free.took(free.most, 0.001)
+    assert (dear.most, free.most) == (1, WIDEST)
     for _ in range(1000):
         dear.took(1, 0.001)
-    assert dear.width > 1, "it is tried again"
+    assert dear.most > 1, "it is tried again"
 
 
 def test_with_one_outcome_there_is_one_line():
@@ -188,18 +177,40 @@ def test_answers_are_the_targets_own_whatever_was_kept_ready(request, verifier, 
     with edge_of(verifier.address, drafter, in_flight=4) as edge:
         answer = edge.decode(PROMPT, sampling)
     assert answer.token_ids == alone(PROMPT, sampling)
-    assert answer.hits <= answer.ahead
+    assert answer.split.hits <= answer.split.ahead
 
 
-def test_what_was_sent_ahead_tells_what_it_took_to_draft():
+def test_the_next_draft_is_sent_behind_all_of_the_one_before_it():
+    drafts = drafting(Known())
+    sent(drafts)
+    assert drafts.next_ahead(2) is None, "nothing is drafted there yet"
+    ready(drafts)
+    assert drafts.next_ahead(2).tree.tokens == [50, 60, 70]
+    ready(drafts)
+    assert drafts.next_ahead(2) is None, "it would seldom be reached"
+    drafts.verdict(2, 50)
+    assert [draft.tree.tokens[0] for draft in drafts.sent] == [50]
+    drafts.verdict(0, 61)
+    assert not drafts.sent
+    assert drafts.ahead == drafts.hits == 2
+    assert sent(drafts).tokens[1:] == [70, 80]
+
+
+@pytest.mark.parametrize(("node", "token"), [(2, 51), (1, 41), (0, 31), (1, 777)])
+def test_after_another_outcome_what_was_sent_ahead_is_void(node, token):
     drafts = drafting(Known())
     sent(drafts)
     ready(drafts)
-    ahead = sent(drafts)
-    assert (ahead.position, ahead.guess, list(ahead.tokens)) == (4, 51, [60, 70])
-    drafts.verdict(2, 50)
-    assert drafts.hidden == 0
-    drafts.verdict(0, 61)
-    steps, _ = drafts.taken()
-    assert drafts.hidden == pytest.approx(3 * drafts._busy / steps)
-    assert drafts.ahead == drafts.hits == 2
+    assert drafts.next_ahead(2)
+    drafts.verdict(node, token)
+    assert not drafts.sent
+
+
+def test_no_more_is_drafted_than_may_be_put_out():
+    drafts = drafting(Known())
+    drafts.context.remaining = 5
+    sent(drafts)
+    ready(drafts)
+    assert drafts.next_ahead(2).tree.tokens == [50, 60]
+    ready(drafts)
+    assert drafts.next_ahead(2) is None

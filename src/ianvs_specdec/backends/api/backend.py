@@ -4,66 +4,23 @@ many threads, the key kept secret.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ianvs_specdec.backends.api.endpoints import Endpoint
+from ianvs_specdec.backends.api.options import ApiOptions
 from ianvs_specdec.backends.api.secrets import check_no_secrets
 from ianvs_specdec.backends.base import LLM, NO_HINTS, OnChunk
 from ianvs_specdec.backends.specdec import of_method
 from ianvs_specdec.backends.top_logprobs import TOP
 from ianvs_specdec.common.errors import UserError, unknown, warn_once
-from ianvs_specdec.common.settings import Settings, Text
+from ianvs_specdec.common.settings import Settings
 from ianvs_specdec.common.types import Completion, Hints, Message, Sampling
 from ianvs_specdec.records.identity import FileDigests, machine
 
 if TYPE_CHECKING:
     from ianvs_specdec.backends.api.session import Session
-
-log = logging.getLogger(__name__)
-
-LONGEST_SECONDS = 1e6
-"""Eleven days; what is much longer no socket waits."""
-
-
-Seconds = Annotated[float, Field(ge=0.001, le=LONGEST_SECONDS)]
-PerMinute = Annotated[float, Field(ge=0.001, le=1e9)]
-
-
-class ApiOptions(Settings):
-    """The options of ``api``. Rejected requests (4xx) are not repeated, except 408, 409, 425 and 429. Limits are over
-    all endpoints; a token is reckoned as four characters of prompt, plus ``max_tokens``, until the server has counted.
-    """
-
-    api_base_url: Text = Field(
-        "OPENAI_BASE_URL", description="a URL, or the environment variable that holds it, as one with a password must"
-    )
-    api_key_env: Text = Field(
-        "OPENAI_API_KEY", description="the environment variable that holds the key; not needed on this machine"
-    )
-    api_endpoints: Annotated[list[Any], Field(min_length=1)] | None = Field(
-        None, description="several servers in place of one, each with base_url and perhaps key_env, weight, model"
-    )
-    api_provider: Literal["openai"] = Field("openai", description="the protocol; other providers have URLs for it")
-    api_timeout: Seconds = Field(60.0, description="seconds without a sign of life until an attempt is given up")
-    api_deadline: Seconds = Field(600.0, description="seconds for an answer with all its attempts and its waiting")
-    api_retries: Annotated[int, Field(ge=0, le=10**9)] = Field(5, description="attempts after the first")
-    api_retry_budget: Annotated[float, Field(ge=0, le=1e9)] = Field(
-        0.2, description="repeated attempts of all requests, as a share of them; the first ten are free"
-    )
-    api_concurrency: Annotated[int, Field(ge=1, le=10**9)] | None = Field(None, description="requests in flight")
-    api_rate: PerMinute | None = Field(None, description="requests per minute")
-    api_token_rate: PerMinute | None = Field(None, description="tokens per minute")
-    api_extra_body: dict[str, Any] | None = Field(
-        None, description="merged into the request; null removes a key; specdec: true asks specdec serve for steps"
-    )
-    api_baseline: dict[str, Any] | None = Field(
-        None, description="with specdec: true, the settings of autoregressive decoding that Lossless compares with"
-    )
 
 
 class APIBasedLLM(LLM):
@@ -131,7 +88,7 @@ class APIBasedLLM(LLM):
             if self._session is None:
                 from ianvs_specdec.backends.api.session import Session
 
-                self._session = Session(self)
+                self._session = Session(self.endpoints, self.options)
             return self._session
 
     def hardware(self) -> Mapping[str, Any]:

@@ -10,18 +10,31 @@ import threading
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from ianvs_specdec.backends.api.secrets import parts_of_path, told_path
-from ianvs_specdec.common.errors import UserError, unknown
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.settings import Settings, Text
 from ianvs_specdec.net import LOOPBACK
 
 log = logging.getLogger(__name__)
 
-KEYS = ("base_url", "key_env", "model", "weight")
 FAILURES_TO_REST = 5
 """Failures in a row after which an endpoint rests."""
 FIRST_REST, LONGEST_REST = 1.0, 60.0
+
+
+class EndpointOptions(Settings):
+    """An entry of ``api_endpoints``."""
+
+    noun = "key"
+
+    base_url: Text
+    key_env: Text | None = None
+    model: Text | None = None
+    weight: Annotated[float, Field(gt=0)] = 1.0
 
 
 @dataclass(frozen=True)
@@ -38,19 +51,13 @@ class Endpoint:
     def parse(cls, value: Any, model: str, key_env: str) -> Endpoint:
         """An entry of ``api_endpoints``. Raises UserError."""
         option = "api_endpoints"
-        if not isinstance(value, Mapping) or "base_url" not in value:
+        if not isinstance(value, Mapping):
             raise UserError(f"{option} must be a list of mappings with base_url", key=option)
-        for key in value:
-            if key not in KEYS:
-                raise unknown(f"key in {option}", str(key), KEYS, key=option)
-        given = {"key_env": key_env, "model": model, **{key: item for key, item in value.items() if item is not None}}
-        weight = given.pop("weight", 1.0)
-        for key, text in given.items():
-            if not isinstance(text, str) or not text:
-                raise UserError(f"{key} in {option} must be a text, not {text!r}", key=option)
-        if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 < weight < float("inf"):
-            raise UserError(f"weight in {option} must be a number above 0, not {weight!r}", key=option)
-        return cls(given["base_url"], given["key_env"], given["model"], float(weight), option)
+        try:
+            given = EndpointOptions.parse(value)
+        except UserError as error:
+            raise UserError(f"{option}: {error}", key=option) from error
+        return cls(given.base_url, given.key_env or key_env, given.model or model, given.weight, option)
 
     def url(self) -> str:
         """Raises UserError if it is to come from an environment variable that is not set, or can be no server's."""

@@ -6,7 +6,8 @@ import json
 import math
 import random
 import time
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from ianvs_specdec import __version__
 from ianvs_specdec.backends.api.endpoints import Endpoint, Endpoints
@@ -20,6 +21,7 @@ from ianvs_specdec.backends.api.failures import (
     shortened,
 )
 from ianvs_specdec.backends.api.limits import Budget, Places, Rate
+from ianvs_specdec.backends.api.options import ApiOptions
 from ianvs_specdec.backends.api.secrets import Secrets
 from ianvs_specdec.backends.api.stream import Most, StreamedAnswer
 from ianvs_specdec.backends.base import OnChunk
@@ -28,9 +30,6 @@ from ianvs_specdec.common.errors import AnswerError, ContextWindowError, UserErr
 from ianvs_specdec.common.types import Completion
 from ianvs_specdec.net.http.client import Client, ProtocolError, Reply
 from ianvs_specdec.net.http.wire import DeadlineError, InterruptedRequest, Interruption, Patience, Traffic
-
-if TYPE_CHECKING:
-    from ianvs_specdec.backends.api.backend import APIBasedLLM
 
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0
 CHARACTERS_PER_TOKEN = 4
@@ -62,19 +61,18 @@ class Call:
 class Session:
     """Connections and limits between ``load`` and ``close``."""
 
-    def __init__(self, llm: APIBasedLLM) -> None:
-        limits = llm.options
+    def __init__(self, endpoints: Sequence[Endpoint], limits: ApiOptions) -> None:
         self._timeout, self._retries = limits.api_timeout, limits.api_retries
         self._interruption = Interruption()
-        self._endpoints = Endpoints(llm.endpoints)
-        self._secrets = Secrets([secret for endpoint in llm.endpoints for secret in endpoint.secrets()])
+        self._endpoints = Endpoints(endpoints)
+        self._secrets = Secrets([secret for endpoint in endpoints for secret in endpoint.secrets()])
         self._places, self._budget = Places(limits.api_concurrency), Budget(limits.api_retry_budget)
         self._requests, self._tokens = Rate(limits.api_rate), Rate(limits.api_token_rate)
         rates = (("api_rate", limits.api_rate), ("api_token_rate", limits.api_token_rate))
         self._rates = " and ".join(name for name, rate in rates if rate is not None)
-        self._clients = {endpoint: self._client(endpoint) for endpoint in llm.endpoints}
-        self._targets = {endpoint: endpoint.target() for endpoint in llm.endpoints}
-        self._several = len(llm.endpoints) > 1
+        self._clients = {endpoint: self._client(endpoint) for endpoint in endpoints}
+        self._targets = {endpoint: endpoint.target() for endpoint in endpoints}
+        self._several = len(endpoints) > 1
 
     def _client(self, endpoint: Endpoint) -> Client:
         authorization = endpoint.authorization()
@@ -170,40 +168,54 @@ class Session:
         call.failures.append((now - call.started, failure.kind))
         reason = shortened(self._secrets.out_of(str(failure)))
         if failure.outlook is RetryOutlook.ENDPOINT:
-            reason = _explained(failure.kind, reason, endpoint)
-            if self._endpoints.refused(endpoint, reason) and not delivered:
-                return 0.0
-            if not self._several:
-                what = "refused the request" if failure.kind.startswith(("status", "quota")) else "cannot be used"
-                raise UserError(f"the API at {endpoint.server()} {what}: {reason}") from None
-            raise UserError(f"no API endpoint is left: {self._endpoints.reasons()}", key="api_endpoints") from None
+            self._refused(endpoint, failure.kind, reason, delivered)
+            return 0.0
         if failure.outlook is RetryOutlook.REQUEST:
             self._endpoints.succeeded(endpoint)
             message = f"the API at {endpoint.server()} refused the request: {reason}"
             kind = ContextWindowError if failure.kind == ContextWindowError.KIND else AnswerError
             raise kind(message, call.failures) from None
-        if failure.outlook is RetryOutlook.PASSING:
-            self._endpoints.failed(endpoint, now)
-        if failure.wait is not None:
-            self._endpoints.busy(endpoint, now + failure.wait)
-        # Whoever was told the same does not come at the same moment.
-        pause = _pause(call.attempts) if failure.wait is None else failure.wait * random.uniform(1.0, 1.25)
-        if self._endpoints.other_than(endpoint, now):
-            pause = 0.0
         if failure.outlook is RetryOutlook.OVER:
             self._give_up(call, None, reason)
-        end = ""
-        if delivered:
-            end = "a part of the answer has been handed on"
-        elif call.attempts > self._retries:
-            end = f"api_retries permits {self._retries} after the first"
-        elif now + pause > call.deadline:
-            end = f"it would begin after the deadline (api_deadline, {call.deadline - call.started:g} s)"
-        elif failure.outlook is RetryOutlook.PASSING and not self._budget.permits():
-            end = "api_retry_budget is used up"
-        if end:
+        if failure.outlook is RetryOutlook.PASSING:
+            self._endpoints.failed(endpoint, now)
+        pause = self._pause(call, endpoint, failure.wait, now)
+        if end := self._end_of_attempts(call, failure, delivered, now + pause):
             self._give_up(call, None, f"{reason} (no further attempt: {end})")
         return pause
+
+    def _refused(self, endpoint: Endpoint, kind: str, reason: str, delivered: bool) -> None:
+        """The endpoint would answer no request. Raises UserError if none is left that could answer this one."""
+        reason = _explained(kind, reason, endpoint)
+        if self._endpoints.refused(endpoint, reason) and not delivered:
+            return
+        if not self._several:
+            what = "refused the request" if kind.startswith(("status", "quota")) else "cannot be used"
+            raise UserError(f"the API at {endpoint.server()} {what}: {reason}") from None
+        raise UserError(f"no API endpoint is left: {self._endpoints.reasons()}", key="api_endpoints") from None
+
+    def _pause(self, call: Call, endpoint: Endpoint, wait: float | None, now: float) -> float:
+        """Seconds until the next attempt, where the server asked for a ``wait``, or did not."""
+        if wait is not None:
+            self._endpoints.busy(endpoint, now + wait)
+        if self._endpoints.other_than(endpoint, now):
+            return 0.0
+        # Others that were answered the same do not come at the same moment.
+        if wait is not None:
+            return wait * random.uniform(1.0, 1.25)
+        return float(min(LONGEST_DELAY, FIRST_DELAY * 2 ** (call.attempts - 1)) * random.uniform(0.5, 1.0))
+
+    def _end_of_attempts(self, call: Call, failure: AttemptError, delivered: bool, begin: float) -> str:
+        """Why there is no further attempt at the moment ``begin``; "" where there is one."""
+        if delivered:
+            return "a part of the answer has been handed on"
+        if call.attempts > self._retries:
+            return f"api_retries permits {self._retries} after the first"
+        if begin > call.deadline:
+            return f"it would begin after the deadline (api_deadline, {call.deadline - call.started:g} s)"
+        if failure.outlook is RetryOutlook.PASSING and not self._budget.permits():
+            return "api_retry_budget is used up"
+        return ""
 
     def _sleep(self, call: Call, until: float) -> None:
         try:
@@ -252,7 +264,3 @@ def _explained(kind: str, reason: str, endpoint: Endpoint) -> str:
             f"{reason} (is {endpoint.option} right, which mostly ends in /v1, and the model's name {endpoint.model}?)"
         )
     return reason
-
-
-def _pause(attempt: int) -> float:
-    return float(min(LONGEST_DELAY, FIRST_DELAY * 2 ** (attempt - 1)) * random.uniform(0.5, 1.0))

@@ -118,35 +118,39 @@ class StreamedAnswer:
             self.done = True
             return
         try:
-            chunk = json.loads(payload, parse_constant=no_number)
-            if chunk.get("error"):
-                raise of_event(chunk["error"])
-            usage, choices = chunk.get("usage"), chunk.get("choices") or ()
-            if usage and not isinstance(usage, dict):
-                raise TypeError("the token usage is not an object")
-            self._usage = usage or self._usage
-            self._metrics = _part(_part(chunk, "metrics"), "speculative_decoding") or self._metrics
-            self._timings = _part(chunk, "timings") or self._timings
-            self._specdec = chunk.get("specdec") or self._specdec
-            if chunk.get(TRUNCATED) is not None:
-                self._truncated = whole(chunk[TRUNCATED], TRUNCATED, self._most.prompt)
-            for choice in choices[:1]:
-                # One answer was asked for: further ones are not part of it.
-                if choice.get("index"):
-                    continue
-                if self._logprobs is not None:
-                    self._logprobs.take(choice.get("logprobs"))
-                # At the beginning, some servers tell the prompt's tokens only.
-                told = usage.get("completion_tokens") if usage else None
-                self._take(choice.get("delta") or {}, None if told is None else self._counted(told), seconds)
-                if choice.get("finish_reason"):
-                    self._finish_reason, self._ended = str(choice["finish_reason"]), seconds
+            self._chunk(json.loads(payload, parse_constant=no_number), seconds)
         except (ImplausibleNumber, AttemptError):
             raise
         except (ValueError, AttributeError, TypeError, KeyError, OverflowError, RecursionError) as error:
-            if type(error) is ValueError and isinstance(payload, bytes) and LONG_NUMBER.search(payload):
+            if type(error) is ValueError and LONG_NUMBER.search(payload):
                 raise ImplausibleNumber("a number has thousands of digits") from error
             raise AttemptError("broken stream", "the stream holds what is no chunk of a chat completion") from error
+
+    def _chunk(self, chunk: Any, seconds: float) -> None:
+        if chunk.get("error"):
+            raise of_event(chunk["error"])
+        usage = chunk.get("usage")
+        if usage and not isinstance(usage, dict):
+            raise TypeError("the token usage is not an object")
+        self._usage = usage or self._usage
+        self._metrics = _part(_part(chunk, "metrics"), "speculative_decoding") or self._metrics
+        self._timings = _part(chunk, "timings") or self._timings
+        self._specdec = chunk.get("specdec") or self._specdec
+        if chunk.get(TRUNCATED) is not None:
+            self._truncated = whole(chunk[TRUNCATED], TRUNCATED, self._most.prompt)
+        # At the beginning, some servers tell the prompt's tokens only.
+        counted = usage.get("completion_tokens") if usage else None
+        # One answer was asked for: further ones are not part of it.
+        for choice in (chunk.get("choices") or ())[:1]:
+            if not choice.get("index"):
+                self._choice(choice, counted, seconds)
+
+    def _choice(self, choice: Any, counted: Any, seconds: float) -> None:
+        if self._logprobs is not None:
+            self._logprobs.take(choice.get("logprobs"))
+        self._take(choice.get("delta") or {}, None if counted is None else self._counted(counted), seconds)
+        if choice.get("finish_reason"):
+            self._finish_reason, self._ended = str(choice["finish_reason"]), seconds
 
     def _counted(self, value: Any) -> int:
         # What a model reasons aloud is counted, but not by all servers against the limit.

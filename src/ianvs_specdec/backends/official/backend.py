@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import threading
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,17 +10,17 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from ianvs_specdec.backends.answering import PendingAnswer, chat_of
-from ianvs_specdec.backends.base import NO_HINTS, DType, LoadedLLM, OnChunk, Threads, Truncate
-from ianvs_specdec.backends.local import WARM_UP, instructions
+from ianvs_specdec.backends.base import DType, Threads, Truncate
+from ianvs_specdec.backends.local import instructions
 from ianvs_specdec.backends.official.layout import check_head, check_model, old_head, old_model
 from ianvs_specdec.backends.process import WorkerProcess, environment, missing, probe, python_of
-from ianvs_specdec.backends.prompts import Chat, model_folder
+from ianvs_specdec.backends.prompts import model_folder
 from ianvs_specdec.backends.specdec import of_method
 from ianvs_specdec.backends.untrusted import MOST_DRAFTED, MOST_TOKENS, listed, whole
-from ianvs_specdec.common.errors import UserError, packages
+from ianvs_specdec.backends.worker_model import WorkerLLM
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.settings import Count, Settings, Text
-from ianvs_specdec.common.types import Completion, Hints, Message, Sampling, Step
+from ianvs_specdec.common.types import Sampling, Step
 from ianvs_specdec.records.identity import FileDigests
 
 WORKER = Path(__file__).with_name("worker.py")
@@ -62,13 +61,12 @@ class LadeOptions(PublishedOptions):
     guess: Count = Field(7, description="the n-grams verified in one step")
 
 
-class PublishedLLM(LoadedLLM):
+class PublishedLLM(WorkerLLM):
     """A Llama model decoded by a published package, greedy, on a CPU, one request at a time.
 
     Nothing of ours has to be installed in the Python that has the package.
 
-    The prompt is tokenised here, as for local models. Times are those at which the package's steps were done. The
-    trace's steps are the package's own. Lossless and Speedup compare with autoregressive decoding by our engine.
+    The trace's steps are the package's own. Lossless and Speedup compare with autoregressive decoding by our engine.
     """
 
     local: ClassVar[bool] = True
@@ -80,11 +78,6 @@ class PublishedLLM(LoadedLLM):
 
     def __init__(self, model: str, **options: Any) -> None:
         super().__init__(model, **options)
-        self.truncate_prompts = self.options.truncate_prompts
-        self._loading = threading.Lock()
-        self._worker: WorkerProcess | None = None
-        self._chat: Chat | None = None
-        self._eos_ids: list[int] = []
         self._found: dict[str, str] | None = None
 
     @abstractmethod
@@ -146,24 +139,11 @@ class PublishedLLM(LoadedLLM):
         }
         return of_method("autoregressive")(self.model, **options).identity(digests)
 
-    @packages()
-    def load(self) -> None:
-        with self._loading:
-            if self._worker is not None:
-                return
-            folder = model_folder(self.model)
-            self.versions()
-            stated = check_model(folder).get("max_position_embeddings", LLAMA_WINDOW)
-            self._chat, self._eos_ids = chat_of(folder, self.model, self._window(stated))
-            self._worker = worker = self._started(folder)
-            try:
-                self._answer([{"role": "user", "content": "1 2 3 1 2 3"}], WARM_UP, None, NO_HINTS, truncate=True)
-            except BaseException:
-                self._worker = None
-                worker.close()
-                raise
+    def _check_folder(self, folder: Path) -> None:
+        self.versions()
+        check_model(folder)
 
-    def _started(self, folder: Path) -> WorkerProcess:
+    def _start(self, folder: Path) -> WorkerProcess:
         # The package has read the folders when it is ready.
         with tempfile.TemporaryDirectory(prefix=f"specdec-{self.backend}-") as made:
             arguments = {
@@ -178,42 +158,21 @@ class PublishedLLM(LoadedLLM):
         """Further folders that the package reads, made below ``folder``."""
         return {}
 
-    def _window(self, stated: int) -> int:
-        """The tokens that prompt and answer may have together, where the model states so many."""
-        return stated
+    def _window(self, worker: WorkerProcess) -> int:
+        return int(check_model(model_folder(self.model)).get("max_position_embeddings", LLAMA_WINDOW))
 
-    def _answer(
-        self, messages: list[Message], sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
-    ) -> Completion:
-        worker, chat = self._worker, self._chat
-        assert worker is not None
-        assert chat is not None
-        assert chat.window is not None
-        answer = PendingAnswer(self.backend, chat, sampling, on_chunk, steps_of, speculative=True)
-        prompt, truncated = chat.prompt(messages, sampling, truncate=truncate)
-        request = {
-            "max_tokens": min(sampling.max_tokens, chat.window - len(prompt)),
-            "stop_token_ids": self._eos_ids,
-            "settings": self._settings(),
-        }
-        worker.ask(prompt, request, answer.take)
-        return answer.completion(len(prompt), truncated)
+    def _request(self, sampling: Sampling, room: int) -> dict[str, Any]:
+        most = min(sampling.max_tokens, room)
+        return {"max_tokens": most, "stop_token_ids": self._eos_ids, "settings": self._settings()}
 
-    def memory(self) -> int | None:
-        """Bytes of the weights, a head's included, and of the caches that eagle-llm reserves at once."""
-        return self._worker.ready["memory"] if self._worker is not None else None
+    def _steps(self, received: Sequence[int], kept: Sequence[int], drafts: Any) -> list[Step]:
+        return steps_of(received, kept, drafts)
 
     def hardware(self) -> Mapping[str, Any]:
         # In the words of our engine: times are compared where these are the same. The versions are in ``identity``.
-        ready = self._worker.ready if self._worker is not None else {"threads": self.options.threads}
-        told = {name: ready[name] for name in ("threads", "instructions") if ready.get(name) is not None}
+        threads = {} if self._worker is not None else {"threads": self.options.threads}
+        told = {**threads, **self._told("threads", "instructions")}
         return {**super().hardware(), "device": "cpu", **instructions(), **told}
-
-    def close(self) -> None:
-        with self._loading:
-            worker, self._worker = self._worker, None
-        if worker is not None:
-            worker.close()
 
 
 class EagleLlmLLM(PublishedLLM):
@@ -245,9 +204,9 @@ class EagleLlmLLM(PublishedLLM):
     def _parts(self, folder: Path) -> dict[str, str]:
         return {"head": str(old_head(model_folder(self.options.head, key="head"), folder / "head"))}
 
-    def _window(self, stated: int) -> int:
+    def _window(self, worker: WorkerProcess) -> int:
         # Its cache is as long as the model's window, and a step puts a whole tree behind the context.
-        return min(stated - self._settings().get("depth", TREE_NODES) - 1, EAGLE_WINDOW)
+        return min(super()._window(worker) - self._settings().get("depth", TREE_NODES) - 1, EAGLE_WINDOW)
 
 
 class LadeLLM(PublishedLLM):

@@ -12,19 +12,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ianvs_specdec.backends import prompts
 from ianvs_specdec.backends.base import NO_HINTS, LoadedLLM, OnChunk
 from ianvs_specdec.backends.local import WARM_UP, instructions
+from ianvs_specdec.backends.split.edge.settings import EdgeSettings
 from ianvs_specdec.backends.split.options import SplitOptions
 from ianvs_specdec.backends.split.process import Started
-from ianvs_specdec.backends.split.settings import EdgeSide, chosen, link_options
-from ianvs_specdec.backends.split.target import VerifierModel
+from ianvs_specdec.backends.split.settings import chosen, edge_settings, link_options
+from ianvs_specdec.backends.split.target import ENGINE, VerifierModel
 from ianvs_specdec.common.errors import AbandonedError, AnswerError, UserError, not_installed, packages
 from ianvs_specdec.common.sampling import LARGEST_COUNT, Sampling
 from ianvs_specdec.common.settings import Settings
-from ianvs_specdec.common.types import Completion, Hints, Message, SplitTrace
+from ianvs_specdec.common.types import Completion, Hints, Message
 from ianvs_specdec.records.identity import FileDigests, machine
 
 if TYPE_CHECKING:
     from ianvs_specdec.backends.split.edge.connection import Connection
-    from ianvs_specdec.backends.split.edge.decode import Answer, Edge
+    from ianvs_specdec.backends.split.edge.decode import Edge
     from ianvs_specdec.net.split.split_pb2 import Model
 
 PACKAGES = ("grpc", "google.protobuf")
@@ -61,19 +62,16 @@ class SplitSpecDecLLM(LoadedLLM):
 
     def __init__(self, model: str, **options: Any) -> None:
         super().__init__(model, **options)
-        given = self.options.given()
-        target = {name: given[name] for name in VerifierModel.option_names() if name in given}
-        edge, named, link = (given.get(name) for name in ("edge", "named", "link"))
-        verifier, verifier_ca, token_file = (given.get(name) for name in ("verifier", "verifier_ca", "token_file"))
-        length, self.truncate_prompts = given.get("length"), self.options.truncate_prompts
-        self._acceptance, self._address = given.get("acceptance", ""), verifier
-        self._authority, self._token_file = (None if file is None else Path(file) for file in (verifier_ca, token_file))
-        self._length = None if length is None else str(length)
-        told = {"edge": edge, "named": named, **target}
-        target["beside"] = chosen(told, "beside")
-        self._target = VerifierModel.parse(model, target, elsewhere=verifier is not None)
-        self._edge_side = EdgeSide.parse(chosen(told, "edge"), target.get("threads"))
-        self._link_options = link_options(link)
+        given = self.options
+        self.truncate_prompts = given.truncate_prompts
+        self._address, self._length = given.verifier, None if given.length is None else str(given.length)
+        target = {name: value for name, value in given.given().items() if name in ENGINE}
+        beside = chosen(given.beside, given.named, "beside") or {}
+        if given.verifier is not None and beside:
+            raise UserError("beside: how a verifier that runs drafts is its own setting; leave it out", key="beside")
+        self._target = VerifierModel(model, target, beside)
+        self._edge_settings = edge_settings(chosen(given.edge, given.named, "edge"), given.threads)
+        self._link_options = link_options(given.link)
         self._loading = threading.Lock()
         self._started: list[Started] = []
         self._connection: Connection | None = None
@@ -89,7 +87,7 @@ class SplitSpecDecLLM(LoadedLLM):
             raise UserError("logprobs: a verifier tells none, because no probabilities travel", key="logprobs")
         if key := "min_tokens" if sampling.min_tokens else "ignore_eos" if sampling.ignore_eos else "":
             raise UserError(f"{key}: a verifier ends answers where the model does: leave it out", key=key)
-        if not sampling.greedy and not self._acceptance:
+        if not sampling.greedy and not self.options.acceptance:
             reason = "above temperature 0 back end SplitSpecDec samples in its own way"
             raise UserError(f"{reason}: add acceptance: coupled", key="temperature")
 
@@ -98,14 +96,14 @@ class SplitSpecDecLLM(LoadedLLM):
             self._target.check_files()
 
     def identity(self, digests: FileDigests) -> dict[str, Any]:
-        return self._identity(self._target, self._edge_side, digests)
+        return self._identity(self._target, self._edge_settings, digests)
 
     def baseline_identity(self, digests: FileDigests) -> dict[str, Any] | None:
-        return self._identity(self._target.plain(), EdgeSide.parse({"mode": "stream"}, None), digests)
+        return self._identity(self._target.plain(), EdgeSettings(mode="stream"), digests)
 
-    def _identity(self, target: VerifierModel, edge: EdgeSide, digests: FileDigests) -> dict[str, Any]:
-        settings = {"acceptance": self._acceptance, "verifier": self._address}
-        if target.drafts or edge.settings.method is not None:
+    def _identity(self, target: VerifierModel, edge: EdgeSettings, digests: FileDigests) -> dict[str, Any]:
+        settings = {"acceptance": self.options.acceptance, "verifier": self._address}
+        if target.drafts or edge.method is not None:
             settings["length"] = self._length
         given = {name: value for name, value in settings.items() if value}
         sides = {"target": target.identity(digests), "edge": edge.identity(digests), "link": self._link_options}
@@ -132,15 +130,17 @@ class SplitSpecDecLLM(LoadedLLM):
         address = self._address or self._start(self._target.command(self._length))
         path = [f"--{name.replace('_', '-')}={value}" for name, value in self._link_options.items()]
         via = self._start(["link", "--listen", "127.0.0.1:0", "--to", address, *path])
-        access = Access(address, token_in(self._token_file), self._authority, via)
+        given = self.options
+        token_file, authority = (None if file is None else Path(file) for file in (given.token_file, given.verifier_ca))
+        access = Access(address, token_in(token_file), authority, via)
         self._connection = Connection(access)
         model = self._connection.describe(FIRST_PATIENCE)
         if self._address is not None:
             _check_model(model, folder)
         self._chat, _ = chat_of(folder, self.model, model.window or LARGEST_COUNT)
         self._set_threads()
-        target = target_of(model, folder, self._edge_side.dtype)
-        return self._edge_side.settings.edge(self._connection, model, target)
+        target = target_of(model, folder, self._edge_settings.dtype)
+        return self._edge_settings.edge(self._connection, model, target)
 
     def _start(self, arguments: list[str]) -> str:
         self._started.append(Started(arguments))
@@ -150,28 +150,25 @@ class SplitSpecDecLLM(LoadedLLM):
         """Of this thread: torch keeps the number for each."""
         import torch
 
-        if (threads := self._edge_side.threads) is not None and torch.get_num_threads() != threads:
+        if (threads := self._edge_settings.threads) is not None and torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
 
     def _answer(
         self, messages: list[Message], sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
     ) -> Completion:
-        from ianvs_specdec.engine.stopping import StopStrings
-
         chat, edge = self._chat, self._edge
         assert chat is not None
         assert edge is not None
         self._set_threads()
         before, started = self._bytes(), time.perf_counter()
         prompt, truncated = chat.prompt(messages, sampling, truncate=truncate)
-        stop = StopStrings(chat.text, sampling.stop) if sampling.stop else None
-        emit = prompts.TextStream(chat.text, sampling.stop, on_chunk) if on_chunk is not None else None
+        output = prompts.TextOutput(chat, sampling, on_chunk)
 
         def put_out(tokens: list[int]) -> None:
             if hints.given_up is not None and hints.given_up():
                 raise AbandonedError
-            if emit is not None:
-                emit(tokens)
+            if output.emit is not None:
+                output.emit(tokens)
 
         offset, prediction = time.perf_counter() - started, chat.ids(hints.prediction)
         try:
@@ -185,13 +182,8 @@ class SplitSpecDecLLM(LoadedLLM):
         trace = answer.trace
         trace.chunks = [(seconds + offset, tokens) for seconds, tokens in trace.chunks]
         trace.bytes_up, trace.bytes_down = (now - then for now, then in zip(self._bytes(), before, strict=True))
-        trace.split = told_of(answer)
-        text = chat.text(answer.token_ids)
-        text = stop.trim(text) if stop is not None else text
-        if emit is not None:
-            emit.finish(text)
         ids = answer.token_ids
-        return Completion(text, ids, len(prompt), len(ids), answer.finish_reason, trace, truncated)
+        return Completion(output.finish(ids), ids, len(prompt), len(ids), answer.finish_reason, trace, truncated)
 
     def _bytes(self) -> tuple[int, int]:
         """Up and down, that passed the link so far."""
@@ -235,22 +227,3 @@ def _check_model(model: Model, folder: Path) -> None:
     if has_weights and not bytes.fromhex(FileDigests(None).folder(folder)).startswith(model.fingerprint):
         reason = f"the verifier serves {model.name}, whose files are not those of {folder}"
         raise UserError(f"{reason}: name the folder that it was started with", key="verifier")
-
-
-def told_of(answer: Answer) -> SplitTrace:
-    """What an answer tells of itself besides its trace."""
-    return SplitTrace(
-        rounds=len(answer.trace.steps),
-        in_flight=answer.in_flight,
-        waits=answer.waits,
-        drafting=answer.drafting,
-        hidden=answer.hidden,
-        ahead=answer.ahead,
-        hits=answer.hits,
-        streamed=answer.streamed,
-        breaks=answer.breaks,
-        lost=answer.lost,
-        alone=answer.alone,
-        prefill=answer.prefill,
-        work=answer.work,
-    )

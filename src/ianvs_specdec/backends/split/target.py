@@ -20,9 +20,12 @@ class VerifierModel:
     """The model that the verifier computes, as one of our engine, which is not loaded here.
 
     ``beside`` is how it drafts in mode stream, a mapping with ``backend`` and its options, empty where it does not.
+    Raises ``UserError``.
     """
 
-    def __init__(self, model: str, options: Mapping[str, Any], beside: Mapping[str, Any]) -> None:
+    def __init__(self, model: str, options: Mapping[str, Any], beside: Any) -> None:
+        if not isinstance(beside, Mapping):
+            raise UserError("beside must be a mapping with backend and its options", key="beside")
         self._model, self._options, self._beside = model, options, beside
         if beside.get("acceptance", "coupled") != "coupled":
             raise UserError("beside: acceptance is coupled where a verifier drafts", key="beside")
@@ -40,21 +43,6 @@ class VerifierModel:
             if error.key in ENGINE:
                 raise
             raise UserError(f"beside: {error}", key="beside") from error
-
-    @classmethod
-    def option_names(cls) -> tuple[str, ...]:
-        return (*ENGINE, "beside")
-
-    @classmethod
-    def parse(cls, model: str, given: Mapping[str, Any], *, elsewhere: bool) -> VerifierModel:
-        """Of the options of the back end. ``elsewhere``: the verifier runs already. Raises ``UserError``."""
-        beside = given.get("beside") or {}
-        if not isinstance(beside, Mapping):
-            raise UserError("beside must be a mapping with backend and its options", key="beside")
-        if elsewhere and beside:
-            raise UserError("beside: how a verifier that runs drafts is its own setting; leave it out", key="beside")
-        options = {key: value for key, value in given.items() if key != "beside" and value is not None}
-        return cls(model, options, beside)
 
     def plain(self) -> VerifierModel:
         """The same model without drafts of the verifier."""

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ianvs_specdec.backends.answering import PendingAnswer, chat_of
-from ianvs_specdec.backends.base import NO_HINTS, LoadedLLM, OnChunk
-from ianvs_specdec.backends.local import WARM_UP
 from ianvs_specdec.backends.process import WorkerProcess, python_of
-from ianvs_specdec.backends.prompts import Chat, model_folder
+from ianvs_specdec.backends.prompts import model_folder
 from ianvs_specdec.backends.top_logprobs import TOP
 from ianvs_specdec.backends.untrusted import MOST_DRAFTED, MOST_TOKENS, listed, whole
 from ianvs_specdec.backends.vllm.options import MODEL_FREE, VllmOptions
 from ianvs_specdec.backends.vllm.process import KEY, NAME, probe, start
-from ianvs_specdec.common.errors import UserError, packages
+from ianvs_specdec.backends.worker_model import WorkerLLM
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.settings import Settings
-from ianvs_specdec.common.types import Completion, Hints, Message, Sampling, Step
+from ianvs_specdec.common.types import Sampling, Step
 from ianvs_specdec.models.layout import check_model
 from ianvs_specdec.models.loading import check_stored
 from ianvs_specdec.records.identity import FileDigests
@@ -33,18 +30,17 @@ _OTHERS = ("vllm_python", "dtype", "threads", "truncate_prompts", "speculative",
 """Options that are no engine arguments, or are set apart."""
 
 
-class VllmLLM(LoadedLLM):
+class VllmLLM(WorkerLLM):
     """A model behind an engine of vLLM; requests from many threads run in one batch.
 
     Nothing of ours has to be installed in the Python that has vLLM. ``speculative`` is vLLM's ``speculative_config``,
     passed on as it is but for ``model``, which may be a folder relative to the working directory or a name on the hub.
     On a CPU, ``enforce_eager`` is true and ``kv_cache_memory_bytes`` 256 MiB unless given.
 
-    The prompt is tokenised here, as for local models; ``truncate_prompts``: see ``prompts.Chat``. Times are those at
-    which an engine step was done. A step of the trace is one engine step after the prefill; vLLM tells the drafted and
-    accepted tokens of those that verified a draft, in order, but not which these were. Where that leaves a choice (a
-    step of one token may have had its draft rejected, or none), the earliest that fits is taken, so sums are vLLM's own
-    and only the position can be off.
+    A step of the trace is one engine step after the prefill; vLLM tells the drafted and accepted tokens of those that
+    verified a draft, in order, but not which these were. Where that leaves a choice (a step of one token may have had
+    its draft rejected, or none), the earliest that fits is taken, so sums are vLLM's own and only the position can be
+    off.
 
     Lossless and Speedup compare with vLLM without ``speculative``, not with our engine. With ``logprobs``, vLLM tells
     the ``TOP`` likeliest tokens, so that the entropy is approximate (see ``top_logprobs``).
@@ -57,16 +53,11 @@ class VllmLLM(LoadedLLM):
 
     def __init__(self, model: str, **options: Any) -> None:
         super().__init__(model, **options)
-        self.truncate_prompts = self.options.truncate_prompts
         if self.options.vllm_python is not None:
             self.python()
         self.speculative, self.engine_args = self.options.speculative or {}, self.options.engine_args or {}
         self.simple = {name: value for name, value in self.options.given().items() if name not in _OTHERS}
         """The options that are engine arguments."""
-        self._loading = threading.Lock()
-        self._engine: WorkerProcess | None = None
-        self._chat: Chat | None = None
-        self._eos_ids: list[int] = []
         self._found: tuple[str, bool] | None = None
 
     @property
@@ -120,26 +111,20 @@ class VllmLLM(LoadedLLM):
     def baseline_identity(self, digests: FileDigests) -> dict[str, Any] | None:
         return {**self.identity(digests), "method": "none", "speculative": {}}
 
-    @packages()
-    def load(self) -> None:
-        with self._loading:
-            if self._engine is not None:
-                return
-            folder = model_folder(self.model)
-            if "load_format" not in self.engine_args:
-                check_stored(folder, what=f"the model {self.model}", key="model")
-            version, _ = self._vllm()
-            engine = start(self.python(), self._arguments(folder), self.options.threads)
-            # What it runs on, rather than what the package's name says.
-            self._found = (version, bool(engine.ready["cpu"]))
-            try:
-                self._chat, self._eos_ids = chat_of(folder, self.model, engine.ready["max_model_len"])
-                self._engine = engine
-                self._answer([{"role": "user", "content": "1 2 3 1 2 3"}], WARM_UP, None, NO_HINTS, truncate=True)
-            except BaseException:
-                self._engine = None
-                engine.close()
-                raise
+    def _check_folder(self, folder: Path) -> None:
+        if "load_format" not in self.engine_args:
+            check_stored(folder, what=f"the model {self.model}", key="model")
+
+    def _start(self, folder: Path) -> WorkerProcess:
+        version, _ = self._vllm()
+        worker = start(self.python(), self._arguments(folder), self.options.threads)
+        # What it runs on, rather than what the package's name says.
+        self._found = (version, bool(worker.ready["cpu"]))
+        return worker
+
+    def _window(self, worker: WorkerProcess) -> int:
+        window: int = worker.ready["max_model_len"]
+        return window
 
     def _arguments(self, folder: Path) -> dict[str, Any]:
         own = {"model": str(folder.absolute()), "dtype": self.options.dtype, "trust_remote_code": False}
@@ -150,17 +135,9 @@ class VllmLLM(LoadedLLM):
             arguments["speculative_config"] = {**self.speculative, **place}
         return arguments
 
-    def _answer(
-        self, messages: list[Message], sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
-    ) -> Completion:
-        engine, chat = self._engine, self._chat
-        assert engine is not None
-        assert chat is not None
-        assert chat.window is not None
-        answer = PendingAnswer(NAME, chat, sampling, on_chunk, steps_of, speculative=bool(self.speculative))
-        prompt, truncated = chat.prompt(messages, sampling, truncate=truncate)
-        request = {
-            "max_tokens": (most := min(sampling.max_tokens, chat.window - len(prompt))),
+    def _request(self, sampling: Sampling, room: int) -> dict[str, Any]:
+        return {
+            "max_tokens": (most := min(sampling.max_tokens, room)),
             "min_tokens": min(sampling.min_tokens, most),
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
@@ -170,26 +147,19 @@ class VllmLLM(LoadedLLM):
             **({} if sampling.greedy else {"seed": sampling.seed}),
             **({"logprobs": TOP} if sampling.logprobs else {}),
         }
-        engine.ask(prompt, request, answer.take)
-        return answer.completion(len(prompt), truncated)
 
-    def memory(self) -> int | None:
-        """Bytes of the weights, a draft model's included, and of the key-value cache, which vLLM reserves at once."""
-        return self._engine.ready["memory"] if self._engine is not None else None
+    def _steps(self, received: Sequence[int], kept: Sequence[int], drafts: Any) -> list[Step]:
+        return steps_of(received, kept, drafts)
+
+    @property
+    def _speculates(self) -> bool:
+        return bool(self.speculative)
 
     def target(self) -> str:
         return "vllm"
 
     def hardware(self) -> Mapping[str, Any]:
-        ready = self._engine.ready if self._engine is not None else {}
-        told = {name: ready.get(name) for name in ("device", "threads", "instructions", "vllm", "torch")}
-        return {**super().hardware(), **told}
-
-    def close(self) -> None:
-        with self._loading:
-            engine, self._engine = self._engine, None
-        if engine is not None:
-            engine.close()
+        return {**super().hardware(), **self._told("device", "threads", "instructions", "vllm", "torch")}
 
 
 def steps_of(received: Sequence[int], kept: Sequence[int], drafts: Any) -> list[Step]:

@@ -11,7 +11,7 @@ import socket
 import struct
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ianvs_specdec.common.errors import UserError
@@ -139,11 +139,6 @@ class Relay:
         for connection in self._connections:
             connection.end = CUT
             connection.task.cancel()
-
-    def move(self, delay: float, jitter: float) -> None:
-        """What is sent from now on takes another delay. Raises UserError for one that no path has."""
-        for line in (self._up, self._down):
-            line.path = replace(line.path, delay=delay, jitter=jitter)
 
     def summary(self) -> dict[str, Any]:
         """What the record says of all connections up to now."""

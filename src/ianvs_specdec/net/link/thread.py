@@ -88,10 +88,6 @@ class Link:
         """``summary`` for whoever is on the event loop of ``run``."""
         return self._relay.summary()
 
-    def move(self, delay: float, jitter: float = 0.0) -> None:
-        """From now on the path has this delay and jitter, in seconds one way. The order is kept."""
-        self._call(lambda: self._relay.move(delay, jitter))
-
     def summary(self) -> dict[str, Any]:
         """The record's summary, of everything up to now."""
         return self._call(self._relay.summary)

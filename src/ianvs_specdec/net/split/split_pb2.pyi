@@ -34,51 +34,33 @@ class Question(_message.Message):
     def __init__(self) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("name", "fingerprint", "tokenizer", "vocabulary", "window", "ends", "limits", "drafts")
+    __slots__ = ("name", "fingerprint", "tokenizer", "vocabulary", "window", "ends", "most_draft")
     NAME_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_FIELD_NUMBER: _ClassVar[int]
     VOCABULARY_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     ENDS_FIELD_NUMBER: _ClassVar[int]
-    LIMITS_FIELD_NUMBER: _ClassVar[int]
-    DRAFTS_FIELD_NUMBER: _ClassVar[int]
+    MOST_DRAFT_FIELD_NUMBER: _ClassVar[int]
     name: str
     fingerprint: bytes
     tokenizer: str
     vocabulary: int
     window: int
     ends: _containers.RepeatedScalarFieldContainer[int]
-    limits: Limits
-    drafts: bool
-    def __init__(self, name: _Optional[str] = ..., fingerprint: _Optional[bytes] = ..., tokenizer: _Optional[str] = ..., vocabulary: _Optional[int] = ..., window: _Optional[int] = ..., ends: _Optional[_Iterable[int]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., drafts: _Optional[bool] = ...) -> None: ...
-
-class Limits(_message.Message):
-    __slots__ = ("draft", "in_flight", "keep_seconds")
-    DRAFT_FIELD_NUMBER: _ClassVar[int]
-    IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
-    KEEP_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    draft: int
-    in_flight: int
-    keep_seconds: int
-    def __init__(self, draft: _Optional[int] = ..., in_flight: _Optional[int] = ..., keep_seconds: _Optional[int] = ...) -> None: ...
+    most_draft: int
+    def __init__(self, name: _Optional[str] = ..., fingerprint: _Optional[bytes] = ..., tokenizer: _Optional[str] = ..., vocabulary: _Optional[int] = ..., window: _Optional[int] = ..., ends: _Optional[_Iterable[int]] = ..., most_draft: _Optional[int] = ...) -> None: ...
 
 class Up(_message.Message):
-    __slots__ = ("draft", "open", "switch", "leave", "ping")
+    __slots__ = ("draft", "open")
     DRAFT_FIELD_NUMBER: _ClassVar[int]
     OPEN_FIELD_NUMBER: _ClassVar[int]
-    SWITCH_FIELD_NUMBER: _ClassVar[int]
-    LEAVE_FIELD_NUMBER: _ClassVar[int]
-    PING_FIELD_NUMBER: _ClassVar[int]
     draft: Draft
     open: Open
-    switch: Switch
-    leave: Leave
-    ping: Ping
-    def __init__(self, draft: _Optional[_Union[Draft, _Mapping]] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., switch: _Optional[_Union[Switch, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ...) -> None: ...
+    def __init__(self, draft: _Optional[_Union[Draft, _Mapping]] = ..., open: _Optional[_Union[Open, _Mapping]] = ...) -> None: ...
 
 class Open(_message.Message):
-    __slots__ = ("fingerprint", "prompt", "output", "max_tokens", "temperature", "top_p", "top_k", "repetition_penalty", "seed", "stop", "mode", "task", "session")
+    __slots__ = ("fingerprint", "prompt", "output", "max_tokens", "temperature", "top_p", "top_k", "repetition_penalty", "seed", "stop", "mode", "task")
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
@@ -91,7 +73,6 @@ class Open(_message.Message):
     STOP_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
-    SESSION_FIELD_NUMBER: _ClassVar[int]
     fingerprint: bytes
     prompt: _containers.RepeatedScalarFieldContainer[int]
     output: _containers.RepeatedScalarFieldContainer[int]
@@ -104,62 +85,35 @@ class Open(_message.Message):
     stop: _containers.RepeatedScalarFieldContainer[str]
     mode: Mode
     task: str
-    session: bytes
-    def __init__(self, fingerprint: _Optional[bytes] = ..., prompt: _Optional[_Iterable[int]] = ..., output: _Optional[_Iterable[int]] = ..., max_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., repetition_penalty: _Optional[float] = ..., seed: _Optional[str] = ..., stop: _Optional[_Iterable[str]] = ..., mode: _Optional[_Union[Mode, str]] = ..., task: _Optional[str] = ..., session: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, fingerprint: _Optional[bytes] = ..., prompt: _Optional[_Iterable[int]] = ..., output: _Optional[_Iterable[int]] = ..., max_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., repetition_penalty: _Optional[float] = ..., seed: _Optional[str] = ..., stop: _Optional[_Iterable[str]] = ..., mode: _Optional[_Union[Mode, str]] = ..., task: _Optional[str] = ...) -> None: ...
 
 class Draft(_message.Message):
-    __slots__ = ("position", "tokens", "up", "guess")
-    POSITION_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("tokens", "up", "guess")
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     UP_FIELD_NUMBER: _ClassVar[int]
     GUESS_FIELD_NUMBER: _ClassVar[int]
-    position: int
     tokens: _containers.RepeatedScalarFieldContainer[int]
     up: _containers.RepeatedScalarFieldContainer[int]
     guess: int
-    def __init__(self, position: _Optional[int] = ..., tokens: _Optional[_Iterable[int]] = ..., up: _Optional[_Iterable[int]] = ..., guess: _Optional[int] = ...) -> None: ...
-
-class Leave(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
-
-class Ping(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
-
-class Pong(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
-
-class Switch(_message.Message):
-    __slots__ = ("mode",)
-    MODE_FIELD_NUMBER: _ClassVar[int]
-    mode: Mode
-    def __init__(self, mode: _Optional[_Union[Mode, str]] = ...) -> None: ...
+    def __init__(self, tokens: _Optional[_Iterable[int]] = ..., up: _Optional[_Iterable[int]] = ..., guess: _Optional[int] = ...) -> None: ...
 
 class Down(_message.Message):
-    __slots__ = ("verdict", "tokens", "opened", "end", "error", "pong")
+    __slots__ = ("verdict", "tokens", "opened", "end", "error")
     VERDICT_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     OPENED_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
-    PONG_FIELD_NUMBER: _ClassVar[int]
     verdict: Verdict
     tokens: Tokens
     opened: Opened
     end: End
     error: Error
-    pong: Pong
-    def __init__(self, verdict: _Optional[_Union[Verdict, _Mapping]] = ..., tokens: _Optional[_Union[Tokens, _Mapping]] = ..., opened: _Optional[_Union[Opened, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ...) -> None: ...
+    def __init__(self, verdict: _Optional[_Union[Verdict, _Mapping]] = ..., tokens: _Optional[_Union[Tokens, _Mapping]] = ..., opened: _Optional[_Union[Opened, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
 
 class Opened(_message.Message):
-    __slots__ = ("session", "budget")
-    SESSION_FIELD_NUMBER: _ClassVar[int]
-    BUDGET_FIELD_NUMBER: _ClassVar[int]
-    session: bytes
-    budget: int
-    def __init__(self, session: _Optional[bytes] = ..., budget: _Optional[int] = ...) -> None: ...
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class Verdict(_message.Message):
     __slots__ = ("node", "token", "budget", "tenths")
@@ -174,14 +128,12 @@ class Verdict(_message.Message):
     def __init__(self, node: _Optional[int] = ..., token: _Optional[int] = ..., budget: _Optional[int] = ..., tenths: _Optional[int] = ...) -> None: ...
 
 class Tokens(_message.Message):
-    __slots__ = ("tokens", "tenths", "last")
+    __slots__ = ("tokens", "tenths")
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     TENTHS_FIELD_NUMBER: _ClassVar[int]
-    LAST_FIELD_NUMBER: _ClassVar[int]
     tokens: _containers.RepeatedScalarFieldContainer[int]
     tenths: int
-    last: bool
-    def __init__(self, tokens: _Optional[_Iterable[int]] = ..., tenths: _Optional[int] = ..., last: _Optional[bool] = ...) -> None: ...
+    def __init__(self, tokens: _Optional[_Iterable[int]] = ..., tenths: _Optional[int] = ...) -> None: ...
 
 class End(_message.Message):
     __slots__ = ("finish_reason", "prefill", "work")

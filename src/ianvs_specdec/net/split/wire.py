@@ -27,9 +27,10 @@ OPTIONS = (
 MESSAGE_OVERHEAD = 64 << 10
 """Bytes that a message may have besides the tokens of a prompt: stop strings and the like."""
 TENTHS = 1e4
-"""Of a millisecond in a second: the unit in which the format tells times."""
+"""Of a millisecond in a second: the unit of times in the format."""
 TOKEN_BYTES = 5
 """The most that a token id of 32 bits takes."""
+
 
 M = TypeVar("M", bound=Message)
 
@@ -42,10 +43,10 @@ def parsed(kind: type[M], data: bytes) -> M | None:
         return None
 
 
-def draft_of(tree: TokenTree, position: int, guess: int | None = None) -> Draft:
-    """The message of a tree's nodes behind its root, without scouts; ``position`` and ``guess`` as the format says."""
+def draft_of(tree: TokenTree, ahead: bool = False) -> Draft:
+    """The message of a tree's nodes behind its root, without scouts. ``ahead``: that the root comes is a guess."""
     up = () if tree.is_chain else [node - parent for node, parent in enumerate(tree.parents[1:], start=1)]
-    return Draft(position=position, tokens=tree.tokens[1:], up=up, guess=0 if guess is None else guess + 1)
+    return Draft(tokens=tree.tokens[1:], up=up, guess=tree.tokens[0] + 1 if ahead else 0)
 
 
 def tree_of(draft: Draft, root: int, most: int) -> TokenTree:

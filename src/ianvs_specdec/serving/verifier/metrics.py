@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from ianvs_specdec.common.types import Occupancy
 from ianvs_specdec.net.split.split_pb2 import Code
 from ianvs_specdec.serving.metrics import SECONDS, EngineCollector
-from ianvs_specdec.serving.verifier.drafter import Emitted
+from ianvs_specdec.serving.verifier.session import Emitted
 
 
 class Metrics:
@@ -23,7 +23,6 @@ class Metrics:
             return Counter(f"specdec_verifier_{name}", text, registry=registry)
 
         self._opened = counter("sessions_opened", "Sessions opened.")
-        self._resumed = counter("sessions_resumed", "Sessions resumed after their stream broke.")
         self._prompt = counter("prompt_tokens", "Tokens read.")
         self._rounds = counter("rounds", "Drafts that were verified.")
         self._split = counter("split_tokens", "Tokens put out by rounds.")
@@ -35,20 +34,13 @@ class Metrics:
         self._seconds = Histogram("specdec_verifier_round_seconds", text, buckets=SECONDS, registry=registry)
         registry.register(EngineCollector(occupancy))
 
-    def watch(self, sessions: Callable[[], float], attached: Callable[[], float]) -> None:
-        """Show how many sessions there are, and how many of them have a stream, at the moment of asking."""
-        for name, text, read in (
-            ("sessions", "Sessions that are kept.", sessions),
-            ("streams", "Those of them that have a stream.", attached),
-        ):
-            Gauge(f"specdec_verifier_{name}", text, registry=self.registry).set_function(read)
+    def watch(self, sessions: Callable[[], float]) -> None:
+        """Show how many sessions there are at the moment of asking."""
+        Gauge("specdec_verifier_sessions", "Open sessions.", registry=self.registry).set_function(sessions)
 
     def opened(self, prompt_tokens: int) -> None:
         self._opened.inc()
         self._prompt.inc(prompt_tokens)
-
-    def resumed(self) -> None:
-        self._resumed.inc()
 
     def refused(self, code: Code) -> None:
         self._refused.labels(Code.Name(code).lower()).inc()

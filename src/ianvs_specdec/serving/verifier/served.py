@@ -38,7 +38,6 @@ def served_by(llm: EngineLLM, length: Any, sessions: int) -> Served:
         fingerprint(folder),
         shared.target,
         shared.drafter,
-        drafts,
         shared.batcher,
         shared.eos_ids,
         shared.text,

@@ -15,20 +15,21 @@ from typing import Any
 import grpc
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.net.split.split_pb2 import Down, Error, Model, Up
+from ianvs_specdec.net.split.split_pb2 import Down, Model, Up
 from ianvs_specdec.net.split.wire import AUTHORIZATION, MESSAGE_OVERHEAD, OPTIONS, SERVICE, TOKEN_BYTES, parsed
-from ianvs_specdec.serving.verifier.service import SWEEP_SECONDS, Refused, Service
-from ianvs_specdec.serving.verifier.session import Stream
+from ianvs_specdec.serving.verifier.service import Service
+from ianvs_specdec.serving.verifier.session import Outbox, Refused
 
 log = logging.getLogger(__name__)
 
 LONGEST_PROMPT = 1 << 20
 """Tokens of a prompt where the model's window sets no limit."""
 LAST_WORDS = 5.0
-"""Seconds in which a client may take the last that is written to it, and say that it leaves."""
+"""Seconds in which a client may take the last that is written to it."""
+POLL = 0.1
+"""Seconds between two looks at whether all sessions are over, once it is to stop."""
 STREAMS_BESIDE = 64
-"""Streams beside those of sessions: of clients that are refused, or that resume while the old stream is not yet seen
-broken."""
+"""Streams beside those of sessions: of clients that are refused, or whose end is not yet seen."""
 KEEPALIVE_MS, KEEPALIVE_PATIENCE_MS, LEAST_PING_MS = 10_000, 10_000, 2_000
 """A client that is gone without a word is noticed after the first two together; a client may ping as often as the last
 says."""
@@ -71,7 +72,6 @@ class Server:
             "Decode": grpc.stream_stream_rpc_method_handler(self._decode, response_serializer=Down.SerializeToString),
         }
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-        self._calls: dict[Stream, asyncio.Task[Any]] = {}
         self._stop = asyncio.Event()
 
     def bind(self, host: str, port: int) -> int:
@@ -87,16 +87,14 @@ class Server:
     async def run(self, ready: Callable[[], None], grace: float) -> None:
         """Serve until ``stop``; then finish the sessions within ``grace`` seconds, and let no new ones in."""
         await self._server.start()
-        sweeping = asyncio.create_task(self._sweep())
         ready()
         await self._stop.wait()
         self._service.draining = True
         deadline = time.monotonic() + grace
         while self._service.working and time.monotonic() < deadline:
-            await asyncio.sleep(SWEEP_SECONDS / 5)
+            await asyncio.sleep(POLL)
         self._service.end_all("this verifier stops: open a new session at another one, or later")
         await self._server.stop(LAST_WORDS)
-        sweeping.cancel()
 
     def stop(self) -> None:
         """Have ``run`` end."""
@@ -106,31 +104,23 @@ class Server:
         for number in signals:
             asyncio.get_running_loop().add_signal_handler(number, self.stop)
 
-    async def _sweep(self) -> None:
-        while True:
-            await asyncio.sleep(SWEEP_SECONDS)
-            for stream in self._service.sweep():
-                if (call := self._calls.get(stream)) is not None:
-                    call.cancel()
-
-    def _client(self, context: Any) -> bytes:
+    def _authorize(self, context: Any) -> None:
         given = dict(context.invocation_metadata() or ()).get(AUTHORIZATION, "")
         kind, _, token = str(given).partition(" ")
-        return self._service.client(token if kind.lower() == "bearer" else "")
+        self._service.authorize(token if kind.lower() == "bearer" else "")
 
     async def _describe(self, request: bytes, context: Any) -> Model:
         try:
-            self._client(context)
+            self._authorize(context)
         except Refused as refused:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(refused))
         return self._service.describe()
 
     async def _decode(self, _: Any, context: Any) -> None:
-        stream = Stream.new()
         try:
-            client = self._client(context)
+            self._authorize(context)
         except Refused as refused:
-            await context.write(Down(error=Error(code=refused.code, message=str(refused))))
+            await context.write(Down(error=refused.to_message()))
             return
 
         async def hear() -> Up | None:
@@ -140,28 +130,25 @@ class Server:
             # What cannot be read says nothing, which is refused.
             return parsed(Up, data) or Up()
 
-        talk = asyncio.create_task(self._service.converse(client, stream, hear))
-        current = asyncio.current_task()
-        assert current is not None
-        self._calls[stream] = current
+        outbox = Outbox()
+        talk = asyncio.create_task(self._service.converse(outbox, hear))
         try:
-            await _write(stream, context)
-            # What was written may get lost as long as the client has not left.
-            await asyncio.wait([talk], timeout=LAST_WORDS)
+            await _write(outbox, context, self._service.bounds.idle)
         finally:
-            del self._calls[stream]
             talk.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await talk
 
 
-async def _write(stream: Stream, context: Any) -> None:
+async def _write(outbox: Outbox, context: Any, patience: float) -> None:
+    """Until there is no more, or the client does not take it within ``patience`` seconds."""
     while True:
-        await stream.news.wait()
-        stream.news.clear()
-        while stream.waiting:
-            stream.writing = time.monotonic()
-            await context.write(stream.waiting.popleft())
-            stream.writing = None
-        if stream.closed:
+        await outbox.news.wait()
+        outbox.news.clear()
+        while outbox.waiting:
+            try:
+                await asyncio.wait_for(context.write(outbox.waiting.popleft()), patience)
+            except TimeoutError:
+                await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the client does not read")
+        if outbox.closed:
             return

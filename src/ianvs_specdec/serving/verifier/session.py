@@ -1,14 +1,14 @@
-"""One session: its request in the engine, what was put out so far, and the stream that is told of it, if any."""
+"""One answer: its request in the engine, and what its client is sent."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.engine.request import Request
@@ -16,8 +16,6 @@ from ianvs_specdec.net.split.split_pb2 import (
     FAILED,
     IDLE,
     INVALID,
-    SPLIT,
-    STREAM,
     Code,
     Down,
     End,
@@ -28,14 +26,12 @@ from ianvs_specdec.net.split.split_pb2 import (
     Verdict,
 )
 from ianvs_specdec.net.split.wire import TENTHS
-from ianvs_specdec.serving.verifier.drafter import Emitted, FarDrafter
+from ianvs_specdec.serving.verifier.drafter import RemoteDrafter
 
 log = logging.getLogger(__name__)
 
-ID_BYTES = 16
-"""Of a session's id: nobody guesses one of 128 bits."""
-TOLD_AGAIN = 1.5
-"""A step's time is told again once it has changed by this factor: the edge's choice hardly depends on less."""
+SENT_AGAIN = 1.5
+"""A step's time is sent again once it has changed by this factor: the edge's choice hardly depends on less."""
 
 
 class Refused(Exception):
@@ -45,141 +41,116 @@ class Refused(Exception):
         super().__init__(message)
         self.code = code
 
+    def to_message(self) -> Error:
+        return Error(code=self.code, message=str(self))
 
-@dataclass(eq=False)
-class Stream:
+
+@dataclass(frozen=True)
+class Emitted:
+    """``tokens`` of one step. ``node`` is the last accepted one of its draft, None where there was none. ``seconds``
+    count from the moment from which the verifier was waited for."""
+
+    tokens: list[int]
+    node: int | None
+    budget: int
+    seconds: float
+
+
+class Counts(Protocol):
+    """What is counted (see ``metrics``)."""
+
+    def opened(self, prompt_tokens: int) -> None: ...
+    def refused(self, code: Code) -> None: ...
+    def emitted(self, emitted: Emitted) -> None: ...
+
+
+class Outbox:
     """What is to be written to one client, in order. ``closed`` once there will be nothing more."""
 
-    waiting: deque[Down]
-    news: asyncio.Event
-    closed: bool = False
-    writing: float | None = None
-    """Since when the client has not taken what was written."""
+    def __init__(self) -> None:
+        self.waiting: deque[Down] = deque()
+        self.news = asyncio.Event()
+        self.closed = False
 
-    @classmethod
-    def new(cls) -> Stream:
-        return cls(deque(), asyncio.Event())
-
-    def say(self, message: Down) -> None:
+    def put(self, message: Down) -> None:
+        """Nothing is added after the end. Tokens join those that the client has not taken."""
+        if self.closed:
+            return
         last = self.waiting[-1] if self.waiting else None
-        if last is not None and message.HasField("tokens") and last.HasField("tokens") and not last.tokens.last:
+        if last is not None and message.HasField("tokens") and last.HasField("tokens"):
             last.tokens.MergeFrom(message.tokens)
         else:
             self.waiting.append(message)
         self.news.set()
 
-    def close(self) -> None:
+    def close(self, last: Down | None = None) -> None:
+        if last is not None:
+            self.put(last)
         self.closed = True
         self.news.set()
 
 
 class Session:
-    """``client`` is whose session it is. All methods but ``emit`` and ``over`` are called on the event loop, those two
-    on the engine's thread. ``wake`` has the engine look again; ``most`` is the largest budget that is told."""
+    """All methods but ``emit`` and ``over`` are called on the event loop, those two on the engine's thread.
+
+    ``drafter`` is that of the request where the edge drafts, else None. ``wake`` has the engine look again. A client
+    whose turn it is has ``idle`` seconds to send its draft.
+    """
 
     def __init__(
-        self,
-        client: bytes,
-        drafter: FarDrafter,
-        most: int,
-        wake: Callable[[], None],
-        output: list[int],
-        told: Callable[[Emitted], None],
+        self, outbox: Outbox, drafter: RemoteDrafter | None, wake: Callable[[], None], idle: float, counts: Counts
     ) -> None:
-        self.id = secrets.token_bytes(ID_BYTES)
-        self.client, self._drafter, self._most, self._wake, self._told = client, drafter, most, wake, told
+        self._outbox, self._drafter, self._wake, self._idle, self._counts = outbox, drafter, wake, idle, counts
         self._loop = asyncio.get_running_loop()
-        self.output = output
-        """What was put out so far."""
-        self.ended: End | Error | None = None
-        self._stream: Stream | None = None
-        self._settled = asyncio.Event()
-        self.seen = time.monotonic()
-        """When the client was heard of last, or was told what it waited for."""
         self.request: Request
-        self._budget, self._seconds = most, 0.0
-        self._began = False
-        self._prefill = self._work = 0.0
-        """Seconds until the token that comes of the prompt was there, and of all steps since."""
-
-    @property
-    def attached(self) -> bool:
-        return self._stream is not None
-
-    @property
-    def waits(self) -> bool:
-        """Whether it is the client's turn: there is nothing to do before it says something."""
-        return self.ended is not None or self._drafter.waits
-
-    @property
-    def forsaken(self) -> bool:
-        """Whether it ended because its client was not heard of: one that comes back begins anew."""
-        return isinstance(self.ended, Error) and self.ended.code == IDLE
-
-    def unread(self, since: float) -> Stream | None:
-        """The stream, where its client has not taken since then what is written to it."""
-        stream = self._stream
-        return stream if stream is not None and stream.writing is not None and stream.writing < since else None
-
-    def attach(self, stream: Stream) -> None:
-        """From now on ``stream`` is told. The one before, whose client has given it up, is closed."""
-        if self._stream is not None:
-            self._stream.close()
-        self._stream, self.seen = stream, time.monotonic()
-
-    def detach(self, stream: Stream) -> None:
-        """``stream`` broke. Nothing happens where another has taken its place."""
-        if self._stream is stream:
-            self._stream, self.seen = None, time.monotonic()
+        self.ended = False
+        self._since = time.perf_counter()
+        """From when on the verifier is waited for."""
+        self._turn: asyncio.TimerHandle | None = None
+        """Ends the session where it is the client's turn for too long."""
+        self._budget, self._told_seconds = -1, 0.0
+        self._steps: list[float] = []
 
     def opened(self) -> None:
-        """Tell the client by which id to resume."""
-        self._say(Down(opened=Opened(session=self.id, budget=self._most)))
-
-    async def resume(self, stream: Stream, confirmed: int) -> None:
-        """Go on with ``stream``, whose client has ``confirmed`` tokens. What was drafted and not verified is void."""
-        if confirmed > len(self.output):
-            raise Refused(INVALID, f"of {confirmed} tokens only {len(self.output)} were put out: open a new session")
-        self.attach(stream)
-        # Whatever comes of the draft in work is told with all that the client lacks.
-        self._stream = None
-        while self._drafter.resume() and self.ended is None:
-            self._settled.clear()
-            await self._settled.wait()
-        self._stream = stream
-        self._say(Down(tokens=Tokens(tokens=self.output[confirmed:])))
-        self._budget, self._seconds = -1, 0.0
-        if self.ended is not None:
-            self._tell_end(self.ended)
+        """Its request is with the engine."""
+        self._outbox.put(Down(opened=Opened()))
 
     def take(self, message: Up) -> None:
-        """The client says something."""
-        self.seen = time.monotonic()
-        kind = message.WhichOneof("message")
-        if self.ended is not None:
+        """The client has sent something. Raises ``Refused``."""
+        if self.ended:
             return
         try:
-            if kind == "draft":
-                turn = self._drafter.offer(message.draft)
-            elif kind == "switch" and message.switch.mode in (SPLIT, STREAM):
-                turn = self._drafter.switch(message.switch.mode)
-            else:
-                raise ValueError("only drafts and changes of the mode follow the first message of a session")
+            if self._drafter is None or not message.HasField("draft"):
+                raise ValueError("only drafts follow the first message of a session, and none in mode STREAM")
+            is_next = self._drafter.offer(message.draft)
         except ValueError as error:
             raise Refused(INVALID, str(error)) from error
-        if turn:
+        if is_next:
+            self._stop_waiting()
+            self._since = time.perf_counter()
             self._wake()
 
-    def end(self, error: Refused) -> None:
-        """It is over, because of what its client did or did not do."""
-        if self.ended is None:
-            self._finish(Error(code=error.code, message=str(error)))
+    def end(self, refused: Refused) -> None:
+        """End the session, because of what its client did or did not do."""
+        self._counts.refused(refused.code)
+        self._finish(Down(error=refused.to_message()))
+        self.cancel()
+
+    def cancel(self) -> None:
+        """Nothing more is wanted."""
+        self._stop_waiting()
+        self.ended = True
+        self._outbox.close()
         self.request.cancel()
         self._wake()
 
     def emit(self, tokens: list[int]) -> None:
         """The engine has put out ``tokens``."""
-        emitted = self._drafter.emitted(tokens)
+        now = time.perf_counter()
+        node = None if self._drafter is None else self._drafter.judged(tokens)
+        budget = 0 if self._drafter is None else self._drafter.budget
+        emitted = Emitted(tokens, node, budget, now - self._since)
+        self._since = now
         self._later(self._emitted, emitted)
 
     def over(self) -> None:
@@ -196,65 +167,55 @@ class Session:
             function(*arguments)
         except Exception as error:
             self._fail(error)
-            self.request.cancel()
-            self._wake()
+            self.cancel()
 
     def _emitted(self, emitted: Emitted) -> None:
-        self.output += emitted.tokens
-        self.seen = time.monotonic()
-        self._told(emitted)
-        self._spend(emitted.seconds)
-        tenths = self._changed(emitted.seconds)
+        self._counts.emitted(emitted)
+        self._steps.append(emitted.seconds)
+        tenths = self._tenths(emitted.seconds)
         if emitted.node is None:
-            tokens = Tokens(tokens=emitted.tokens, tenths=tenths, last=emitted.switched)
-            self._say(Down(tokens=tokens))
+            self._outbox.put(Down(tokens=Tokens(tokens=emitted.tokens, tenths=tenths)))
         else:
             verdict = Verdict(node=emitted.node, token=emitted.tokens[-1], tenths=tenths)
-            if emitted.budget is not None and (budget := min(emitted.budget, self._most)) != self._budget:
-                self._budget, verdict.budget = budget, budget + 1
-            self._say(Down(verdict=verdict))
-        self._settled.set()
+            if emitted.budget != self._budget:
+                self._budget, verdict.budget = emitted.budget, emitted.budget + 1
+            self._outbox.put(Down(verdict=verdict))
+        self._stop_waiting()
+        if self._drafter is not None and not self._drafter.ready and not self.ended:
+            self._turn = self._loop.call_later(self._idle, self._expire)
 
-    def _changed(self, seconds: float) -> int:
-        """The tenths of a millisecond to tell, 0 where they are about what was told before."""
-        if self._seconds / TOLD_AGAIN <= seconds <= self._seconds * TOLD_AGAIN:
+    def _tenths(self, seconds: float) -> int:
+        """The tenths of a millisecond to send, 0 where they are about what was sent before."""
+        if self._told_seconds / SENT_AGAIN <= seconds <= self._told_seconds * SENT_AGAIN:
             return 0
-        self._seconds = seconds
+        self._told_seconds = seconds
         return max(1, round(seconds * TENTHS))
 
-    def _spend(self, seconds: float) -> None:
-        if self._began:
-            self._work += seconds
-        else:
-            self._prefill, self._began = seconds, True
+    def _expire(self) -> None:
+        self.end(Refused(IDLE, f"no draft came within {self._idle:g} s (--idle of the verifier)"))
+
+    def _stop_waiting(self) -> None:
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
 
     def _over(self) -> None:
         error = self.request.error
         if error is None:
             reason = self.request.result().finish_reason
-            prefill = max(1, round(self._prefill * TENTHS))
-            self._finish(End(finish_reason=reason, prefill=prefill, work=round(self._work * TENTHS)))
+            prefill, work = max(1, round(self._steps[0] * TENTHS)), round(sum(self._steps[1:]) * TENTHS)
+            self._finish(Down(end=End(finish_reason=reason, prefill=prefill, work=work)))
         elif isinstance(error, UserError):
-            self._finish(Error(code=INVALID, message=str(error)))
+            self._finish(Down(error=Error(code=INVALID, message=str(error))))
         else:
             self._fail(error)
-        self._settled.set()
 
     def _fail(self, error: BaseException) -> None:
         log.error("a session failed", exc_info=error)
-        self._finish(Error(code=FAILED, message="this session failed; the verifier's log says why"))
-        self._settled.set()
+        self._finish(Down(error=Error(code=FAILED, message="this session failed; the verifier's log says why")))
 
-    def _finish(self, end: End | Error) -> None:
-        if self.ended is None:
-            self.ended, self.seen = end, time.monotonic()
-            self._tell_end(end)
-
-    def _tell_end(self, end: End | Error) -> None:
-        self._say(Down(end=end) if isinstance(end, End) else Down(error=end))
-        if self._stream is not None:
-            self._stream.close()
-
-    def _say(self, message: Down) -> None:
-        if self._stream is not None:
-            self._stream.say(message)
+    def _finish(self, last: Down) -> None:
+        self._stop_waiting()
+        if not self.ended:
+            self.ended = True
+            self._outbox.close(last)

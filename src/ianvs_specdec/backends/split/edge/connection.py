@@ -27,6 +27,8 @@ CONNECTING_MS = 5_000
 """For one attempt: three round trips by satellite, TLS included, are 2 seconds."""
 ASKED_AGAIN, LEAST_TIMEOUT = 0.1, 0.1
 """Seconds between two attempts to find a verifier, and for one."""
+LEAVING = 1.0
+"""Seconds in which a verifier may end a stream."""
 LARGEST_ANSWER = 16 << 20
 """Bytes of one message of a verifier."""
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -152,15 +154,11 @@ class Stream:
             raise message
         return message
 
-    def finish(self, last: Up, patience: float) -> None:
-        """Say ``last``, and that it was that; wait for it to have gone at most ``patience`` seconds."""
-        self._up.put(last)
+    def close(self, finished: bool = False) -> None:
+        """End it. One that is ``finished`` is ended by the verifier, at once."""
         self._up.put(None)
-        self._thread.join(patience)
-        self.close()
-
-    def close(self) -> None:
-        self._up.put(None)
+        if finished:
+            self._thread.join(LEAVING)
         self._call.cancel()
         self._thread.join()
 

@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,13 +14,11 @@ import torch
 from torch import Tensor
 
 from ianvs_specdec.backends.split.edge.controller import WORTH_SENDING
-from ianvs_specdec.backends.split.edge.outlook import Chances, Outlook
+from ianvs_specdec.backends.split.edge.outlook import Outlook, Width
 from ianvs_specdec.common.errors import AnswerError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import Context, Drafter, Observation, Output, TokenTree
 from ianvs_specdec.engine.sampling import Noise
-from ianvs_specdec.net.split.split_pb2 import Draft
-from ianvs_specdec.net.split.wire import draft_of
 
 
 class FarTarget:
@@ -46,25 +43,11 @@ class FarTarget:
 
 @dataclass
 class Sent:
-    """A draft on its way, and what it assumes (see ``split.proto``)."""
+    """A draft on its way. ``ahead``: it was sent before the verdict came that it builds on."""
 
-    position: int
-    guess: int | None
     tree: TokenTree
-    ahead: bool = True
-    """Whether it was drafted before the verdict came that it builds on, as the likeliest line."""
-    kept: bool = False
-    """Whether it was so as another outcome, kept ready."""
-    at: float | None = field(default_factory=time.perf_counter)
-    """When it was sent; None where it waited for a connection."""
-
-    def fits(self, output: Sequence[int]) -> bool:
-        """Whether the verifier looks at it once ``output`` is confirmed; else it passes it over."""
-        return self.position == len(output) and self.guess in (None, output[-1])
-
-    @property
-    def end(self) -> int:
-        return self.position + len(self.tree) - 1
+    ahead: bool
+    at: float = field(default_factory=time.perf_counter)
 
 
 class Drafts:
@@ -75,7 +58,7 @@ class Drafts:
         self,
         drafter: Drafter,
         target: FarTarget,
-        chances: Chances,
+        width: Width,
         prompt: Sequence[int],
         sampling: Sampling,
         prediction: Sequence[int],
@@ -85,73 +68,49 @@ class Drafts:
         self.context = Context(
             list(prompt), len(prompt), sampling.max_tokens, sampling, generator, noise, prediction=prediction
         )
-        self._drafter, self._target, self._chances = drafter, target, chances
+        self._drafter, self._target, self._width = drafter, target, width
         self._begun = False
         self._outlook: Outlook | None = None
         """What is drafted behind what was confirmed; None where nothing is."""
-        self._sent: deque[Sent] = deque()
+        self.sent: deque[Sent] = deque()
+        self._grown = self.ready = self.as_guessed = False
+        """Whether something was drafted behind a draft on its way, and whether the last verdict was among what it
+        was drafted for."""
         self._taken, self._seconds = 0, 0.0
         self.ahead = self.hits = 0
         self.unhidden = 0.0
         """Seconds of drafting with nothing on its way."""
-        self._drafted = self._hidden = 0
-        """Tokens of the verified drafts that were sent before the verdict before them, each with its guess."""
-        self._since: float | None = None
-        self._busy = 0.0
-        """Seconds from the first confirmed token to the last verdict, without what the edge waited."""
-        self._waited = 0.0
-        self._hit = self._kept = False
-        """Whether the last verdict was the likeliest one, or another one that was drafted for."""
 
-    @property
-    def output(self) -> list[int]:
-        return self.context.tokens[self.context.prompt_tokens :]
-
-    @property
-    def on_their_way(self) -> int:
-        return len(self._sent)
-
-    def confirm(self, tokens: Sequence[int], sent: Sent | None = None, path: Sequence[int] = ()) -> None:
-        """These tokens follow; of a draft ``sent`` its ``path`` was accepted."""
-        context = self.context
-        self._hit = self._kept = False
+    def confirm(self, tokens: Sequence[int]) -> None:
+        """These tokens follow."""
+        self.ready = self.as_guessed = False
         if self._outlook is not None:
-            self._look(self._outlook, tokens, [] if sent is None else sent.tree.tokens[1:])
-        context.tokens += tokens
-        context.remaining -= len(tokens)
+            nodes = self._outlook.likeliest(len(tokens))
+            self.as_guessed = [self._outlook.tokens[node] for node in nodes] == tokens
+            if self._outlook.advance(tokens):
+                self.ready = self._grown and self._outlook.drafted
+            else:
+                self._outlook = None
+        self.context.tokens += tokens
+        self.context.remaining -= len(tokens)
         if not self._begun:
-            self._drafter.begin(self._target, context, self._target.nothing())  # type: ignore[arg-type]
-            self._begun, self._since, self._waited = True, time.perf_counter(), 0.0
-        elif sent is not None:
-            observed = Observation(sent.tree, self._target.nothing(), list(path), tokens[-1])
-            self._drafter.observe(observed)
-        while self._sent and not self._sent[0].fits(self.output):
-            self._sent.popleft()
-
-    def _look(self, outlook: Outlook, tokens: Sequence[int], drafted: Sequence[int]) -> None:
-        """See what is left of the outlook where ``tokens`` follow, and ``drafted`` ones were verified."""
-        end = [outlook.root, *outlook.behind(outlook.root, drafted)][-1]
-        guess = next(outlook.likeliest(end), None)
-        node = outlook.advance(tokens)
-        self._hit = node is not None and node == guess
-        self._kept = node is not None and not self._hit and outlook.drafted(node)
-        self.ahead += guess is not None or self._kept
-        self.hits += self._hit or self._kept
-        if node is None:
-            self._outlook = None
+            self._drafter.begin(self._target, self.context, self._target.nothing())  # type: ignore[arg-type]
+            self._begun = True
 
     def verdict(self, node: int, token: int) -> tuple[Sent, list[int]]:
-        """The verifier accepted the oldest draft on its way up to ``node``, and puts out ``token`` behind it. Returns
-        that draft, and the tokens that were confirmed."""
-        if not self._sent or node >= len(self._sent[0].tree):
+        """The verifier accepted the draft up to ``node``, and puts out ``token`` behind it. Returns that draft, and the
+        tokens that were confirmed."""
+        if not self.sent or node >= len(self.sent[0].tree):
             raise AnswerError("the verifier judges what was not drafted: use the same version on both sides")
-        sent = self._sent.popleft()
-        self._hidden += 0 if sent.guess is None else len(sent.tree)
+        sent = self.sent.popleft()
         path = sent.tree.path_to(node)
         tokens = [*(sent.tree.tokens[node] for node in path[1:]), token]
-        self.confirm(tokens, sent, path)
-        assert self._since is not None
-        self._busy = time.perf_counter() - self._since - self._waited
+        if len(tokens) < len(sent.tree) or (self.sent and self.sent[0].tree.tokens[0] != token):
+            self.sent.clear()
+        self.confirm(tokens)
+        self.ahead += self._grown
+        self.hits += self.ready
+        self._drafter.observe(Observation(sent.tree, self._target.nothing(), list(path), token))
         return sent, tokens
 
     def taken(self) -> tuple[int, float]:
@@ -159,112 +118,82 @@ class Drafts:
         taken, self._taken, self._seconds = (self._taken, self._seconds), 0, 0.0
         return taken
 
-    @property
-    def hidden(self) -> float:
-        """Seconds that it took to draft what was sent before the verdict before it: its tokens, at the mean of all that
-        were drafted. What else the edge does is part of it: where drafting is the slowest part, it is not hidden."""
-        return self._hidden * self._busy / max(1, self._drafted)
+    def next(self, length: int, ends: Container[int]) -> Sent | None:
+        """With nothing on its way: the next draft to send, of at most ``length`` tokens, which may be none; None where
+        the output is whole."""
+        context, before = self.context, self._seconds
+        if context.remaining < 1 or context.tokens[-1] in ends:
+            return None
+        # One more token follows the draft.
+        length = min(length, context.remaining - 1)
+        if self._drafter.lines:
+            tree = TokenTree.chain(context.tokens[-1], self._line(length, ends))
+        else:
+            with self._timed():
+                tree = self._drafter.propose(context, length) if length > 0 else TokenTree.chain(context.tokens[-1])
+            self._taken += len(tree) - 1
+        self.unhidden += self._seconds - before
+        self._grown = False
+        self.sent.append(Sent(tree, ahead=False))
+        return self.sent[-1]
 
-    def waited(self, seconds: float) -> None:
-        """So long the edge did nothing for this answer."""
-        self._waited += seconds
+    def next_ahead(self, length: int) -> Sent | None:
+        """The draft behind those on their way, of ``length`` tokens, where it is whole and will probably be needed."""
+        length = min(length, self.context.remaining - self._on_their_way - 1)
+        if self._outlook is None or not self.sent or length < 1:
+            return None
+        line = self._outlook.likeliest(self._on_their_way + length)
+        nodes = line[self._on_their_way - 1 :]
+        if len(nodes) <= length or self._outlook.chance(line[: self._on_their_way]) < WORTH_SENDING:
+            return None
+        guess, *tokens = [self._outlook.tokens[node] for node in nodes]
+        self.sent.append(Sent(TokenTree.chain(guess, tokens), ahead=True))
+        return self.sent[-1]
+
+    def grow(self, length: int, ends: Container[int], several: bool = True) -> bool:
+        """Draft what may follow a token further, for drafts of ``length``: behind ``several`` outcomes, or the
+        likeliest one alone. Returns whether there was something worth it."""
+        if not self._drafter.lines or not self.sent:
+            return False
+        outlook = self._looked_out()
+        if several:
+            tips = outlook.tips(outlook.likeliest(self._on_their_way - 1), length, ends, self._width.most)
+        else:
+            tip = outlook.tip(self._on_their_way + length, ends)
+            tips = [] if tip is None else [tip]
+        grown = bool(tips) and self._grow(outlook, tips)
+        self._grown = self._grown or grown
+        return grown
 
     def close(self) -> None:
         """Free what drafting takes."""
         self._drafter.end()
 
-    def void(self) -> None:
-        """No draft on its way will get there."""
-        self._sent.clear()
-
-    def anew(self, length: int, ends: Container[int]) -> Draft | None:
-        """No draft on its way will get there: the first one to send over the next stream, if any."""
-        self.void()
-        draft = self.next(length, ends)
-        if self._sent:
-            self._sent[0].at = None
-        return draft
-
-    def next(self, length: int, ends: Container[int]) -> Draft | None:
-        """The next draft to send, of at most ``length`` tokens; None where it is better to wait. With nothing on its
-        way there is always one, though it may have no tokens, unless the output is whole."""
-        if self.context.remaining < 1 or self.context.tokens[-1] in ends:
-            return None
-        if not self._sent:
-            return self._send(self._now(length, ends))
-        if self._outlook is None:
-            return None
-        outlook, path, position = self._outlook, self._on_their_way(), self._sent[-1].end + 1
-        length = min(length, self._room(position))
-        held = list(islice(outlook.likeliest(path[-1]), 1 + length))
-        if length < 1 or len(held) <= length or outlook.reached([*path[1:], held[0]]) < WORTH_SENDING:
-            return None
-        guess, *tokens = [outlook.tokens[node] for node in held]
-        return self._send(Sent(position, guess, TokenTree.chain(guess, tokens)))
-
-    def grow(self, length: int, ends: Container[int], several: bool = True) -> bool:
-        """Draft what may follow a token further, for drafts of ``length``: behind ``several`` outcomes, or the
-        likeliest one alone. Returns whether there was something worth it."""
-        if not self._drafter.lines or not self._begun or self.context.remaining < 1:
-            return False
-        outlook, path = self._looked_out(), self._on_their_way()
-        if several:
-            tips = outlook.tips(path, length, ends, self._chances.width)
-        else:
-            tip = outlook.tip(path[-1] if path else outlook.root, length + 1, ends)
-            tips = [] if tip is None else [tip]
-        return bool(tips) and self._grow(outlook, tips)
-
-    def _now(self, length: int, ends: Container[int]) -> Sent:
-        output, context = self.output, self.context
-        length = min(length, self._room(len(output)))
-        root, before = context.tokens[-1], self._seconds
-        if self._drafter.lines:
-            tree = TokenTree.chain(root, self._line(length, ends))
-        else:
-            with self._timed():
-                tree = self._drafter.propose(context, length) if length > 0 else TokenTree.chain(root)
-            self._taken += len(tree) - 1
-        self.unhidden += self._seconds - before
-        return Sent(len(output), None, tree, self._hit, self._kept)
+    @property
+    def _on_their_way(self) -> int:
+        """Tokens that all drafts on their way put out where all are right: the likeliest line has them."""
+        return sum(len(sent.tree) for sent in self.sent)
 
     def _line(self, length: int, ends: Container[int]) -> list[int]:
         """The likeliest line of at most so many tokens."""
         outlook = self._looked_out()
-        while (tip := outlook.tip(outlook.root, length, ends)) is not None and self._grow(outlook, [tip]):
+        while (tip := outlook.tip(length, ends)) is not None and self._grow(outlook, [tip]):
             pass
-        return [outlook.tokens[node] for node in islice(outlook.likeliest(), length)]
-
-    def _on_their_way(self) -> list[int]:
-        """The root and the nodes of all drafts on their way, one behind the other; nothing where there are none."""
-        if self._outlook is None or not self._sent:
-            return []
-        first, *others = self._sent
-        tokens = [*first.tree.tokens[1:], *(token for sent in others for token in sent.tree.tokens)]
-        return [self._outlook.root, *self._outlook.behind(self._outlook.root, tokens)]
-
-    def _room(self, position: int) -> int:
-        """How many tokens of a draft can become output behind ``position`` tokens of it, with one that follows."""
-        return self.context.sampling.max_tokens - position - 1
-
-    def _send(self, sent: Sent) -> Draft:
-        self._sent.append(sent)
-        return draft_of(sent.tree, sent.position, sent.guess)
+        return [outlook.tokens[node] for node in outlook.likeliest(length)]
 
     def _looked_out(self) -> Outlook:
         if self._outlook is None:
             with self._timed():
-                self._outlook = Outlook(self._drafter.lines_behind(self.context), self._chances)
+                self._outlook = Outlook(self._drafter.lines_behind(self.context))
         return self._outlook
 
     def _grow(self, outlook: Outlook, nodes: Sequence[int]) -> bool:
         before = self._seconds
         with self._timed():
             found = outlook.grow(nodes)
-        self._chances.took(len(nodes), self._seconds - before)
-        self._taken += found > 0
-        self._drafted += found > 0
-        return found > 0
+        self._width.took(len(nodes), self._seconds - before)
+        self._taken += found
+        return found
 
     @contextmanager
     def _timed(self) -> Iterator[None]:

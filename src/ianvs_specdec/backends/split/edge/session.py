@@ -1,40 +1,21 @@
-"""A session that outlives its streams: a broken one is resumed, and where the verifier has forgotten it, begun anew
-behind what was confirmed."""
+"""One answer of a verifier, over as many streams as it takes: where one breaks, another one is opened behind what was
+confirmed."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from ianvs_specdec.backends.split.edge.connection import Broken, Connection, Stream
+from ianvs_specdec.backends.split.edge.drafts import Sent
 from ianvs_specdec.common.errors import AnswerError
-from ianvs_specdec.net.split.split_pb2 import (
-    BUSY,
-    IDLE,
-    SPLIT,
-    STREAM,
-    Down,
-    Draft,
-    End,
-    Leave,
-    Model,
-    Open,
-    Ping,
-    Pong,
-    Switch,
-    Tokens,
-    Up,
-    Verdict,
-)
-from ianvs_specdec.net.split.wire import TENTHS
+from ianvs_specdec.net.split.split_pb2 import BUSY, IDLE, STREAM, Down, End, Model, Open, Tokens, Up, Verdict
+from ianvs_specdec.net.split.wire import TENTHS, draft_of
 
 SHORTEST_PAUSE, LONGEST_PAUSE, PAUSE_SHARE = 0.02, 0.25, 0.02
-"""Seconds between two attempts to resume: this share of the time that the verifier has been gone, so that it hardly
+"""Seconds between two attempts to reach the verifier: this share of the time that it has been gone, so that it hardly
 lasts longer than it must, and a verifier that is gone for long is not asked all the time."""
-LEAVING = 1.0
-"""Seconds in which the last word may reach the verifier."""
 
 
 @dataclass(frozen=True)
@@ -51,93 +32,74 @@ class Alone(Exception):
 
 
 @dataclass(frozen=True)
-class Anew:
-    """The stream is another one: all drafts on their way are void, and these tokens were confirmed besides. ``sent``:
-    the draft made for the new stream is on its way."""
-
-    tokens: list[int]
-    sent: bool
+class Reopened:
+    """The stream is another one: a draft on its way is void, and the token behind the output comes next."""
 
 
-Event = Verdict | Tokens | Anew | End | Pong
-Redraft = Callable[[int], Draft | None]
-"""The draft of at most so many tokens behind what is confirmed, where all that were sent are void; None = none."""
+Event = Verdict | Tokens | End | Reopened
 
 
 class Session:
-    """``opening`` says what is asked. ``output`` is what was confirmed, kept by whoever takes the events. What
-    ``redraft`` makes is sent behind the request to resume, so that it is verified without a round trip more.
+    """``opening`` says what is asked. ``output`` is what was confirmed, kept by the caller that takes the events.
 
     Raises ``AnswerError`` for what the verifier refuses, and where it cannot be had and the policy is to fail;
     ``Alone`` where the edge is to finish by itself.
     """
 
-    def __init__(
-        self, connection: Connection, model: Model, opening: Open, outage: Outage, redraft: Redraft = lambda most: None
-    ) -> None:
+    def __init__(self, connection: Connection, model: Model, opening: Open, outage: Outage) -> None:
         self._connection, self._model, self._opening, self._outage = connection, model, opening, outage
-        self._redraft = redraft
         self.output: list[int] = list(opening.output)
         self.end: End | None = None
-        self.budget = int(model.limits.draft)
+        self.budget = 0
         """The most tokens that the verifier wants in the next draft."""
         self.seconds = 0.0
-        """That the verifier took for the last step, as far as it told."""
+        """That the verifier took for the last step, as far as it sent it."""
+        self.way: float | None = None
+        """Seconds that the last opening took there and back."""
         self.fresh = True
         """Whether the verifier has yet to put out the token that comes of the prompt."""
-        self.streams = False
-        """Whether the verifier drafts."""
-        self._switching = False
         self.breaks, self.lost = 0, 0.0
         """Streams that broke, and the seconds without one."""
         self.opened = 0
-        """Sessions that the verifier knows this one by, one after the other."""
+        """Streams that the verifier answered."""
         self._stream: Stream | None = None
-        try:
-            self._begin()
-        except Broken as broken:
-            self._recover(str(broken))
+        self._open_or_recover()
 
-    def send(self, message: Up) -> None:
-        """What is sent over a stream that breaks is lost, of which ``receive`` tells."""
-        if self._stream is not None:
-            self._stream.send(message)
-
-    def switch(self, streams: bool) -> None:
-        """Have the verifier draft, or the edge. What comes before the verifier has read this is taken as before; no
-        draft may be on its way."""
-        self._opening.mode = STREAM if streams else SPLIT
-        self._switching = not streams
-        self.streams = True
-        self.send(Up(switch=Switch(mode=self._opening.mode)))
-
-    def ping(self) -> None:
-        """Have the verifier answer with a ``Pong``."""
-        self.send(Up(ping=Ping()))
+    @property
+    def streams(self) -> bool:
+        """Whether the verifier drafts."""
+        return self._opening.mode == STREAM
 
     @property
     def arrived(self) -> float:
         """When the event came that ``receive`` returned last (``time.perf_counter``): the edge may have drafted on."""
         return self._stream.arrived if self._stream is not None else time.perf_counter()
 
-    @property
-    def steady(self) -> bool:
-        """Whether the mode can be changed: no change is under way, and the prompt is read."""
-        return not (self.fresh or self._switching)
+    def send(self, draft: Sent | None) -> None:
+        """What is sent over a stream that breaks is lost, of which ``receive`` tells."""
+        if self._stream is not None and draft is not None:
+            self._stream.send(Up(draft=draft_of(draft.tree, draft.ahead)))
+
+    def stream_on(self) -> None:
+        """Have the verifier draft the rest. A draft on its way is void."""
+        self._opening.mode = STREAM
+        self.close()
+        self._open_or_recover()
 
     def receive(self, wait: bool = True) -> Event | None:
-        """What comes of it next; None where there is nothing yet and nobody waits."""
+        """What comes of it next; None where there is nothing yet and ``wait`` is False."""
         assert self._stream is not None
         try:
             down = self._stream.receive(wait)
             return None if down is None else self._take(down)
         except Broken as broken:
-            return self._recover(str(broken))
+            self._recover(str(broken))
+            return self.end or Reopened()
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """Nothing more is wanted."""
         if self._stream is not None:
-            self._stream.finish(Up(leave=Leave()), LEAVING)
+            self._stream.close(finished=self.end is not None)
             self._stream = None
 
     def _take(self, down: Down) -> Event:
@@ -149,50 +111,42 @@ class Session:
             return down.verdict
         if kind == "tokens":
             self.fresh = False
-            if down.tokens.last:
-                self.streams = self._switching = False
             self.seconds = down.tokens.tenths / TENTHS or self.seconds
             return down.tokens
-        if kind == "pong":
-            return down.pong
         if kind == "end":
             self.end = down.end
             return down.end
         raise self._refusal(down)
 
     def _refusal(self, down: Down) -> Exception:
-        """What to raise for a message that ends the session: ``Broken`` where to begin anew may help."""
+        """What to raise for a message that ends the session: ``Broken`` where to open anew may help."""
         error = down.error
         if not down.HasField("error"):
             return AnswerError("the verifier says what this version does not know: use the same version on both sides")
         if error.code in (IDLE, BUSY):
-            self._opening.session = b""
             return Broken(error.message)
         return AnswerError(f"the verifier refuses: {error.message}")
 
-    def _begin(self) -> Anew:
-        """Resume the session, or open it behind the output so far, whichever the verifier can."""
+    def _open_or_recover(self) -> None:
+        try:
+            self._open()
+        except Broken as broken:
+            self._recover(str(broken))
+
+    def _open(self) -> None:
         if self._complete():
-            return Anew([], False)
-        stream = self._stream = self._connection.stream()
-        self.budget = int(self._model.limits.draft)
-        known = bool(self._opening.session)
+            return
+        self._stream = self._connection.stream()
+        self.budget, self.fresh = int(self._model.most_draft), True
         self._opening.output[:] = self.output
-        stream.send(Up(open=self._opening))
-        draft = self._redraft(self.budget) if known and not (self.fresh or self.streams) else None
-        if draft is not None:
-            stream.send(Up(draft=draft))
-        first = stream.receive()
+        sent = time.perf_counter()
+        self._stream.send(Up(open=self._opening))
+        first = self._stream.receive()
         assert first is not None
-        if first.HasField("opened"):
-            self._opening.session, self.fresh = first.opened.session, True
-            self.opened += 1
-            self.streams, self._switching = self._opening.mode == STREAM, False
-            return Anew([], False)
-        if known and first.HasField("tokens"):
-            self.fresh = self.fresh and not first.tokens.tokens
-            return Anew(list(first.tokens.tokens), draft is not None)
-        raise self._refusal(first)
+        if not first.HasField("opened"):
+            raise self._refusal(first)
+        self.opened += 1
+        self.way = self._stream.arrived - sent
 
     def _complete(self) -> bool:
         """Whether the output is whole, though the verifier's word that it is may have got lost."""
@@ -205,29 +159,23 @@ class Session:
             self.end = End(finish_reason="length")
         return self.end is not None
 
-    def _recover(self, reason: str) -> Anew:
+    def _recover(self, reason: str) -> None:
         began = time.monotonic()
-        if self._switching:
-            # Nobody knows whether the verifier has read the change: in a new session it need not.
-            self._opening.session = b""
         self.breaks += 1
         while True:
-            if self._stream is not None:
-                self._stream.close()
-                self._stream = None
-            lost = time.monotonic() - began
-            if self._outage.policy != "wait" and lost > self._outage.patience:
+            self.close()
+            gone = time.monotonic() - began
+            if self._outage.policy != "wait" and gone > self._outage.patience:
                 self._give_up(reason)
             try:
-                anew = self._begin()
+                self._open()
+                break
             except Broken as broken:
                 reason = str(broken)
-                gone = time.monotonic() - began
-                time.sleep(min(max(SHORTEST_PAUSE, PAUSE_SHARE * gone), LONGEST_PAUSE))
-                self._connection.renew()
-                continue
-            self.lost += time.monotonic() - began
-            return anew
+            gone = time.monotonic() - began
+            time.sleep(min(max(SHORTEST_PAUSE, PAUSE_SHARE * gone), LONGEST_PAUSE))
+            self._connection.renew()
+        self.lost += time.monotonic() - began
 
     def _give_up(self, reason: str) -> None:
         if self._outage.policy == "edge":

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+
+from pydantic import Field, model_validator
 
 from ianvs_specdec import drafters
-from ianvs_specdec.common.errors import UserError, unknown
+from ianvs_specdec.backends.base import Threads
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.settings import Settings, Text
+from ianvs_specdec.net.split import MOST_IN_FLIGHT
+from ianvs_specdec.records.identity import FileDigests
 
 if TYPE_CHECKING:
     from ianvs_specdec.backends.split.edge.connection import Connection
@@ -18,40 +23,49 @@ if TYPE_CHECKING:
     from ianvs_specdec.engine import Decoded, Drafter
     from ianvs_specdec.net.split.split_pb2 import Model
 
-MODES = ("auto", "split", "stream")
-POLICIES = ("wait", "fail", "edge")
+Mode = Literal["auto", "split", "stream"]
+Policy = Literal["wait", "fail", "edge"]
+MODES, POLICIES = get_args(Mode), get_args(Policy)
 IN_FLIGHT = 4
-"""Drafts on their way at a time, unless told otherwise: more are seldom all right."""
+"""Drafts on their way at a time, unless set."""
 PATIENCE = 10.0
 """Seconds until a verifier counts as gone, unless told otherwise."""
 
 
-@dataclass(frozen=True)
-class EdgeSettings:
-    """``method`` drafts with ``options``, the length among them; None: the edge does not draft, so that the mode is
-    "stream". ``outage`` is the policy for a verifier that is gone for ``patience`` seconds. Raises ``UserError`` with
-    the key for what cannot be done with a verifier elsewhere."""
+class EdgeSettings(Settings):
+    """What an edge does. Without ``method`` it does not draft, so that the mode is "stream"; ``outage`` is the policy
+    for a verifier that is gone for ``patience`` seconds."""
 
-    method: str | None
-    options: Mapping[str, Any] = field(default_factory=dict)
-    mode: str = "auto"
-    in_flight: int = IN_FLIGHT
-    outage: str = "wait"
-    patience: float = PATIENCE
+    method: Text | None = None
+    options: dict[str, Any] = Field(default={}, description="the method's options, the length among them")
+    mode: Mode = "auto"
+    in_flight: Annotated[int, Field(ge=1, le=MOST_IN_FLIGHT)] = IN_FLIGHT
+    outage: Policy = "wait"
+    patience: Annotated[float, Field(gt=0)] = PATIENCE
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    threads: Threads | None = None
 
-    def __post_init__(self) -> None:
-        for name, known in (("mode", MODES), ("outage", POLICIES)):
-            if (given := getattr(self, name)) not in known:
-                raise unknown(name, given, known, key=name)
-        if type(self.in_flight) is not int or self.in_flight < 1:
-            raise UserError(f"in_flight must be a whole number from 1, not {self.in_flight!r:.60}", key="in_flight")
-        if type(self.patience) not in (int, float) or not 0 < self.patience < float("inf"):
-            raise UserError(f"patience must be seconds, more than 0, not {self.patience!r:.60}", key="patience")
-        self._check_method()
+    @model_validator(mode="after")
+    def _check(self) -> EdgeSettings:
+        try:
+            self._check_method()
+            self._length()
+        except UserError as error:
+            raise ValueError(error) from error
         if self.outage == "edge" and self.method != "draft_model":
             reason = "outage edge: only a draft model can finish an answer by itself"
-            raise UserError(f"{reason}; use method draft_model", key="outage")
-        self._length()
+            raise ValueError(UserError(f"{reason}; use method draft_model", key="outage"))
+        return self
+
+    def identity(self, digests: FileDigests) -> dict[str, Any]:
+        """What the answers and their times depend on."""
+        if self.method is None:
+            return {"mode": self.mode}
+        options = drafters.replace_files(self.method, self.options, digests.path)
+        drafting = {"method": self.method, "options": options, "mode": self.mode, "in_flight": self.in_flight}
+        # The other policies change no answer.
+        alone = {"outage": self.outage} if self.outage == "edge" else {}
+        return {**drafting, **alone, "dtype": self.dtype, "threads": self.threads}
 
     def _check_method(self) -> None:
         if self.method is None:
@@ -64,9 +78,14 @@ class EdgeSettings:
         if self.method not in far or self.options.get("head"):
             reason = f"method {self.method} needs what the target computes, which stays with the verifier"
             raise UserError(f"{reason}; with a verifier elsewhere draft with one of {', '.join(far)}", key="method")
-        drafters.check(self.method, self.options)
+        drafters.check(self.method, self._drafting)
         if self.options.get("acceptance", "coupled") != "coupled":
             raise UserError("acceptance: no probabilities travel to a verifier, so it is coupled", key="acceptance")
+
+    @property
+    def _drafting(self) -> dict[str, Any]:
+        """What the drafter is made of: the length is no policy of the engine here."""
+        return {name: value for name, value in self.options.items() if name != "length"}
 
     def _length(self) -> int | None:
         """The fixed length of drafts, None where it is chosen."""
@@ -84,11 +103,11 @@ class EdgeSettings:
         from ianvs_specdec.backends.split.edge.session import Outage
         from ianvs_specdec.drafters.autoregressive import Autoregressive
 
-        drafter = Autoregressive() if self.method is None else drafters.create(self.method, self.options)
+        drafter = Autoregressive() if self.method is None else drafters.create(self.method, self._drafting)
         drafter.prepare(target)  # type: ignore[arg-type]
-        in_flight = self.in_flight if drafter.lines else 0
-        controller = Controller(self._length(), in_flight=in_flight, mode=self.mode, beside=model.drafts)  # type: ignore[arg-type]
-        outage = Outage(self.outage, self.patience)  # type: ignore[arg-type]
+        ahead = self.in_flight if drafter.lines else 0
+        controller = Controller(self._length(), mode=self.mode, in_flight=ahead)
+        outage = Outage(self.outage, self.patience)
         finish = _finish(drafter, model) if self.outage == "edge" else None
         return Edge(connection, model, drafter, target, controller, outage, self.in_flight, finish)
 
