@@ -30,15 +30,10 @@ def read_scores(path: Path, outcomes: Recorded, models: Sequence[str] = ()) -> d
     found: dict[str, Floats] = {}
     places: Mapping[str, int] | None = None
     for where, record in records(path):
-        key = next((name for name in KEYS if name in record), None)
-        if missing := [name for name in ("router", "score") if name not in record] or (
-            [] if key else ["query_id or row"]
-        ):
-            there = ", ".join(filter(None, record)) or "nothing"
-            raise UserError(f"{path}: the column {missing[0]} is missing; found: {there}")
+        key = _key(record, path)
         if places is None:
-            places = _places(str(key), outcomes, path)
-        text, name = record[str(key)].strip(), record["router"].strip()
+            places = _places(key, outcomes, path)
+        text, name = record[key].strip(), record["router"].strip()
         if text not in places:
             hint = " (rows are counted from 0)" if key == "row" else ""
             raise UserError(f"{where}: no outcome has the {key} {text[:40]!r}; there are {len(outcomes)}{hint}")
@@ -59,6 +54,16 @@ def read_scores(path: Path, outcomes: Recorded, models: Sequence[str] = ()) -> d
     if not found:
         raise UserError(f"{path}: there are no scores in it")
     return found
+
+
+def _key(record: Mapping[str, str], path: Path) -> str:
+    """The column that names the query. UserError where a column is missing."""
+    key = next((name for name in KEYS if name in record), "")
+    missing = [name for name in ("router", "score") if name not in record] + ["query_id or row"] * (not key)
+    if missing:
+        there = ", ".join(filter(None, record)) or "nothing"
+        raise UserError(f"{path}: the column {missing[0]} is missing; found: {there}")
+    return key
 
 
 def _places(key: str, outcomes: Recorded, path: Path) -> dict[str, int]:

@@ -257,6 +257,10 @@ def check_feedback(value: Any) -> None:
         raise UserError(
             f"feedback must be scorer, a file, or a mapping with port (and token_env), not {value!r}", key="feedback"
         )
+    _check_endpoint(value)
+
+
+def _check_endpoint(value: Mapping[Any, Any]) -> None:
     for name in value:
         if name not in ("port", "token_env", "host"):
             raise unknown("key of feedback", str(name), ("port", "token_env", "host"), key="feedback")
