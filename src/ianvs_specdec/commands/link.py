@@ -13,7 +13,7 @@ import resource
 import signal
 from pathlib import Path
 
-from ianvs_specdec.commands import owned
+from ianvs_specdec.commands import parent
 from ianvs_specdec.commands.hyperparameters import read_hyperparameters
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.net.link import Link
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for option, metavar, text in OPTIONS:
         parser.add_argument(option, metavar=metavar, help=text)
     parser.add_argument("--record", type=Path, metavar="FILE", help="JSON lines to write: what each connection met")
-    owned.add_argument(parser, "is answered with the record's summary so far")
+    parent.add_argument(parser, "is answered with the record's summary so far")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         link = Link(options.to, path, options.listen, options.record)
         with asyncio.Runner(loop_factory=exact_loop) as runner:
-            runner.run(_serve(link, options.to, options.owned))
+            runner.run(_serve(link, options.to, options.exit_with_parent))
     except OSError as error:
         if options.record is None:
             raise
@@ -74,7 +74,7 @@ async def _serve(link: Link, to: str, is_owned: bool) -> None:
 
     def ready() -> None:
         if is_owned:
-            owned.watch(ended.set, lambda: print(json.dumps(link.so_far()), flush=True))
+            parent.watch(ended.set, lambda: print(json.dumps(link.so_far()), flush=True))
         print(f"listening on {link.address}, to {to}", flush=True)
 
     await link.run(ready, ended)

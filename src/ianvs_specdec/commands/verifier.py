@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ianvs_specdec import lengths
 from ianvs_specdec.backends import backend
-from ianvs_specdec.commands import owned
+from ianvs_specdec.commands import parent
 from ianvs_specdec.commands.hyperparameters import read_hyperparameters
 from ianvs_specdec.common import heap
 from ianvs_specdec.common.errors import UserError
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--metrics-port", type=int, metavar="P", help="offer /metrics on this machine's port P")
     parser.add_argument("--grace", type=float, default=30.0, metavar="S", help="seconds to finish in when stopped (30)")
-    owned.add_argument(parser)
+    parent.add_argument(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -59,8 +59,8 @@ def run(options: argparse.Namespace) -> int:
         )
     if options.length is not None:
         lengths.create(options.length)
-    if options.owned:
-        owned.terminate()
+    if options.exit_with_parent:
+        parent.terminate()
     asyncio.run(_serve(options, _model(options), tokens))
     return 0
 

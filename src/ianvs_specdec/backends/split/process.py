@@ -21,7 +21,9 @@ class Started(ChildProcess):
     """
 
     def __init__(self, arguments: Sequence[str]) -> None:
-        super().__init__(f"specdec {arguments[0]}", [sys.executable, "-m", "ianvs_specdec", *arguments, "--owned"])
+        super().__init__(
+            f"specdec {arguments[0]}", [sys.executable, "-m", "ianvs_specdec", *arguments, "--exit-with-parent"]
+        )
         try:
             line = self._line()
             if not line.startswith(READY):

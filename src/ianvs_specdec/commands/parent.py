@@ -1,4 +1,4 @@
-"""Servers that another process owns: they end with it, however it ends."""
+"""Servers that exit with their parent process, however it ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ READ = 4096
 def add_argument(parser: argparse.ArgumentParser, asked: str = "") -> None:
     """``asked``: what a line on standard input brings, if anything."""
     more = f"; each line before it {asked}" if asked else ""
-    parser.add_argument("--owned", action="store_true", help=f"end when standard input ends, a pipe{more}")
+    parser.add_argument(
+        "--exit-with-parent", action="store_true", help=f"exit when standard input, a pipe, closes{more}"
+    )
 
 
 def terminate() -> None:
@@ -34,7 +36,7 @@ def terminate() -> None:
             pass
         os.kill(os.getpid(), signal.SIGTERM)
 
-    threading.Thread(target=read, name="owner", daemon=True).start()
+    threading.Thread(target=read, name="parent", daemon=True).start()
 
 
 def watch(end: Callable[[], None], asked: Callable[[], None]) -> None:
@@ -59,5 +61,5 @@ def _source() -> int:
     source = sys.stdin.fileno()
     mode = os.fstat(source).st_mode
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(source)):
-        raise UserError("--owned: standard input must be a pipe of the process that owns this one")
+        raise UserError("--exit-with-parent: standard input must be a pipe of the parent process")
     return source

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ianvs_specdec.commands import owned
+from ianvs_specdec.commands import parent
 from ianvs_specdec.common.errors import UserError
 
 
@@ -21,7 +21,7 @@ def test_lines_are_answered_until_the_end(monkeypatch: pytest.MonkeyPatch) -> No
 
     async def serve() -> None:
         ended = asyncio.Event()
-        owned.watch(ended.set, lambda: told.append("asked"))
+        parent.watch(ended.set, lambda: told.append("asked"))
         os.write(sink, b"\n\nhalf")
         while len(told) < 2:
             await asyncio.sleep(0)
@@ -37,19 +37,29 @@ def test_lines_are_answered_until_the_end(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_an_input_that_has_no_end_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     async def serve() -> None:
-        owned.watch(lambda: None, lambda: None)
+        parent.watch(lambda: None, lambda: None)
 
     (tmp_path / "file").write_text("x")
     with (tmp_path / "file").open() as given:
         monkeypatch.setattr(sys, "stdin", given)
-        for wait in (lambda: asyncio.run(serve()), owned.terminate):
+        for wait in (lambda: asyncio.run(serve()), parent.terminate):
             with pytest.raises(UserError, match="standard input must be a pipe"):
                 wait()
 
 
 def test_a_verifier_whose_owner_is_gone_ends_while_it_loads(tmp_path: Path) -> None:
     """Nobody reads the model: it would be found missing, and said so."""
-    command = [sys.executable, "-m", "ianvs_specdec", "verifier", "--model", str(tmp_path), "--port", "0", "--owned"]
+    command = [
+        sys.executable,
+        "-m",
+        "ianvs_specdec",
+        "verifier",
+        "--model",
+        str(tmp_path),
+        "--port",
+        "0",
+        "--exit-with-parent",
+    ]
     done = subprocess.run(command, input=b"", capture_output=True, timeout=60)
     assert done.returncode == 128 + signal.SIGTERM, done.stderr
     assert not done.stdout
