@@ -67,13 +67,13 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _serve(link: Link, to: str, is_owned: bool) -> None:
+async def _serve(link: Link, to: str, with_parent: bool) -> None:
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
 
     def ready() -> None:
-        if is_owned:
+        if with_parent:
             parent.watch(ended.set, lambda: print(json.dumps(link.so_far()), flush=True))
         print(f"listening on {link.address}, to {to}", flush=True)
 
