@@ -1,4 +1,4 @@
-"""Servers that are owned end when their standard input does."""
+"""Servers with --exit-with-parent end when their standard input does."""
 
 from __future__ import annotations
 
