@@ -21,11 +21,6 @@ class Request:
     task: str
 
 
-def read_prompts(path: Path, tokenizer: Any, limit: int, room: int) -> list[list[int]]:
-    """The token ids alone of ``read_requests``."""
-    return [request.ids for request in read_requests(path, tokenizer, limit, room)]
-
-
 def read_requests(path: Path, tokenizer: Any, limit: int, room: int) -> list[Request]:
     """At most ``limit`` prompts, spread evenly over the file, each of at most ``room`` tokens. Text goes through the
     chat template, where the tokenizer has one."""

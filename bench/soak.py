@@ -28,16 +28,16 @@ import time
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
-ROOT = Path(__file__).resolve().parents[1]
-SETTINGS = ROOT / "examples/cloud-edge-speculative-decoding/testalgorithms/query-routing/cloud_settings.yaml"
-EXAMPLE = ("--settings", str(SETTINGS), "--backend", "EagleSpecDec")
+from bench.command import EXAMPLE
+
+SETTINGS = EXAMPLE / "testalgorithms" / "query-routing" / "cloud_settings.yaml"
+EAGLE = ("--settings", str(SETTINGS), "--backend", "EagleSpecDec")
 LEAVING = 0.2
-"""The share of the clients that leave, unless told otherwise."""
+"""The share of the clients that leave."""
 REFUSED = 0.2
 """Seconds that a client waits after it was refused where it would ask again at once."""
 LONGEST = 600.0
@@ -80,8 +80,8 @@ class Server:
 class Clients:
     """Threads that ask until they are told to stop, without a pause until they are told a rate."""
 
-    def __init__(self, server: Server, number: int, tokens: int, leaving: float) -> None:
-        self._server, self._number, self._tokens, self._leaving = server, number, tokens, leaving
+    def __init__(self, server: Server, number: int, tokens: int) -> None:
+        self._server, self._number, self._tokens = server, number, tokens
         self._rate = 0.0
         self._mutex, self._stop = threading.Lock(), threading.Event()
         self.counts: collections.Counter[str] = collections.Counter()
@@ -118,7 +118,7 @@ class Clients:
                 self._stop.wait(REFUSED)
 
     def _ask(self, chance: random.Random) -> str:
-        leaves, streamed = chance.random() < self._leaving, chance.random() < 0.5
+        leaves, streamed = chance.random() < LEAVING, chance.random() < 0.5
         question = f"Question {chance.randrange(10_000)}: what is known of it? " * chance.choice((1, 1, 4, 40))
         manner = chance.choice(({}, {"temperature": 0.8, "seed": chance.randrange(1000)}, {"stop": ["the"]}))
         body = {
@@ -162,8 +162,8 @@ def _received(response: http.client.HTTPResponse, streamed: bool) -> str:
 
 @contextmanager
 def serving(arguments: list[str]) -> Iterator[Server]:
-    command = [sys.executable, "-m", "ianvs_specdec.commands.cli", "serve", "--port", "0", *(arguments or EXAMPLE)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-m", "ianvs_specdec.commands.cli", "serve", "--port", "0", *(arguments or EAGLE)]
+    with subprocess.Popen(command, cwd=EXAMPLE.parents[1], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             line = process.stdout.readline()
@@ -179,7 +179,7 @@ def main(argv: list[str] | None = None) -> int:
     memory: list[float] = []
     with serving(options.serve) as server:
         print(f"{options.at_once} clients for {options.minutes:g} minutes, resident memory {server.memory():.0f} MB")
-        clients = Clients(server, options.at_once, options.tokens, options.leaving)
+        clients = Clients(server, options.at_once, options.tokens)
         began = time.monotonic()
         for number in range(1, LINES + 1):
             time.sleep(max(0.0, began + number * 60 * options.minutes / LINES - time.monotonic()))
@@ -206,15 +206,14 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, metavar="M")
     parser.add_argument("--at-once", type=int, default=64, metavar="N", help="clients (64)")
-    parser.add_argument("--leaving", type=float, default=LEAVING, metavar="X", help=f"share of them ({LEAVING})")
     parser.add_argument("--overload", type=float, default=0.0, metavar="X", help="times what the server answers")
     parser.add_argument("--tokens", type=int, default=200, metavar="N", help="of the longest answer (200)")
     parser.add_argument("serve", nargs="*", metavar="-- OPTIONS", help="of specdec serve")
     options = parser.parse_args(argv)
     if options.minutes <= 0 or options.at_once < 1 or options.tokens < 2:
         parser.error("--minutes and --at-once must be more than 0, --tokens more than 1")
-    if not 0 <= options.leaving <= 1 or options.overload < 0:
-        parser.error("--leaving must be from 0 to 1, --overload 0 or more")
+    if options.overload < 0:
+        parser.error("--overload must be 0 or more")
     return options
 
 

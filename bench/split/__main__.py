@@ -24,7 +24,8 @@ def main(argv: list[str] | None = None) -> int:
         about = importlib.import_module(f"bench.split.{name}")
         summary = (about.__doc__ or "").partition(":")[2].strip()
         own = parts.add_parser(name, help=summary.partition(".")[0], description=summary)
-        about.add_arguments(own.add_argument)
+        if hasattr(about, "add_arguments"):
+            about.add_arguments(own.add_argument)
         own.add_argument("--out", type=Path, default=Path("runs") / "bench", metavar="DIR", help="(runs/bench)")
     options = parser.parse_args(argv)
     part = importlib.import_module(f"bench.split.{options.part}")
