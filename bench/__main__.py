@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.command import command, environment, parsed
 from bench.options import eos_of, load, requests_of, shared, with_defaults
-from bench.report import table, write
+from bench.report import files, table
 
 if TYPE_CHECKING:
     from bench.prompts import Request
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def main(argv: list[str] | None = None) -> int:
     options = _arguments(argv)
-    return command("bench", lambda: _run(options), options.out, table, write)
+    return command("bench", lambda: _run(options), options.out, table, files())
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:

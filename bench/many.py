@@ -17,21 +17,22 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.command import AUTOREGRESSIVE as REFERENCE
 from bench.command import (
+    Report,
     attempted,
+    columns,
     command,
     environment,
     interleaved,
     interval,
     numbers,
     parsed,
+    ratio_line,
     to_csv,
     to_json,
-    write_files,
 )
 from bench.options import eos_of, load, requests_of, shared, with_defaults
 from bench.statistics import Estimate, middle
@@ -75,7 +76,8 @@ class Row:
 
 def main(argv: list[str] | None = None) -> int:
     options = _arguments(argv)
-    return command("bench.many", lambda: _run(options), options.out, table, write)
+    files = {"many.json": to_json, "many.csv": lambda report: to_csv(report["rows"])}
+    return command("bench.many", lambda: _run(options), options.out, table, files)
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -263,40 +265,39 @@ def _hindsight(found: dict[tuple[str, int], list[Round]], options: argparse.Name
     return pairs
 
 
-def table(report: dict[str, Any]) -> str:
+def table(report: Report) -> str:
     settings, place = report["settings"], report["environment"]
     least = min(row["at_once"] for row in report["rows"])
-    width = max(len(row["name"]) for row in report["rows"]) + 2
-    lines = [
+    heads = ["method", "computed by", "at once", "token/s", "95 %", f"over {least}", "95 %", "same output"]
+    return "\n".join([
         f"{report['model']}: {settings['prompts']} prompts in batches of {settings['batch']}, {settings['rounds']} "
         f"rounds, up to {settings['max_new_tokens']} new tokens, {settings['dtype']}, greedy",
         f"{place['processor']}, {place['threads']} threads, torch {place['torch']}",
         "",
-        f"{'method':{width}}{'computed by':>13}{'at once':>9}{'token/s':>9}{'95 %':>18}{f'over {least}':>10}"
-        f"{'95 %':>15}{'same output':>13}",
-    ]
-    for row in report["rows"]:
-        rate, gain = row["tokens_per_second"], row["of_least"]
-        span = f"{rate['low']:.1f} - {rate['high']:.1f}"
-        lines.append(
-            f"{row['name']:{width}}{row['target'] or '':>13}{row['at_once']:>9}{rate['value']:9.1f}{span:>18}"
-            f"{gain['value']:10.2f}{interval(gain):>15}{row['same_output']:>13.1%}"
-        )
-    lines += [f"{name:{width}}failed: {reason}" for name, reason in report["failed"].items()]
-    lines += [
+        *columns(heads, list(map(_cells, report["rows"]))),
+        *(f"{name} failed: {reason}" for name, reason in report["failed"].items()),
         "",
         f"over {least}: over the same method with {least} at once",
         f"same output: as {REFERENCE} (of ours in 8 or 4 bits: that in as many) with {least}",
-    ]
-    lines += [
-        f"{ratio['method']} / {ratio['baseline']}, {ratio['at_once']} at once: {ratio['value']:.2f} {interval(ratio)}"
-        for ratio in report["ratios"]
-    ]
-    return "\n".join(lines)
+        *(
+            ratio_line(f"{ratio['method']} / {ratio['baseline']}, {ratio['at_once']} at once", ratio)
+            for ratio in report["ratios"]
+        ),
+    ])  # fmt: skip
 
 
-def write(folder: Path, report: dict[str, Any]) -> list[Path]:
-    return write_files(folder, {"many.json": to_json(report), "many.csv": to_csv(report["rows"])})
+def _cells(row: Report) -> list[str]:
+    rate, gain = row["tokens_per_second"], row["of_least"]
+    return [
+        row["name"],
+        row["target"] or "",
+        str(row["at_once"]),
+        f"{rate['value']:.1f}",
+        interval(rate, 1),
+        f"{gain['value']:.2f}",
+        interval(gain),
+        f"{row['same_output']:.1%}",
+    ]
 
 
 if __name__ == "__main__":

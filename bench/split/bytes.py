@@ -12,6 +12,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from bench.command import columns
 from bench.split.scene import decode, edge, endless_target, questions, truth_of, verifier
 from ianvs_specdec.backends.split.process import Started
 from ianvs_specdec.common.errors import UserError
@@ -84,17 +85,14 @@ def _counted(llm: Any, link: Started, asked: list[str]) -> dict[str, Any]:
 
 
 def table(report: dict[str, Any]) -> str:
-    lines = [
-        f"{'drafts':<28}{'TLS':>4}{'flying':>7}{'accept.':>8}{'tok/round':>10}{'up/round':>9}{'down':>6}"
-        f"{'B/token':>9}{'+headers':>9}{'+acks':>7}"
-    ]
-    for row in report["rows"]:
-        data, segments = row["bytes_up"] + row["bytes_down"], row["segments_up"] + row["segments_down"]
-        emitted, rounds = row["emitted"], row["rounds"]
-        lines.append(
-            f"{row['drafts']:<28}{'yes' if row['tls'] else 'no':>4}{row['in_flight']:>7}{row['acceptance']:>8.3f}"
-            f"{emitted / rounds:>10.2f}{row['bytes_up'] / rounds:>9.1f}{row['bytes_down'] / rounds:>6.1f}"
-            f"{data / emitted:>9.1f}{(data + HEADERS * segments) / emitted:>9.1f}"
-            f"{(data + 2 * HEADERS * segments) / emitted:>7.1f}"
-        )
-    return "\n".join(lines)
+    heads = ("drafts", "TLS", "flying", "accept.", "tok/round", "up/round", "down", "B/token", "+headers", "+acks")
+    return "\n".join(columns(heads, list(map(_cells, report["rows"]))))
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    data, segments = row["bytes_up"] + row["bytes_down"], row["segments_up"] + row["segments_down"]
+    emitted, rounds = row["emitted"], row["rounds"]
+    figures = (row["bytes_up"] / rounds, row["bytes_down"] / rounds)
+    figures += tuple((data + headers * HEADERS * segments) / emitted for headers in range(3))
+    shown = [f"{row['acceptance']:.3f}", f"{emitted / rounds:.2f}", *(f"{figure:.1f}" for figure in figures)]
+    return [row["drafts"], "yes" if row["tls"] else "no", str(row["in_flight"]), *shown]

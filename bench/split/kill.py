@@ -23,6 +23,7 @@ from random import Random
 from statistics import median
 from typing import Any
 
+from bench.command import columns
 from bench.split.scene import COSTS, SCALE, SPECDEC, Truth, decode, edge, endless_target, questions, truth_of
 from ianvs_specdec.backends.split.process import Started
 from ianvs_specdec.net.link import Link
@@ -155,18 +156,17 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
                     scene.pause()
                     seconds.append(busy.after(disturb()))
             rows.append({"kind": kind, "seconds": seconds, **busy.counts, "failed": busy.failed})
-            print(_line(rows[-1]), flush=True)
+            print(" ".join(_cells(rows[-1])), flush=True)
     return {"rows": rows}
 
 
-def _line(row: dict[str, Any]) -> str:
-    found = sorted(row["seconds"])
-    times = f"{1e3 * median(found):>9.0f}{1e3 * found[int(0.95 * (len(found) - 1))]:>8.0f}{1e3 * found[-1]:>8.0f}"
-    head = f"{row['kind']:<10}{len(found):>6}{row['answers']:>8}{row['emitted']:>8}{row['wrong']:>7}{row['breaks']:>7}"
-    return f"{head}{times}  {row['failed']}"
-
-
 def table(report: dict[str, Any]) -> str:
-    heads = f"{'kind':<10}{'times':>6}{'answers':>8}{'tokens':>8}{'wrong':>7}{'breaks':>7}"
-    heads += f"{'p50 ms':>9}{'p95':>8}{'max':>8}"
-    return "\n".join([heads, *map(_line, report["rows"])])
+    heads = ("kind", "times", "answers", "tokens", "wrong", "breaks", "p50 ms", "p95", "max", "failed")
+    return "\n".join(columns(heads, list(map(_cells, report["rows"]))))
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    found = sorted(row["seconds"])
+    times = median(found), found[int(0.95 * (len(found) - 1))], found[-1]
+    counts = (len(found), row["answers"], row["emitted"], row["wrong"], row["breaks"])
+    return [row["kind"], *map(str, counts), *(f"{1e3 * seconds:.0f}" for seconds in times), row["failed"]]
