@@ -18,13 +18,11 @@ from ianvs_specdec.plugin.workspace.judged import JudgedQuery, Judgments, judgme
 from ianvs_specdec.plugin.workspace.sides import BothSides, Pair, scores_of
 from ianvs_specdec.report.details import Details
 from ianvs_specdec.report.figures import QUANTILES, categories, column, described, distributions, figures, groups, safe
-from ianvs_specdec.report.known import blank_partial_metrics, known_parts
-from ianvs_specdec.report.machine import doubts, targets
 from ianvs_specdec.report.metrics.columns import all_columns
 from ianvs_specdec.report.metrics.intervals import all_intervals
 from ianvs_specdec.report.metrics.routing import why_empty
 from ianvs_specdec.report.metrics.table import Table
-from ianvs_specdec.report.notes import told
+from ianvs_specdec.report.notes import doubts, known_parts, targets, told
 from ianvs_specdec.report.routing import curves, outcomes
 from ianvs_specdec.report.split import grids
 from ianvs_specdec.report.sweeps import sweeps
@@ -120,7 +118,6 @@ def _case(
     entries = list(details.entries(case, dataset, rows, table, judged, most)) if rows else []
     run = case.environment.get("run") or {}
     found = figures(case, _metrics(workspace, case.job), table)
-    blank_partial_metrics(case, found, table)
     if "Router APGR" in found and found["Router APGR"] is None and rows:
         case.notes.append(f"Router APGR is empty: {why_empty(golds, results, table)}")
     case.notes += doubts(case.environment)
