@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -18,7 +15,7 @@ from typing import Any
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.load.plan import SweepPlan
-from ianvs_specdec.load.processes import last_words
+from ianvs_specdec.load.processes import end, last_words
 
 NAME = "load"
 """The model's name on a server that is started here."""
@@ -140,12 +137,7 @@ class Started(Server):
             raise ServerDied(f"the server for the policy {self.policy} ended {ended}{f': {words}' if words else ''}")
 
     def stop(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if self._process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self._process.pid, number)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(STOP_SECONDS)
+        end(self._process, STOP_SECONDS)
 
 
 def command(plan: SweepPlan, policy: str) -> list[str]:
