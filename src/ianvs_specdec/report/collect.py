@@ -15,7 +15,7 @@ from ianvs_specdec.common.storage.cells import csv_text
 from ianvs_specdec.plugin.workspace.cases import Case, Dataset, Row, Workspace, read_workspace
 from ianvs_specdec.plugin.workspace.journal_reader import KeptAnswers
 from ianvs_specdec.plugin.workspace.judged import JudgedQuery, Judgments, judgments, score
-from ianvs_specdec.plugin.workspace.sides import BothSides, Pair, scores_of
+from ianvs_specdec.plugin.workspace.sides import PairedAnswers, Pair, scores_of
 from ianvs_specdec.report.details import Details
 from ianvs_specdec.report.figures import QUANTILES, categories, column, described, distributions, figures, groups, safe
 from ianvs_specdec.report.metrics.columns import all_columns
@@ -50,7 +50,7 @@ def collect(folder: Path, most: int = 200, load: Sequence[Path] = ()) -> Documen
     Raises UserError where there is nothing to report on.
     """
     workspace = read_workspace(folder)
-    details, sides, scores = Details(workspace), BothSides(), []
+    details, sides, scores = Details(workspace), PairedAnswers(), []
     cases = []
     for case in workspace.cases:
         rows = case.answers()
@@ -100,7 +100,7 @@ def _case(
     dataset: Dataset | None,
     rows: dict[int, Row],
     details: Details,
-    sides: BothSides,
+    sides: PairedAnswers,
     most: int,
 ) -> Document:
     results = [safe(row) for row in rows.values()]
@@ -274,7 +274,7 @@ def _telling(same: Sequence[Document]) -> list[str]:
 
 
 def _routing(
-    workspace: Workspace, sides: BothSides, routers: Sequence[str], scores: Sequence[Scores]
+    workspace: Workspace, sides: PairedAnswers, routers: Sequence[str], scores: Sequence[Scores]
 ) -> list[Document]:
     """The cost-quality curves of each pair of edge and cloud on each data file, with the numbers of its test cases.
 
