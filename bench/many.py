@@ -87,22 +87,16 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     shared(parser)
     add = parser.add_argument
     add("--at-once", type=numbers, default=list(AT_ONCE), metavar="A,B", help="requests under way (1,4,8,16)")
-    add("--batch", type=int, metavar="N", help="requests of a round (twice the most under way)")
     add("--limit", type=int, default=32, metavar="N", help="prompts of each file, spread evenly over it (32)")
     add("--length", action="append", default=[], metavar="L", help="goodput, fixed:4, ...; repeatable (the methods')")
     parser.set_defaults(medusa=None, draft=None, datastore=None, methods=None, official=None)
-    options = with_defaults(parsed(parser, argv, "limit", "max_new_tokens", "repeats"))
-    if options.batch is None:
-        options.batch = BATCHES_OF * max(options.at_once)
-    if options.batch < 1:
-        parser.error("--batch must be at least 1")
-    return options
+    return with_defaults(parsed(parser, argv, "limit", "max_new_tokens", "repeats"))
 
 
 def _run(options: argparse.Namespace) -> dict[str, Any]:
     model, tokenizer = load(options)
     requests = requests_of(options, model, tokenizer)
-    count = max(1, len(requests) // options.batch)
+    count = max(1, len(requests) // (BATCHES_OF * max(options.at_once)))
     # Each batch has its share of every file.
     batches = [requests[number::count] for number in range(count)]
     failed: dict[str, str] = {}

@@ -50,7 +50,8 @@ def test_a_run_serves_every_batch_with_every_number_at_once_and_compares(argumen
     script.write_text(SCRIPTED)
     monkeypatch.setattr("bench.peers.LLAMACPP_WORKER", script)
     monkeypatch.setattr("bench.peers.export_gguf", lambda *_: None)
-    arguments += ["--llamacpp", sys.executable, "--engine", "torch", "--repeats", "2", "--batch", "3"]
+    arguments += ["--llamacpp", sys.executable, "--engine", "torch", "--repeats", "2"]
+    monkeypatch.setattr("bench.many.BATCHES_OF", 1)
     assert main([*arguments, "--at-once", "3,1"]) == 0
 
     report = json.loads((tmp_path / "out" / "many.json").read_text())
@@ -133,7 +134,7 @@ def test_what_is_put_in_relation_has_the_same_head():
     ]
 
 
-@pytest.mark.parametrize("wrong", [["--at-once", "1,two"], ["--at-once", "0"], ["--batch", "0"], ["--repeats", "0"]])
+@pytest.mark.parametrize("wrong", [["--at-once", "1,two"], ["--at-once", "0"], ["--repeats", "0"]])
 def test_options_that_make_no_sense_are_refused(wrong, capsys):
     from bench.many import main
 
