@@ -15,7 +15,7 @@ from ianvs_specdec.common.storage.cells import csv_text
 from ianvs_specdec.plugin.workspace.cases import Case, Dataset, Row, Workspace, read_workspace
 from ianvs_specdec.plugin.workspace.journal_reader import KeptAnswers
 from ianvs_specdec.plugin.workspace.judged import JudgedQuery, Judgments, judgments, score
-from ianvs_specdec.plugin.workspace.sides import PairedAnswers, Pair, scores_of
+from ianvs_specdec.plugin.workspace.sides import Pair, PairedAnswers, scores_of
 from ianvs_specdec.report.details import Details
 from ianvs_specdec.report.figures import QUANTILES, categories, column, described, distributions, figures, groups, safe
 from ianvs_specdec.report.metrics.columns import all_columns

@@ -82,6 +82,11 @@ class _Requests:
         return dict(zip(SPAN, map(number, (issued, latency, times.get("busy"), tokens)), strict=True))
 
 
+def rounded(value: float) -> float:
+    """Six significant digits: more than any measurement here has, and no 0.30000000000000004 on the leaderboard."""
+    return value if value.is_integer() else float(f"{value:.6g}")
+
+
 class Table:
     """Rows of one test case as float columns; NaN = undefined. Holds no reference to the rows.
 
