@@ -177,9 +177,12 @@ def _peer_rows(options: argparse.Namespace, eos_ids: list[int], positions: int, 
 def _report(
     options: argparse.Namespace, batches: list[list[Request]], rows: list[Row], rounds: list[list[Round]]
 ) -> dict[str, Any]:
+    from bench.methods import ratios
+
     found = {(row.name, row.at_once): done for row, done in zip(rows, rounds, strict=True)}
     least = min(options.at_once)
-    pairs = [(*pair, n) for pair in _pairs([row.name for row in rows]) for n in options.at_once]
+    names = list(dict.fromkeys(row.name for row in rows))
+    pairs = [(*pair, n) for pair in ratios(names) for n in options.at_once]
     pairs += _hindsight(found, options)
     return {
         "model": str(options.model),
@@ -231,18 +234,6 @@ def _same(rounds: list[Round], reference: list[Round]) -> float:
         for own, other in zip(done.outputs, expected.outputs, strict=True)
     ]
     return sum(equal) / len(equal)
-
-
-def _pairs(names: list[str]) -> list[tuple[str, str]]:
-    """What is compared at each number at once: ours with llama.cpp, and with vLLM with the same head or none."""
-    names = list(dict.fromkeys(names))
-    ours = [name for name in names if name.startswith("ours ")]
-    pairs = [(name, other) for name in ours for other in names if other.startswith("llama.cpp")]
-    for other in names:
-        if other.startswith("vLLM"):
-            head = other[len("vLLM ") :]
-            pairs.append((f"ours eagle {head} chain" if head else REFERENCE, other))
-    return [(name, other) for name, other in pairs if name in names]
 
 
 def _hindsight(found: dict[tuple[str, int], list[Round]], options: argparse.Namespace) -> list[tuple[str, str, int]]:
