@@ -21,18 +21,19 @@ import collections
 import http.client
 import json
 import random
-import subprocess
 import sys
+import tempfile
 import threading
 import time
-import urllib.parse
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
 
 import psutil
-from prometheus_client.parser import text_string_to_metric_families
 
 from bench.command import EXAMPLE
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.load.servers import Serving
 
 SETTINGS = EXAMPLE / "testalgorithms" / "query-routing" / "cloud_settings.yaml"
 EAGLE = ("--settings", str(SETTINGS), "--backend", "EagleSpecDec")
@@ -48,39 +49,10 @@ LINES = 10
 CHAT = "/v1/chat/completions"
 
 
-class Server:
-    """``specdec serve`` in a process of its own."""
-
-    def __init__(self, address: str, pid: int) -> None:
-        self.address, self._process = address, psutil.Process(pid)
-        (model,) = json.loads(self.get("/v1/models"))["data"]
-        self.model = model["id"]
-
-    def connect(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection(self.address, timeout=LONGEST)
-
-    def get(self, path: str) -> bytes:
-        connection = self.connect()
-        connection.request("GET", path)
-        body = connection.getresponse().read()
-        connection.close()
-        return body
-
-    def metrics(self) -> dict[str, float]:
-        """By name, requests by outcome (``requests_total.completed``)."""
-        families = text_string_to_metric_families(self.get("/metrics").decode())
-        samples = [sample for family in families for sample in family.samples]
-        return {".".join([s.name.removeprefix("specdec_"), *s.labels.values()]): s.value for s in samples}
-
-    def memory(self) -> float:
-        """Resident, in MB."""
-        return self._process.memory_info().rss / 1e6
-
-
 class Clients:
     """Threads that ask until they are told to stop, without a pause until they are told a rate."""
 
-    def __init__(self, server: Server, number: int, tokens: int) -> None:
+    def __init__(self, server: Serving, number: int, tokens: int) -> None:
         self._server, self._number, self._tokens = server, number, tokens
         self._rate = 0.0
         self._mutex, self._stop = threading.Lock(), threading.Event()
@@ -128,16 +100,14 @@ class Clients:
             **({"stream": True, "stream_options": {"include_usage": True}} if streamed else {}),
             **manner,
         }
-        connection = self._server.connect()
-        try:
+        address = self._server.url.removeprefix("http://")
+        with closing(http.client.HTTPConnection(address, timeout=LONGEST)) as connection:
             connection.request("POST", CHAT, json.dumps(body), {"Content-Type": "application/json"})
             if leaves:
                 # Anywhere: in the queue, while the prompt is read, between two tokens.
                 time.sleep(chance.random() ** 4)
                 return "left"
             return _received(connection.getresponse(), streamed)
-        finally:
-            connection.close()
 
 
 def _received(response: http.client.HTTPResponse, streamed: bool) -> str:
@@ -160,46 +130,50 @@ def _received(response: http.client.HTTPResponse, streamed: bool) -> str:
     return "answered"
 
 
-@contextmanager
-def serving(arguments: list[str]) -> Iterator[Server]:
-    command = [sys.executable, "-m", "ianvs_specdec.commands.cli", "serve", "--port", "0", *(arguments or EAGLE)]
-    with subprocess.Popen(command, cwd=EXAMPLE.parents[1], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            line = process.stdout.readline()
-            if not line.startswith("listening on "):
-                raise SystemExit("bench.soak: the server did not start")
-            yield Server(urllib.parse.urlsplit(line.split()[-1]).netloc, process.pid)
-        finally:
-            process.terminate()
-
-
 def main(argv: list[str] | None = None) -> int:
     options = _arguments(argv)
-    memory: list[float] = []
-    with serving(options.serve) as server:
-        print(f"{options.at_once} clients for {options.minutes:g} minutes, resident memory {server.memory():.0f} MB")
-        clients = Clients(server, options.at_once, options.tokens)
-        began = time.monotonic()
-        for number in range(1, LINES + 1):
-            time.sleep(max(0.0, began + number * 60 * options.minutes / LINES - time.monotonic()))
-            memory.append(server.memory())
-            print(f"{time.monotonic() - began:6.0f} s  {memory[-1]:7.1f} MB  {_line(clients.counts)}", flush=True)
-            if number == 1 and options.overload:
-                # Of those who leave, most do while they wait.
-                rate = options.overload * clients.counts["answered"] / (time.monotonic() - began)
-                clients.pace(rate)
-                print(f"from here on {rate:.1f} requests a second", flush=True)
-        clients.end()
-        wrong = [*_left(server), *_miscounted(server.metrics(), clients.counts)]
-        wrong += [f"{number} times: {fault}" for fault, number in clients.faults.items()]
-        tokens = server.metrics()["completion_tokens_total"]
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            server = Serving(options.serve or EAGLE, "under test", Path(folder))
+        except UserError as error:
+            print(f"bench.soak: {error}", file=sys.stderr)
+            return 2
+        try:
+            wrong = _soaked(server, options)
+        finally:
+            server.stop()
+    print("\n".join(wrong) or "nothing lost, every sequence freed, memory flat")
+    return 1 if wrong else 0
+
+
+def _soaked(server: Serving, options: argparse.Namespace) -> list[str]:
+    """What was wrong."""
+    process, memory = psutil.Process(server.pid), list[float]()
+    print(f"{options.at_once} clients for {options.minutes:g} minutes, resident memory {_megabytes(process):.0f} MB")
+    clients = Clients(server, options.at_once, options.tokens)
+    began = time.monotonic()
+    for number in range(1, LINES + 1):
+        time.sleep(max(0.0, began + number * 60 * options.minutes / LINES - time.monotonic()))
+        memory.append(_megabytes(process))
+        print(f"{time.monotonic() - began:6.0f} s  {memory[-1]:7.1f} MB  {_line(clients.counts)}", flush=True)
+        if number == 1 and options.overload:
+            # Of those who leave, most do while they wait.
+            rate = options.overload * clients.counts["answered"] / (time.monotonic() - began)
+            clients.pace(rate)
+            print(f"from here on {rate:.1f} requests a second", flush=True)
+    clients.end()
+    wrong = [*_left(server), *_miscounted(server.metrics() or {}, clients.counts)]
+    wrong += [f"{number} times: {fault}" for fault, number in clients.faults.items()]
     middle, end = memory[LINES // 2 - 1], memory[-1]
     if end > middle * (1 + GROWTH):
         wrong.append(f"the memory grew from {middle:.0f} to {end:.0f} MB")
+    tokens = (server.metrics() or {}).get("completion_tokens_total", 0)
     print(f"in all  {_line(clients.counts)}, {tokens:.0f} tokens")
-    print("\n".join(wrong) or "nothing lost, every sequence freed, memory flat")
-    return 1 if wrong else 0
+    return wrong
+
+
+def _megabytes(process: psutil.Process) -> float:
+    return float(process.memory_info().rss / 1e6)
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -221,11 +195,11 @@ def _line(counts: collections.Counter[str]) -> str:
     return ", ".join(f"{counts[name]} {name}" for name in ("answered", "left", "queue full", "lost"))
 
 
-def _left(server: Server) -> list[str]:
+def _left(server: Serving) -> list[str]:
     """What the engine still has, a little after the last client is gone."""
     waiting = ("in_flight", "queue_length", "sequences", "sequence_memory_bytes")
     for _ in range(100):
-        found = {name: value for name, value in server.metrics().items() if name in waiting and value}
+        found = {name: value for name, value in (server.metrics() or {}).items() if name in waiting and value}
         if not found:
             return []
         time.sleep(0.1)
