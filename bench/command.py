@@ -109,15 +109,6 @@ def words(*known: str) -> Callable[[str], list[str]]:
     return parse
 
 
-def parsed(parser: argparse.ArgumentParser, argv: list[str] | None, *positive: str) -> argparse.Namespace:
-    """The options; those in ``positive`` must be at least 1."""
-    options = parser.parse_args(argv)
-    for name in positive:
-        if getattr(options, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} must be at least 1")
-    return options
-
-
 @contextmanager
 def attempted(name: str, failed: dict[str, str]) -> Iterator[None]:
     """Note in ``failed`` why a row fails; only the row that all are compared with ends the measurement."""

@@ -27,7 +27,6 @@ from bench.command import (
     environment,
     interval,
     numbers,
-    parsed,
     ratio_line,
     to_json,
     words,
@@ -35,6 +34,7 @@ from bench.command import (
 from bench.shapes import SHAPES, bytes_read, random_head, random_model, save
 from bench.statistics import middle
 from ianvs_specdec.backends.quantization import OWN
+from ianvs_specdec.benchmarks.files import positive
 from ianvs_specdec.common.types import ENGINES
 
 if TYPE_CHECKING:
@@ -70,12 +70,12 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--threads", type=int, metavar="N", help="CPU threads of each engine")
     add("--rows", type=numbers, metavar="A,B", help=f"tokens of a step (1, those of a draft and its root, {MORE_ROWS})")
     add("--tau", type=float, nargs="*", default=[3.0, 4.0, 5.0], metavar="T")
-    add("--draft", type=int, default=7, metavar="N", help="drafted tokens of a step (7)")
-    add("--prompt", type=int, default=256, metavar="N", help="prompt tokens (256)")
-    add("--tokens", type=int, default=128, metavar="N", help="new tokens (128)")
-    add("--repeats", type=int, default=5, metavar="R", help="turns of each (5)")
+    add("--draft", type=positive, default=7, metavar="N", help="drafted tokens of a step (7)")
+    add("--prompt", type=positive, default=256, metavar="N", help="prompt tokens (256)")
+    add("--tokens", type=positive, default=128, metavar="N", help="new tokens (128)")
+    add("--repeats", type=positive, default=5, metavar="R", help="turns of each (5)")
     add("--out", type=Path, default=Path("runs") / "bench-gpu", metavar="DIR")
-    options = parsed(parser, argv, "draft", "prompt", "tokens", "repeats")
+    options = parser.parse_args(argv)
     options.rows = options.rows or [1, options.draft + 1, MORE_ROWS]
     if 1 not in options.rows or max(options.rows) > options.prompt:
         parser.error("--rows must hold 1, which all others are compared with, and none above --prompt")

@@ -29,13 +29,13 @@ from bench.command import (
     interleaved,
     interval,
     numbers,
-    parsed,
     ratio_line,
     to_csv,
     to_json,
 )
 from bench.options import eos_of, load, requests_of, shared, with_defaults
 from bench.statistics import Estimate, middle
+from ianvs_specdec.benchmarks.files import positive
 
 if TYPE_CHECKING:
     from bench.methods import Method
@@ -87,10 +87,10 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     shared(parser)
     add = parser.add_argument
     add("--at-once", type=numbers, default=list(AT_ONCE), metavar="A,B", help="requests under way (1,4,8,16)")
-    add("--limit", type=int, default=32, metavar="N", help="prompts of each file, spread evenly over it (32)")
+    add("--limit", type=positive, default=32, metavar="N", help="prompts of each file, spread evenly over it (32)")
     add("--length", action="append", default=[], metavar="L", help="goodput, fixed:4, ...; repeatable (the methods')")
     parser.set_defaults(medusa=None, draft=None, datastore=None, methods=None, official=None)
-    return with_defaults(parsed(parser, argv, "limit", "max_new_tokens", "repeats"))
+    return with_defaults(parser.parse_args(argv))
 
 
 def _run(options: argparse.Namespace) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from typing import Any
 from bench.command import columns
 from bench.split.scene import COSTS, SCALE, SPECDEC, Truth, decode, edge, endless_target, questions, truth_of
 from ianvs_specdec.backends.split.process import Started
+from ianvs_specdec.benchmarks.files import positive
 from ianvs_specdec.net.link import Link
 from ianvs_specdec.net.link import Path as NetworkPath
 
@@ -41,7 +42,7 @@ DELAY, TOKENS = "20ms", 200
 
 
 def add_arguments(add: Any) -> None:
-    add("--times", type=int, default=100, metavar="N", help="of each kind of failure (100)")
+    add("--times", type=positive, default=100, metavar="N", help="of each kind of failure (100)")
 
 
 class Busy:
