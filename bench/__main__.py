@@ -14,9 +14,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.command import command, environment, parsed
+from bench.command import command, environment
 from bench.options import eos_of, load, requests_of, shared, with_defaults
-from bench.report import table, write
+from bench.report import files, table
+from ianvs_specdec.benchmarks.files import positive
 
 if TYPE_CHECKING:
     from bench.prompts import Request
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 def main(argv: list[str] | None = None) -> int:
     options = _arguments(argv)
-    return command("bench", lambda: _run(options), options.out, table, write)
+    return command("bench", lambda: _run(options), options.out, table, files())
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -37,8 +38,8 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--datastore", type=Path, metavar="FILE", help="datastore for rest and suffix")
     add("--methods", type=lambda text: text.split(","), metavar="A,B", help="only these of our methods")
     add("--official", type=Path, metavar="DIR", help="folder with the environments venv-eagle and venv-lade")
-    add("--limit", type=int, default=24, metavar="N", help="prompts of each file, spread evenly over it (24)")
-    return with_defaults(parsed(parser, argv, "limit", "max_new_tokens", "repeats"))
+    add("--limit", type=positive, default=24, metavar="N", help="prompts of each file, spread evenly over it (24)")
+    return with_defaults(parser.parse_args(argv))
 
 
 def _run(options: argparse.Namespace) -> dict[str, Any]:

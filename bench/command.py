@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tabulate import tabulate
+
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.storage.cells import csv_text
 from ianvs_specdec.records.identity import machine, write_atomically
@@ -23,14 +25,13 @@ ESTIMATE = ("value", "low", "high")
 Entry = TypeVar("Entry")
 
 
-def command(
-    name: str,
-    measured: Callable[[], dict[str, Any]],
-    out: Path,
-    table: Callable[[dict[str, Any]], str],
-    write: Callable[[Path, dict[str, Any]], list[Path]],
-) -> int:
-    """Print the report of ``measured`` as a ``table`` and ``write`` it to ``out``; returns the exit status."""
+Report = dict[str, Any]
+Files = Mapping[str, Callable[[Report], str]]
+"""Name of a file -> its content."""
+
+
+def command(name: str, measured: Callable[[], Report], out: Path, table: Callable[[Report], str], files: Files) -> int:
+    """Print the report of ``measured`` as a ``table`` and write the ``files`` into ``out``; returns the exit status."""
     try:
         report = measured()
     except UserError as error:
@@ -40,17 +41,17 @@ def command(
         print(f"{name}: interrupted", file=sys.stderr)
         return 130
     print(table(report))
-    for path in write(out, report):
-        print(f"written: {path}")
+    out.mkdir(parents=True, exist_ok=True)
+    for file, content in files.items():
+        write_atomically(out / file, content(report))
+        print(f"written: {out / file}")
     return 0
 
 
-def write_files(folder: Path, contents: Mapping[str, str]) -> list[Path]:
-    """Each file appears whole or not at all."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in contents.items():
-        write_atomically(folder / name, content)
-    return [folder / name for name in contents]
+def columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table: the first column flush left, all others flush right."""
+    sides = ("left", *["right"] * (len(heads) - 1))
+    return tabulate(rows, heads, tablefmt="plain", disable_numparse=True, colalign=sides).splitlines()
 
 
 def to_json(report: Mapping[str, Any]) -> str:
@@ -85,6 +86,10 @@ def interval(estimate: Mapping[str, float], digits: int = 2) -> str:
     return f"[{estimate['low']:.{digits}f}, {estimate['high']:.{digits}f}]"
 
 
+def ratio_line(what: str, estimate: Mapping[str, float]) -> str:
+    return f"{what}: {estimate['value']:.2f} {interval(estimate)}"
+
+
 def numbers(text: str) -> list[int]:
     """Whole numbers from 1, separated by commas, in order."""
     if not all(part.isdigit() and int(part) for part in text.split(",")):
@@ -102,15 +107,6 @@ def words(*known: str) -> Callable[[str], list[str]]:
         return names
 
     return parse
-
-
-def parsed(parser: argparse.ArgumentParser, argv: list[str] | None, *positive: str) -> argparse.Namespace:
-    """The options; those in ``positive`` must be at least 1."""
-    options = parser.parse_args(argv)
-    for name in positive:
-        if getattr(options, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} must be at least 1")
-    return options
 
 
 @contextmanager

@@ -20,10 +20,21 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from bench.command import command, environment, interval, numbers, parsed, to_json, words, write_files
+from bench.command import (
+    Report,
+    columns,
+    command,
+    environment,
+    interval,
+    numbers,
+    ratio_line,
+    to_json,
+    words,
+)
 from bench.shapes import SHAPES, bytes_read, random_head, random_model, save
 from bench.statistics import middle
 from ianvs_specdec.backends.quantization import OWN
+from ianvs_specdec.benchmarks.files import positive
 from ianvs_specdec.common.types import ENGINES
 
 if TYPE_CHECKING:
@@ -41,7 +52,7 @@ PROMPT = "prompt"
 
 def main(argv: list[str] | None = None) -> int:
     options = _arguments(argv)
-    return command("bench.engine", lambda: _run(options), options.out, table, write)
+    return command("bench.engine", lambda: _run(options), options.out, table, {"engine.json": to_json})
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -59,12 +70,12 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--threads", type=int, metavar="N", help="CPU threads of each engine")
     add("--rows", type=numbers, metavar="A,B", help=f"tokens of a step (1, those of a draft and its root, {MORE_ROWS})")
     add("--tau", type=float, nargs="*", default=[3.0, 4.0, 5.0], metavar="T")
-    add("--draft", type=int, default=7, metavar="N", help="drafted tokens of a step (7)")
-    add("--prompt", type=int, default=256, metavar="N", help="prompt tokens (256)")
-    add("--tokens", type=int, default=128, metavar="N", help="new tokens (128)")
-    add("--repeats", type=int, default=5, metavar="R", help="turns of each (5)")
+    add("--draft", type=positive, default=7, metavar="N", help="drafted tokens of a step (7)")
+    add("--prompt", type=positive, default=256, metavar="N", help="prompt tokens (256)")
+    add("--tokens", type=positive, default=128, metavar="N", help="new tokens (128)")
+    add("--repeats", type=positive, default=5, metavar="R", help="turns of each (5)")
     add("--out", type=Path, default=Path("runs") / "bench-gpu", metavar="DIR")
-    options = parsed(parser, argv, "draft", "prompt", "tokens", "repeats")
+    options = parser.parse_args(argv)
     options.rows = options.rows or [1, options.draft + 1, MORE_ROWS]
     if 1 not in options.rows or max(options.rows) > options.prompt:
         parser.error("--rows must hold 1, which all others are compared with, and none above --prompt")
@@ -215,54 +226,54 @@ def _bandwidth(torch: Any, device: str, wait: Callable[[], None]) -> float:
     return float(large.nbytes / min(times))
 
 
-def table(report: dict[str, Any]) -> str:
-    place, settings, steps = report["environment"], report["settings"], report["steps"]
+def table(report: Report) -> str:
+    place, settings = report["environment"], report["settings"]
+    heads = ["", "tokens", "ms", "95 %", "of one", "of the floor"]
     lines = [
         f"{report['shape']}, {place['dtype']}, {place['device']}, {place['processor']}, {place['threads']} threads, "
         f"torch {place['torch']}: the memory gives {report['bandwidth'] / 1e9:.1f} GB/s",
         f"a prompt of {settings['prompt']} tokens, and steps behind it; medians of {settings['repeats']} turns",
         "",
-        f"{'':30}{'tokens':>8}{'ms':>10}{'95 %':>20}{'of one':>9}{'of the floor':>14}",
+        *columns(heads, list(_steps(report))),
     ]
-    for name, times in steps.items():
-        one, floor = median(times["1"]), report["floors"].get(name)
-        for key, seconds in times.items():
-            found = middle([1e3 * each for each in seconds])
-            span = f"{found.low:.2f} - {found.high:.2f}"
-            above = f"{found.value / 1e3 / floor:14.2f}" if floor and key != PROMPT else ""
-            of_one = "" if key == PROMPT else f"{found.value / 1e3 / one:9.2f}"
-            lines.append(f"{name:30}{key:>8}{found.value:10.3f}{span:>20}{of_one:>9}{above}".rstrip())
     lines += ["", *_ratios(report)] if report["beside"] else []
     if report["tokens_per_second"]:
         lines += ["", *_accepted(report)]
     return "\n".join(lines)
 
 
-def _ratios(report: dict[str, Any]) -> Iterator[str]:
+def _steps(report: Report) -> Iterator[list[str]]:
+    for name, times in report["steps"].items():
+        one, floor = median(times["1"]), report["floors"].get(name)
+        for key, seconds in times.items():
+            found = middle([1e3 * each for each in seconds])
+            step = key != PROMPT
+            above = f"{found.value / 1e3 / floor:.2f}" if floor and step else ""
+            of_one = f"{found.value / 1e3 / one:.2f}" if step else ""
+            yield [name, key, f"{found.value:.3f}", interval(vars(found)), of_one, above]
+
+
+def _ratios(report: Report) -> Iterator[str]:
     """How many times as fast ours is, of the same turn."""
     for name, other in report["beside"]:
         for key, seconds in report["steps"][name].items():
             found = middle([theirs / own for own, theirs in zip(seconds, report["steps"][other][key], strict=True)])
             what = key if key == PROMPT else f"{key} rows" if key != "1" else "autoregressive step"
-            yield f"{name} / {other}, {what}: {found.value:.2f} {interval(vars(found))}"
+            yield ratio_line(f"{name} / {other}, {what}", vars(found))
 
 
-def _accepted(report: dict[str, Any]) -> Iterator[str]:
+def _accepted(report: Report) -> Iterator[str]:
     rates, beside = report["tokens_per_second"], dict(report["beside"])
     drafts = f"drafts of {report['settings']['draft']} tokens by {report['drafted_by']}"
     yield f"token/s at a stated acceptance: {drafts}; how many count is drawn so that tau tokens come out per step"
-    yield f"{'':38}{'token/s':>9}{'95 %':>18}{'of generate':>13}{'of llama.cpp, autoregressive':>30}"
     generated = median(rates[GENERATE])
+    rows = []
     for name, found in rates.items():
         rate = middle(found)
         other = beside.get(name.rpartition(", tau")[0])
-        plain = f"{rate.value * median(report['steps'][other]['1']):30.2f}" if other else ""
-        span = f"{rate.low:.1f} - {rate.high:.1f}"
-        yield f"{name:38}{rate.value:9.1f}{span:>18}{rate.value / generated:13.2f}{plain}"
-
-
-def write(folder: Path, report: dict[str, Any]) -> list[Path]:
-    return write_files(folder, {"engine.json": to_json(report)})
+        plain = f"{rate.value * median(report['steps'][other]['1']):.2f}" if other else ""
+        rows.append([name, f"{rate.value:.1f}", interval(vars(rate), 1), f"{rate.value / generated:.2f}", plain])
+    yield from columns(["", "token/s", "95 %", "of generate", "of llama.cpp, autoregressive"], rows)
 
 
 if __name__ == "__main__":

@@ -17,24 +17,25 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.command import AUTOREGRESSIVE as REFERENCE
 from bench.command import (
+    Report,
     attempted,
+    columns,
     command,
     environment,
     interleaved,
     interval,
     numbers,
-    parsed,
+    ratio_line,
     to_csv,
     to_json,
-    write_files,
 )
 from bench.options import eos_of, load, requests_of, shared, with_defaults
 from bench.statistics import Estimate, middle
+from ianvs_specdec.benchmarks.files import positive
 
 if TYPE_CHECKING:
     from bench.methods import Method
@@ -75,7 +76,8 @@ class Row:
 
 def main(argv: list[str] | None = None) -> int:
     options = _arguments(argv)
-    return command("bench.many", lambda: _run(options), options.out, table, write)
+    files = {"many.json": to_json, "many.csv": lambda report: to_csv(report["rows"])}
+    return command("bench.many", lambda: _run(options), options.out, table, files)
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -85,22 +87,16 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     shared(parser)
     add = parser.add_argument
     add("--at-once", type=numbers, default=list(AT_ONCE), metavar="A,B", help="requests under way (1,4,8,16)")
-    add("--batch", type=int, metavar="N", help="requests of a round (twice the most under way)")
-    add("--limit", type=int, default=32, metavar="N", help="prompts of each file, spread evenly over it (32)")
+    add("--limit", type=positive, default=32, metavar="N", help="prompts of each file, spread evenly over it (32)")
     add("--length", action="append", default=[], metavar="L", help="goodput, fixed:4, ...; repeatable (the methods')")
     parser.set_defaults(medusa=None, draft=None, datastore=None, methods=None, official=None)
-    options = with_defaults(parsed(parser, argv, "limit", "max_new_tokens", "repeats"))
-    if options.batch is None:
-        options.batch = BATCHES_OF * max(options.at_once)
-    if options.batch < 1:
-        parser.error("--batch must be at least 1")
-    return options
+    return with_defaults(parser.parse_args(argv))
 
 
 def _run(options: argparse.Namespace) -> dict[str, Any]:
     model, tokenizer = load(options)
     requests = requests_of(options, model, tokenizer)
-    count = max(1, len(requests) // options.batch)
+    count = max(1, len(requests) // (BATCHES_OF * max(options.at_once)))
     # Each batch has its share of every file.
     batches = [requests[number::count] for number in range(count)]
     failed: dict[str, str] = {}
@@ -181,9 +177,12 @@ def _peer_rows(options: argparse.Namespace, eos_ids: list[int], positions: int, 
 def _report(
     options: argparse.Namespace, batches: list[list[Request]], rows: list[Row], rounds: list[list[Round]]
 ) -> dict[str, Any]:
+    from bench.methods import ratios
+
     found = {(row.name, row.at_once): done for row, done in zip(rows, rounds, strict=True)}
     least = min(options.at_once)
-    pairs = [(*pair, n) for pair in _pairs([row.name for row in rows]) for n in options.at_once]
+    names = list(dict.fromkeys(row.name for row in rows))
+    pairs = [(*pair, n) for pair in ratios(names) for n in options.at_once]
     pairs += _hindsight(found, options)
     return {
         "model": str(options.model),
@@ -237,18 +236,6 @@ def _same(rounds: list[Round], reference: list[Round]) -> float:
     return sum(equal) / len(equal)
 
 
-def _pairs(names: list[str]) -> list[tuple[str, str]]:
-    """What is compared at each number at once: ours with llama.cpp, and with vLLM with the same head or none."""
-    names = list(dict.fromkeys(names))
-    ours = [name for name in names if name.startswith("ours ")]
-    pairs = [(name, other) for name in ours for other in names if other.startswith("llama.cpp")]
-    for other in names:
-        if other.startswith("vLLM"):
-            head = other[len("vLLM ") :]
-            pairs.append((f"ours eagle {head} chain" if head else REFERENCE, other))
-    return [(name, other) for name, other in pairs if name in names]
-
-
 def _hindsight(found: dict[tuple[str, int], list[Round]], options: argparse.Namespace) -> list[tuple[str, str, int]]:
     """Each policy's row beside the best of the method's fixed lengths and none, at each number at once."""
     pairs = []
@@ -263,40 +250,39 @@ def _hindsight(found: dict[tuple[str, int], list[Round]], options: argparse.Name
     return pairs
 
 
-def table(report: dict[str, Any]) -> str:
+def table(report: Report) -> str:
     settings, place = report["settings"], report["environment"]
     least = min(row["at_once"] for row in report["rows"])
-    width = max(len(row["name"]) for row in report["rows"]) + 2
-    lines = [
+    heads = ["method", "computed by", "at once", "token/s", "95 %", f"over {least}", "95 %", "same output"]
+    return "\n".join([
         f"{report['model']}: {settings['prompts']} prompts in batches of {settings['batch']}, {settings['rounds']} "
         f"rounds, up to {settings['max_new_tokens']} new tokens, {settings['dtype']}, greedy",
         f"{place['processor']}, {place['threads']} threads, torch {place['torch']}",
         "",
-        f"{'method':{width}}{'computed by':>13}{'at once':>9}{'token/s':>9}{'95 %':>18}{f'over {least}':>10}"
-        f"{'95 %':>15}{'same output':>13}",
-    ]
-    for row in report["rows"]:
-        rate, gain = row["tokens_per_second"], row["of_least"]
-        span = f"{rate['low']:.1f} - {rate['high']:.1f}"
-        lines.append(
-            f"{row['name']:{width}}{row['target'] or '':>13}{row['at_once']:>9}{rate['value']:9.1f}{span:>18}"
-            f"{gain['value']:10.2f}{interval(gain):>15}{row['same_output']:>13.1%}"
-        )
-    lines += [f"{name:{width}}failed: {reason}" for name, reason in report["failed"].items()]
-    lines += [
+        *columns(heads, list(map(_cells, report["rows"]))),
+        *(f"{name} failed: {reason}" for name, reason in report["failed"].items()),
         "",
         f"over {least}: over the same method with {least} at once",
         f"same output: as {REFERENCE} (of ours in 8 or 4 bits: that in as many) with {least}",
-    ]
-    lines += [
-        f"{ratio['method']} / {ratio['baseline']}, {ratio['at_once']} at once: {ratio['value']:.2f} {interval(ratio)}"
-        for ratio in report["ratios"]
-    ]
-    return "\n".join(lines)
+        *(
+            ratio_line(f"{ratio['method']} / {ratio['baseline']}, {ratio['at_once']} at once", ratio)
+            for ratio in report["ratios"]
+        ),
+    ])  # fmt: skip
 
 
-def write(folder: Path, report: dict[str, Any]) -> list[Path]:
-    return write_files(folder, {"many.json": to_json(report), "many.csv": to_csv(report["rows"])})
+def _cells(row: Report) -> list[str]:
+    rate, gain = row["tokens_per_second"], row["of_least"]
+    return [
+        row["name"],
+        row["target"] or "",
+        str(row["at_once"]),
+        f"{rate['value']:.1f}",
+        interval(rate, 1),
+        f"{gain['value']:.2f}",
+        interval(gain),
+        f"{row['same_output']:.1%}",
+    ]
 
 
 if __name__ == "__main__":

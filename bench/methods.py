@@ -215,8 +215,9 @@ def ratios(names: list[str]) -> list[tuple[str, str]]:
     pairs += [(name, GENERATE) for name in names if name.startswith("ours eagle")]
     pairs += [(name, LOOKUP) for name in names if name.startswith(DRAFT_FREE)]
     pairs += [(f"ours eagle {name[5:]} chain", name) for name in names if name.startswith("vLLM ")]
+    pairs += [(AUTOREGRESSIVE, "vLLM")]
     gguf = next((name for name in names if name.startswith(LLAMACPP)), LLAMACPP)
-    pairs += [(name, gguf) for name in names if name == AUTOREGRESSIVE or name.startswith("ours eagle")]
+    pairs += [(name, gguf) for name in names if name.startswith((AUTOREGRESSIVE, "ours eagle"))]
     pairs += [(name, ASSISTED) for name in names if name.startswith("ours draft_model")]
     for package, method in (("eagle-llm", "eagle"), ("lade", "lookahead")):
         own = [name for name in names if name.startswith(f"{package} ")]

@@ -10,6 +10,7 @@ from typing import Any
 from bench.command import EXAMPLE, SETS, words
 from bench.prompts import Request, read_requests
 from ianvs_specdec.backends.quantization import OWN
+from ianvs_specdec.benchmarks.files import positive
 from ianvs_specdec.common import heap
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import ENGINES
@@ -31,8 +32,8 @@ def shared(parser: argparse.ArgumentParser) -> None:
     add("--quantization", type=words(*OWN), default=[], metavar="A,B", help=more)
     add("--prompts", type=Path, action="append", metavar="FILE", help="questions; repeatable (the embedded sets)")
     add("--set", action="append", default=[], metavar="METHOD.K=V", help="an option of a method; repeatable")
-    add("--max-new-tokens", type=int, default=128, metavar="N")
-    add("--repeats", type=int, default=3, metavar="R")
+    add("--max-new-tokens", type=positive, default=128, metavar="N")
+    add("--repeats", type=positive, default=3, metavar="R")
     add("--dtype", choices=("float32", "bfloat16", "float16"), default="bfloat16", help="bfloat16 (default)")
     add("--device", default="cpu")
     add("--threads", type=int, metavar="N", help="CPU threads of each engine")

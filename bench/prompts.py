@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.benchmarks.files import spread
+from ianvs_specdec.benchmarks.files import read_json_lines, spread
 from ianvs_specdec.common.errors import UserError
 
+PROMPT_KEYS = ("prompt", "question", "query", "turns")
 TASK_KEYS = ("category", "group", "subject", "task")
 
 
@@ -19,11 +19,6 @@ class Request:
 
     ids: list[int]
     task: str
-
-
-def read_prompts(path: Path, tokenizer: Any, limit: int, room: int) -> list[list[int]]:
-    """The token ids alone of ``read_requests``."""
-    return [request.ids for request in read_requests(path, tokenizer, limit, room)]
 
 
 def read_requests(path: Path, tokenizer: Any, limit: int, room: int) -> list[Request]:
@@ -47,31 +42,15 @@ def read_rows(path: Path, limit: int | None = None) -> list[tuple[Any, str]]:
     ``task``.
     """
     rows = []
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise UserError(f"--prompts {path}: {error.strerror}") from error
-    for number, line in enumerate(lines, start=1):
-        try:
-            row = json.loads(line)
-            rows.append((_content(row), _task(row)))
-        except (ValueError, LookupError, AttributeError) as error:
-            raise UserError(f"{path}:{number}: no prompt, question, query or turns in this line") from error
+    for number, row in read_json_lines(path):
+        found = next((row[key] for key in PROMPT_KEYS if row.get(key)), None)
+        asked = found if isinstance(found, dict) else {"turns": found}
+        task = next((str(place[key]) for place in (row, asked) for key in TASK_KEYS if place.get(key)), "")
+        prompt = asked.get("turns")
+        if not prompt:
+            raise UserError(f"{path}:{number}: no prompt, question, query or turns in this line")
+        rows.append((prompt[0] if isinstance(prompt, list) and isinstance(prompt[0], str) else prompt, task))
     return spread(rows, limit)
-
-
-def _content(row: dict[str, Any]) -> str | list[int]:
-    for key in ("prompt", "question", "query", "turns"):
-        if key in row:
-            value = row[key]["turns"] if isinstance(row[key], dict) else row[key]
-            return value[0] if isinstance(value[0], str) and isinstance(value, list) else value
-    raise LookupError
-
-
-def _task(row: dict[str, Any]) -> str:
-    question = row.get("question")
-    places = [row, question] if isinstance(question, dict) else [row]
-    return next((str(place[key]) for place in places for key in TASK_KEYS if place.get(key)), "")
 
 
 def _encode(text: str, tokenizer: Any) -> list[int]:

@@ -12,32 +12,61 @@ import argparse
 import json
 import multiprocessing
 import os
+import random
 import shutil
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
 
-EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "cloud-edge-speculative-decoding"
+from bench.command import EXAMPLE
+from ianvs_specdec.backends.base import NO_HINTS, OnChunk
+from ianvs_specdec.backends.specdec import of_method
+from ianvs_specdec.benchmarks.files import positive
+from ianvs_specdec.common.types import Completion, Hints, Message, Sampling, Step, Trace
+from ianvs_specdec.records.identity import machine
+
 JOB = Path("examples") / EXAMPLE.name
 LARGE = 100_000
+TOKENS = 20
+"""Of an answer."""
 
 
-@dataclass
-class Cost:
-    """Seconds and MB (10^6 bytes) of one command; None where the system does not tell."""
+class InstantLLM(of_method("autoregressive")):  # type: ignore[misc]
+    """Stands in for the back end ``autoregressive``, whose answers it forges: one token per chunk and step."""
 
-    wall: float
-    user: float | None = None
-    system: float | None = None
-    memory: float | None = None
+    def load(self) -> None:
+        """Nothing to load."""
+
+    def generate(
+        self,
+        messages: list[Message],
+        sampling: Sampling,
+        on_chunk: OnChunk | None = None,
+        hints: Hints = NO_HINTS,
+    ) -> Completion:
+        prompt = messages[-1]["content"]
+        chance = random.Random(prompt)
+        seconds, chunks = 0.0, []
+        for _ in range(TOKENS):
+            seconds += chance.uniform(0.005, 0.015)
+            chunks.append((seconds, 1))
+        text = f"The answer is {chance.choice('ABCD')}: of the four options it alone fits what was asked."
+        ids = [chance.randrange(32_000) for _ in range(TOKENS)]
+        trace = Trace(chunks, [Step(0, 0, 1, 1)] * (TOKENS - 1), [(3, 0.0005)] if chance.random() < 0.05 else [])
+        return Completion(text, ids, len(prompt) // 4, TOKENS, "stop", trace)
+
+    def hardware(self) -> Mapping[str, Any]:
+        return {**machine(), "device": "cpu", "threads": 1}
+
+    def close(self) -> None:
+        """Nothing to release."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -54,12 +83,11 @@ def main(argv: list[str] | None = None) -> int:
         maker.join()
         if maker.exitcode:
             return 1
-        costs, parsed = [], []
-        for _ in range(options.repeats):
-            costs.append(measure(folder))
-            parsed.append(_parsing(folder))
-        times = statistics.median(cost.wall / seconds for cost, seconds in zip(costs, parsed, strict=True))
-        table.append(f"{name:<24}{_replayed(folder):>8}" + "".join(_cells(costs)) + f"{times:>9.1f}")
+        costs = [measure(folder) for _ in range(options.repeats)]
+        wall, user, system, memory, times = (statistics.median(column) for column in zip(*costs, strict=True))
+        table.append(
+            f"{name:<24}{_replayed(folder):>8}{wall:>9.2f}{user:>9.2f}{system:>10.2f}{memory:>9.0f}{times:>9.1f}"
+        )
     print("\n".join(table))
     print(f"medians of {options.repeats}; {options.work} holds both jobs")
     return 0
@@ -67,15 +95,12 @@ def main(argv: list[str] | None = None) -> int:
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.replay", description=__doc__)
-    parser.add_argument(
-        "--data", type=Path, required=True, metavar="FILE", help="MMLU questions, as data prepare mmlu reads them"
-    )
-    parser.add_argument("--rows", type=int, metavar="N", help="take N questions, spread evenly over the file (all)")
-    parser.add_argument("--repeats", type=int, default=3, metavar="R")
-    parser.add_argument("--work", type=Path, default=Path("runs") / "replay", metavar="DIR", help="(runs/replay)")
+    add = parser.add_argument
+    add("--data", type=Path, required=True, metavar="FILE", help="MMLU questions, as data prepare mmlu reads them")
+    add("--rows", type=positive, metavar="N", help="take N questions, spread evenly over the file (all)")
+    add("--repeats", type=positive, default=3, metavar="R")
+    add("--work", type=Path, default=Path("runs") / "replay", metavar="DIR", help="(runs/replay)")
     options = parser.parse_args(argv)
-    if options.repeats < 1:
-        parser.error("--repeats must be at least 1")
     options.data, options.work = options.data.resolve(), options.work.resolve()
     return options
 
@@ -107,7 +132,7 @@ def prepare(folder: Path, data: Path, limit: int | None, large: bool) -> None:
 
     os.chdir(folder)
     os.environ["RESULT_SAVED_URL"] = str(folder / "workspace" / EXAMPLE.name / "edge-only")
-    BACKENDS["autoregressive"] = "bench.instant:InstantLLM"
+    BACKENDS["autoregressive"] = "bench.replay:InstantLLM"
     edge = EdgeModel(**settings, backend="autoregressive")
     for row in DatasetProcessor()(_Dataset(rows)).x:
         edge.predict(row)
@@ -127,10 +152,11 @@ def _configure(folder: Path, rows: Path, model: Path) -> dict[str, Any]:
     """Edit the YAML files; the edge model's settings."""
     import yaml
 
-    def edit(path: Path, change: Any) -> Any:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    def edit(path: str, change: Any) -> Any:
+        file = folder / JOB / path
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
         change(content)
-        path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+        file.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
         return content
 
     def only_edge(content: Any) -> None:
@@ -143,39 +169,36 @@ def _configure(folder: Path, rows: Path, model: Path) -> dict[str, Any]:
             if "backend" in hyperparameter:
                 hyperparameter["backend"]["values"] = ["autoregressive"]
 
-    routing = folder / JOB / "testalgorithms" / "query-routing"
-    edit(folder / JOB / "benchmarkingjob.yaml", only_edge)
-    edit(routing / "edge_only.yaml", one_backend)
-    edit(
-        folder / JOB / "testenv" / "testenv.yaml",
-        lambda content: content["testenv"]["dataset"].update(train_data=str(rows), test_data=str(rows)),
-    )
-    edit(routing / "cloud_settings.yaml", lambda content: content.update(model=str(model)))
-    settings: dict[str, Any] = edit(routing / "edge_settings.yaml", lambda content: content.update(model=str(model)))
+    def own_data(content: Any) -> None:
+        content["testenv"]["dataset"].update(train_data=str(rows), test_data=str(rows))
+
+    def own_model(content: Any) -> None:
+        content.update(model=str(model))
+
+    edit("benchmarkingjob.yaml", only_edge)
+    edit("testalgorithms/query-routing/edge_only.yaml", one_backend)
+    edit("testenv/testenv.yaml", own_data)
+    edit("testalgorithms/query-routing/cloud_settings.yaml", own_model)
+    settings: dict[str, Any] = edit("testalgorithms/query-routing/edge_settings.yaml", own_model)
     return settings
 
 
-def measure(folder: Path) -> Cost:
-    """Run the job in ``folder`` in a fresh process."""
+def measure(folder: Path) -> tuple[float, ...]:
+    """Run the job in ``folder`` in a fresh process: wall, user and system seconds, the peak of resident memory (10^6
+    bytes), and wall seconds over those of ``json.loads``."""
     command = [sys.executable, "-m", "core.cmd.start", "-f", str(JOB / "benchmarkingjob.yaml")]
     # Set by a job that ran in this process, IANVS_FRESH would have the journal ignored.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("IANVS_")}
     with (folder / "output.txt").open("wb") as output:
         started = time.perf_counter()
         process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT, env=environment)
-        usage = None
-        if hasattr(os, "wait4"):
-            _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-        else:
-            process.wait()
+        _, status, usage = os.wait4(process.pid, 0)
         wall = time.perf_counter() - started
+    process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise SystemExit(f"bench.replay: the job failed:\n{(folder / 'output.txt').read_text(encoding='utf-8')}")
-    if usage is None:
-        return Cost(wall)
     unit = 1 if sys.platform == "darwin" else 1024
-    return Cost(wall, usage.ru_utime, usage.ru_stime, usage.ru_maxrss * unit / 1e6)
+    return wall, usage.ru_utime, usage.ru_stime, usage.ru_maxrss * unit / 1e6, wall / _parsing(folder)
 
 
 def _replayed(folder: Path) -> int:
@@ -195,14 +218,6 @@ def _parsing(folder: Path) -> float:
     for line in lines:
         json.loads(line)
     return time.perf_counter() - started
-
-
-def _cells(costs: list[Cost]) -> list[str]:
-    cells = []
-    for name, width, digits in (("wall", 9, 2), ("user", 9, 2), ("system", 10, 2), ("memory", 9, 0)):
-        values = [value for cost in costs if (value := getattr(cost, name)) is not None]
-        cells.append(f"{statistics.median(values):>{width}.{digits}f}" if values else " " * width)
-    return cells
 
 
 if __name__ == "__main__":

@@ -5,17 +5,20 @@ from __future__ import annotations
 import importlib.util
 import io
 from pathlib import Path
-from typing import Any
 
-from bench.command import interval, to_csv, to_json, write_files
+from bench.command import Files, Report, columns, interval, ratio_line, to_csv, to_json
 
 MEMORY = "memory: weights and caches held; process: the most that a process of its own had in memory, code included"
 
 
-def table(report: dict[str, Any]) -> str:
+HEADS = (
+    *("method", "token/s", "95 %", "tau", "same output", "near-tie", "speedup", "95 %"),
+    *("TTFT ms", "memory MB", "process MB", "computed by"),
+)
+
+
+def table(report: Report) -> str:
     settings, prompts, environment = report["settings"], report["prompts"], report["environment"]
-    failed: dict[str, str] = report["failed"]
-    width = max(map(len, (*(row["name"] for row in report["methods"]), *failed))) + 2
     lines = [
         f"{report['model']}: {prompts['count']} prompts ({prompts['tokens']} tokens), "
         f"up to {settings['max_new_tokens']} new tokens, {settings['dtype']}, greedy, one stream, "
@@ -23,50 +26,49 @@ def table(report: dict[str, Any]) -> str:
         f"{environment['processor']}, {environment['threads']} threads, torch {environment['torch']}, "
         f"transformers {environment['transformers']}",
         "",
-        f"{'method':{width}}{'token/s':>9}{'95 %':>18}{'tau':>7}{'same output':>13}{'near-tie':>10}{'speedup':>9}"
-        f"{'95 %':>15}{'TTFT ms':>10}{'memory MB':>11}{'process MB':>12}  computed by",
-        *(_line(row, width) for row in report["methods"]),
-        *(f"{name:{width}}failed: {reason}" for name, reason in failed.items()),
+        *columns(HEADS, list(map(_cells, report["methods"]))),
+        *(f"{name} failed: {reason}" for name, reason in report["failed"].items()),
         "",
         MEMORY,
+        *(ratio_line(f"{ratio['method']} / {ratio['baseline']}", ratio) for ratio in report["ratios"]),
     ]
-    for ratio in report["ratios"]:
-        lines.append(f"{ratio['method']} / {ratio['baseline']}: {ratio['value']:.2f} {interval(ratio)}")
-    if len(report["tasks"]) > 1:
-        lines += ["", *_tasks(report["tasks"], width)]
+    tasks: dict[str, dict[str, float]] = report["tasks"]
+    if len(tasks) > 1:
+        names = [row["name"] for row in report["methods"]]
+        rows = [[name, *(f"{speedups[name]:.2f}" for speedups in tasks.values())] for name in names]
+        lines += ["", *columns(["speedup by task", *(task[:11] for task in tasks)], rows)]
     return "\n".join(lines)
 
 
-def _line(row: dict[str, Any], width: int) -> str:
+def _cells(row: Report) -> list[str]:
     rate, speedup = row["tokens_per_second"], row["speedup"]
-    span = f"{rate['low']:.1f} - {rate['high']:.1f}"
-    line = f"{row['name']:{width}}{rate['value']:9.1f}{span:>18}{row['tau']:7.2f}"
-    line += f"{row['same_output']:>13.0%}{row['near_tie']:>10.0%}{speedup['value']:9.2f}{interval(speedup):>15}"
-    line += f"{_scaled(row['ttft'], 1e3):>10}{_scaled(row['memory'], 1e-6):>11}{_scaled(row['resident'], 1e-6):>12}"
-    return f"{line}  {row['target'] or ''}".rstrip()
+    return [
+        row["name"],
+        f"{rate['value']:.1f}",
+        interval(rate, 1),
+        f"{row['tau']:.2f}",
+        f"{row['same_output']:.0%}",
+        f"{row['near_tie']:.0%}",
+        f"{speedup['value']:.2f}",
+        interval(speedup),
+        _scaled(row["ttft"], 1e3),
+        _scaled(row["memory"], 1e-6),
+        _scaled(row["resident"], 1e-6),
+        row["target"] or "",
+    ]
 
 
 def _scaled(value: float | None, factor: float) -> str:
     return "" if value is None else f"{value * factor:.1f}"
 
 
-def _tasks(tasks: dict[str, dict[str, float]], width: int) -> list[str]:
-    """Speed-ups by kind of task, methods in rows."""
-    lines = ["speedup by task".ljust(width) + "".join(f"{name[:11]:>12}" for name in tasks)]
-    for method in next(iter(tasks.values())):
-        lines.append(f"{method:{width}}" + "".join(f"{speedups[method]:12.2f}" for speedups in tasks.values()))
-    return lines
+def files() -> Files:
+    """``bench.json``, ``bench.csv`` and, with matplotlib, ``bench.svg``."""
+    plots: Files = {"bench.svg": _plot} if importlib.util.find_spec("matplotlib") else {}
+    return {"bench.json": to_json, "bench.csv": lambda report: to_csv(report["methods"]), **plots}
 
 
-def write(folder: Path, report: dict[str, Any]) -> list[Path]:
-    """Write ``bench.json``, ``bench.csv`` and, with matplotlib, ``bench.svg``."""
-    contents = {"bench.json": to_json(report), "bench.csv": to_csv(report["methods"])}
-    if importlib.util.find_spec("matplotlib"):
-        contents["bench.svg"] = _plot(report)
-    return write_files(folder, contents)
-
-
-def _plot(report: dict[str, Any]) -> str:
+def _plot(report: Report) -> str:
     """Speed-up over our autoregressive decoding against tau, with intervals, as SVG."""
     from matplotlib.figure import Figure
 

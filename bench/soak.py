@@ -21,23 +21,25 @@ import collections
 import http.client
 import json
 import random
-import subprocess
 import sys
+import tempfile
 import threading
 import time
-import urllib.parse
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 import psutil
-from prometheus_client.parser import text_string_to_metric_families
 
-ROOT = Path(__file__).resolve().parents[1]
-SETTINGS = ROOT / "examples/cloud-edge-speculative-decoding/testalgorithms/query-routing/cloud_settings.yaml"
-EXAMPLE = ("--settings", str(SETTINGS), "--backend", "EagleSpecDec")
+from bench.command import EXAMPLE
+from ianvs_specdec.benchmarks.files import positive
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.load.servers import Serving
+
+SETTINGS = EXAMPLE / "testalgorithms" / "query-routing" / "cloud_settings.yaml"
+EAGLE = ("--settings", str(SETTINGS), "--backend", "EagleSpecDec")
 LEAVING = 0.2
-"""The share of the clients that leave, unless told otherwise."""
+"""The share of the clients that leave."""
 REFUSED = 0.2
 """Seconds that a client waits after it was refused where it would ask again at once."""
 LONGEST = 600.0
@@ -48,40 +50,11 @@ LINES = 10
 CHAT = "/v1/chat/completions"
 
 
-class Server:
-    """``specdec serve`` in a process of its own."""
-
-    def __init__(self, address: str, pid: int) -> None:
-        self.address, self._process = address, psutil.Process(pid)
-        (model,) = json.loads(self.get("/v1/models"))["data"]
-        self.model = model["id"]
-
-    def connect(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection(self.address, timeout=LONGEST)
-
-    def get(self, path: str) -> bytes:
-        connection = self.connect()
-        connection.request("GET", path)
-        body = connection.getresponse().read()
-        connection.close()
-        return body
-
-    def metrics(self) -> dict[str, float]:
-        """By name, requests by outcome (``requests_total.completed``)."""
-        families = text_string_to_metric_families(self.get("/metrics").decode())
-        samples = [sample for family in families for sample in family.samples]
-        return {".".join([s.name.removeprefix("specdec_"), *s.labels.values()]): s.value for s in samples}
-
-    def memory(self) -> float:
-        """Resident, in MB."""
-        return self._process.memory_info().rss / 1e6
-
-
 class Clients:
     """Threads that ask until they are told to stop, without a pause until they are told a rate."""
 
-    def __init__(self, server: Server, number: int, tokens: int, leaving: float) -> None:
-        self._server, self._number, self._tokens, self._leaving = server, number, tokens, leaving
+    def __init__(self, server: Serving, number: int, tokens: int) -> None:
+        self._server, self._number, self._tokens = server, number, tokens
         self._rate = 0.0
         self._mutex, self._stop = threading.Lock(), threading.Event()
         self.counts: collections.Counter[str] = collections.Counter()
@@ -118,7 +91,7 @@ class Clients:
                 self._stop.wait(REFUSED)
 
     def _ask(self, chance: random.Random) -> str:
-        leaves, streamed = chance.random() < self._leaving, chance.random() < 0.5
+        leaves, streamed = chance.random() < LEAVING, chance.random() < 0.5
         question = f"Question {chance.randrange(10_000)}: what is known of it? " * chance.choice((1, 1, 4, 40))
         manner = chance.choice(({}, {"temperature": 0.8, "seed": chance.randrange(1000)}, {"stop": ["the"]}))
         body = {
@@ -128,16 +101,14 @@ class Clients:
             **({"stream": True, "stream_options": {"include_usage": True}} if streamed else {}),
             **manner,
         }
-        connection = self._server.connect()
-        try:
+        address = self._server.url.removeprefix("http://")
+        with closing(http.client.HTTPConnection(address, timeout=LONGEST)) as connection:
             connection.request("POST", CHAT, json.dumps(body), {"Content-Type": "application/json"})
             if leaves:
                 # Anywhere: in the queue, while the prompt is read, between two tokens.
                 time.sleep(chance.random() ** 4)
                 return "left"
             return _received(connection.getresponse(), streamed)
-        finally:
-            connection.close()
 
 
 def _received(response: http.client.HTTPResponse, streamed: bool) -> str:
@@ -160,61 +131,62 @@ def _received(response: http.client.HTTPResponse, streamed: bool) -> str:
     return "answered"
 
 
-@contextmanager
-def serving(arguments: list[str]) -> Iterator[Server]:
-    command = [sys.executable, "-m", "ianvs_specdec.commands.cli", "serve", "--port", "0", *(arguments or EXAMPLE)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            line = process.stdout.readline()
-            if not line.startswith("listening on "):
-                raise SystemExit("bench.soak: the server did not start")
-            yield Server(urllib.parse.urlsplit(line.split()[-1]).netloc, process.pid)
-        finally:
-            process.terminate()
-
-
 def main(argv: list[str] | None = None) -> int:
     options = _arguments(argv)
-    memory: list[float] = []
-    with serving(options.serve) as server:
-        print(f"{options.at_once} clients for {options.minutes:g} minutes, resident memory {server.memory():.0f} MB")
-        clients = Clients(server, options.at_once, options.tokens, options.leaving)
-        began = time.monotonic()
-        for number in range(1, LINES + 1):
-            time.sleep(max(0.0, began + number * 60 * options.minutes / LINES - time.monotonic()))
-            memory.append(server.memory())
-            print(f"{time.monotonic() - began:6.0f} s  {memory[-1]:7.1f} MB  {_line(clients.counts)}", flush=True)
-            if number == 1 and options.overload:
-                # Of those who leave, most do while they wait.
-                rate = options.overload * clients.counts["answered"] / (time.monotonic() - began)
-                clients.pace(rate)
-                print(f"from here on {rate:.1f} requests a second", flush=True)
-        clients.end()
-        wrong = [*_left(server), *_miscounted(server.metrics(), clients.counts)]
-        wrong += [f"{number} times: {fault}" for fault, number in clients.faults.items()]
-        tokens = server.metrics()["completion_tokens_total"]
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            server = Serving(options.serve or EAGLE, "under test", Path(folder))
+        except UserError as error:
+            print(f"bench.soak: {error}", file=sys.stderr)
+            return 2
+        try:
+            wrong = _soaked(server, options)
+        finally:
+            server.stop()
+    print("\n".join(wrong) or "nothing lost, every sequence freed, memory flat")
+    return 1 if wrong else 0
+
+
+def _soaked(server: Serving, options: argparse.Namespace) -> list[str]:
+    """What was wrong."""
+    process, memory = psutil.Process(server.pid), list[float]()
+    print(f"{options.at_once} clients for {options.minutes:g} minutes, resident memory {_megabytes(process):.0f} MB")
+    clients = Clients(server, options.at_once, options.tokens)
+    began = time.monotonic()
+    for number in range(1, LINES + 1):
+        time.sleep(max(0.0, began + number * 60 * options.minutes / LINES - time.monotonic()))
+        memory.append(_megabytes(process))
+        print(f"{time.monotonic() - began:6.0f} s  {memory[-1]:7.1f} MB  {_line(clients.counts)}", flush=True)
+        if number == 1 and options.overload:
+            # Of those who leave, most do while they wait.
+            rate = options.overload * clients.counts["answered"] / (time.monotonic() - began)
+            clients.pace(rate)
+            print(f"from here on {rate:.1f} requests a second", flush=True)
+    clients.end()
+    wrong = [*_left(server), *_miscounted(server.metrics() or {}, clients.counts)]
+    wrong += [f"{number} times: {fault}" for fault, number in clients.faults.items()]
     middle, end = memory[LINES // 2 - 1], memory[-1]
     if end > middle * (1 + GROWTH):
         wrong.append(f"the memory grew from {middle:.0f} to {end:.0f} MB")
+    tokens = (server.metrics() or {}).get("completion_tokens_total", 0)
     print(f"in all  {_line(clients.counts)}, {tokens:.0f} tokens")
-    print("\n".join(wrong) or "nothing lost, every sequence freed, memory flat")
-    return 1 if wrong else 0
+    return wrong
+
+
+def _megabytes(process: psutil.Process) -> float:
+    return float(process.memory_info().rss / 1e6)
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, metavar="M")
-    parser.add_argument("--at-once", type=int, default=64, metavar="N", help="clients (64)")
-    parser.add_argument("--leaving", type=float, default=LEAVING, metavar="X", help=f"share of them ({LEAVING})")
+    parser.add_argument("--at-once", type=positive, default=64, metavar="N", help="clients (64)")
     parser.add_argument("--overload", type=float, default=0.0, metavar="X", help="times what the server answers")
     parser.add_argument("--tokens", type=int, default=200, metavar="N", help="of the longest answer (200)")
     parser.add_argument("serve", nargs="*", metavar="-- OPTIONS", help="of specdec serve")
     options = parser.parse_args(argv)
-    if options.minutes <= 0 or options.at_once < 1 or options.tokens < 2:
-        parser.error("--minutes and --at-once must be more than 0, --tokens more than 1")
-    if not 0 <= options.leaving <= 1 or options.overload < 0:
-        parser.error("--leaving must be from 0 to 1, --overload 0 or more")
+    if options.minutes <= 0 or options.tokens < 2 or options.overload < 0:
+        parser.error("--minutes must be more than 0, --tokens more than 1, --overload 0 or more")
     return options
 
 
@@ -222,11 +194,11 @@ def _line(counts: collections.Counter[str]) -> str:
     return ", ".join(f"{counts[name]} {name}" for name in ("answered", "left", "queue full", "lost"))
 
 
-def _left(server: Server) -> list[str]:
+def _left(server: Serving) -> list[str]:
     """What the engine still has, a little after the last client is gone."""
     waiting = ("in_flight", "queue_length", "sequences", "sequence_memory_bytes")
     for _ in range(100):
-        found = {name: value for name, value in server.metrics().items() if name in waiting and value}
+        found = {name: value for name, value in (server.metrics() or {}).items() if name in waiting and value}
         if not found:
             return []
         time.sleep(0.1)

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench.command import command, environment, to_json, write_files
+from bench.command import command, environment, to_json
 
 PARTS = ("bytes", "lossless", "grid", "kill")
 
@@ -24,7 +24,8 @@ def main(argv: list[str] | None = None) -> int:
         about = importlib.import_module(f"bench.split.{name}")
         summary = (about.__doc__ or "").partition(":")[2].strip()
         own = parts.add_parser(name, help=summary.partition(".")[0], description=summary)
-        about.add_arguments(own.add_argument)
+        if hasattr(about, "add_arguments"):
+            about.add_arguments(own.add_argument)
         own.add_argument("--out", type=Path, default=Path("runs") / "bench", metavar="DIR", help="(runs/bench)")
     options = parser.parse_args(argv)
     part = importlib.import_module(f"bench.split.{options.part}")
@@ -36,10 +37,8 @@ def main(argv: list[str] | None = None) -> int:
         with tempfile.TemporaryDirectory(prefix="bench-split-") as folder:
             return {"environment": environment(), "options": vars(options), **part.measure(options, Path(folder))}
 
-    def write(out: Path, report: dict[str, Any]) -> list[Path]:
-        return write_files(out, {f"split-{options.part}.json": to_json(report)})
-
-    return command(f"bench.split {options.part}", measured, options.out, part.table, write)
+    files = {f"split-{options.part}.json": to_json}
+    return command(f"bench.split {options.part}", measured, options.out, part.table, files)
 
 
 if __name__ == "__main__":

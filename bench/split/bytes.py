@@ -12,28 +12,24 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from bench.split.scene import decode, edge, endless_target, floats, questions, truth_of, verifier
+from bench.command import columns
+from bench.split.scene import decode, edge, endless_target, questions, truth_of, verifier
 from ianvs_specdec.backends.split.process import Started
 from ianvs_specdec.common.errors import UserError
 
 HEADERS = 52
 """Bytes of IPv4 and TCP with time stamps."""
+ACCEPTANCES = (0.8, 0.9)
+DRAFT_LENGTH, IN_FLIGHT = 5, (1, 4)
+PRESET = "fibre"
+TOKENS, PROMPTS = 400, 2
 
 
-def add_arguments(add: Any) -> None:
-    add("--acceptances", type=floats, default=[0.8, 0.9], metavar="A,A", help="of drafts with a set quality (0.8,0.9)")
-    add("--length", type=int, default=5, metavar="K", help="of a draft (5)")
-    add("--in-flight", type=floats, default=[1, 4], metavar="N,N", help="drafts on their way (1,4)")
-    add("--preset", default="fibre", metavar="NAME", help="the path (fibre)")
-    add("--tokens", type=int, default=400, metavar="N", help="of an answer (400)")
-    add("--prompts", type=int, default=2, metavar="N")
-
-
-def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def measure(_: argparse.Namespace, folder: Path) -> dict[str, Any]:
     target = endless_target(folder / "target")
-    truth = truth_of(target, questions(options.prompts + 1), options.tokens + 1, folder / "truth.jsonl")
+    truth = truth_of(target, questions(PROMPTS + 1), TOKENS + 1, folder / "truth.jsonl")
     paced = {"method": "paced", "truth": str(truth.file), "seconds": 1e-3}
-    drafts = {f"right with probability {right:g}": {**paced, "right": right} for right in options.acceptances}
+    drafts = {f"right with probability {right:g}": {**paced, "right": right} for right in ACCEPTANCES}
     drafts["the target itself"] = {"method": "draft_model", "draft": str(target)}
     chain, key = certificate(folder)
     rows = []
@@ -41,14 +37,14 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         secured = ("--tls-cert", str(chain), "--tls-key", str(key)) if tls else ()
         with verifier(folder / "verifier.yaml", target, {}, *secured) as address:
             for name, drafter in drafts.items():
-                for in_flight in map(int, options.in_flight):
+                for in_flight in IN_FLIGHT:
                     # A link of our own: it tells segments, too.
-                    link = Started(["link", "--listen", "127.0.0.1:0", "--to", address, f"--preset={options.preset}"])
-                    own = {"mode": "split", "length": f"fixed:{options.length}", "in_flight": in_flight, **drafter}
+                    link = Started(["link", "--listen", "127.0.0.1:0", "--to", address, f"--preset={PRESET}"])
+                    own = {"mode": "split", "length": f"fixed:{DRAFT_LENGTH}", "in_flight": in_flight, **drafter}
                     more = {"verifier_ca": str(chain)} if tls else {}
                     try:
                         with edge(target, link.address, own, **more) as llm:
-                            counted = _counted(llm, link, truth.questions, options.tokens)
+                            counted = _counted(llm, link, truth.questions)
                     finally:
                         link.close()
                     rows.append({"drafts": name, "tls": tls, "in_flight": in_flight, **counted})
@@ -68,10 +64,10 @@ def certificate(folder: Path) -> tuple[Path, Path]:
     return chain, key
 
 
-def _counted(llm: Any, link: Started, asked: list[str], tokens: int) -> dict[str, Any]:
-    decode(llm, asked[0], tokens)
+def _counted(llm: Any, link: Started, asked: list[str]) -> dict[str, Any]:
+    decode(llm, asked[0], TOKENS)
     before = link.ask()
-    answers = [decode(llm, question, tokens) for question in asked[1:]]
+    answers = [decode(llm, question, TOKENS) for question in asked[1:]]
     after = link.ask()
     steps = [step for answer in answers for step in answer.trace.steps]
     accepted = sum(step.accepted for step in steps)
@@ -89,17 +85,14 @@ def _counted(llm: Any, link: Started, asked: list[str], tokens: int) -> dict[str
 
 
 def table(report: dict[str, Any]) -> str:
-    lines = [
-        f"{'drafts':<28}{'TLS':>4}{'flying':>7}{'accept.':>8}{'tok/round':>10}{'up/round':>9}{'down':>6}"
-        f"{'B/token':>9}{'+headers':>9}{'+acks':>7}"
-    ]
-    for row in report["rows"]:
-        data, segments = row["bytes_up"] + row["bytes_down"], row["segments_up"] + row["segments_down"]
-        emitted, rounds = row["emitted"], row["rounds"]
-        lines.append(
-            f"{row['drafts']:<28}{'yes' if row['tls'] else 'no':>4}{row['in_flight']:>7}{row['acceptance']:>8.3f}"
-            f"{emitted / rounds:>10.2f}{row['bytes_up'] / rounds:>9.1f}{row['bytes_down'] / rounds:>6.1f}"
-            f"{data / emitted:>9.1f}{(data + HEADERS * segments) / emitted:>9.1f}"
-            f"{(data + 2 * HEADERS * segments) / emitted:>7.1f}"
-        )
-    return "\n".join(lines)
+    heads = ("drafts", "TLS", "flying", "accept.", "tok/round", "up/round", "down", "B/token", "+headers", "+acks")
+    return "\n".join(columns(heads, list(map(_cells, report["rows"]))))
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    data, segments = row["bytes_up"] + row["bytes_down"], row["segments_up"] + row["segments_down"]
+    emitted, rounds = row["emitted"], row["rounds"]
+    figures = (row["bytes_up"] / rounds, row["bytes_down"] / rounds)
+    figures += tuple((data + headers * HEADERS * segments) / emitted for headers in range(3))
+    shown = [f"{row['acceptance']:.3f}", f"{emitted / rounds:.2f}", *(f"{figure:.1f}" for figure in figures)]
+    return [row["drafts"], "yes" if row["tls"] else "no", str(row["in_flight"]), *shown]

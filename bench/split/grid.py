@@ -1,9 +1,9 @@
 """Part ``grid``: the controller against every mode and every fixed length in hindsight, by round trip, bandwidth and
 quality of the edge's drafts.
 
-The verifier's steps take what a cost table says, and the edge's drafts what is set, so that neither this machine nor
-its other work decides. At each point all take turns on the same prompts. The controller keeps what it learned at the
-point's first prompts, which are not counted.
+The verifier's steps take the times of a cost table, and the edge's drafts a fixed time, so that neither this machine
+nor its other work decides. At each point all decode the same prompt. The controller keeps what it learned at the
+point's first answers, which are not counted.
 """
 
 from __future__ import annotations
@@ -18,25 +18,20 @@ from queue import SimpleQueue
 from statistics import median
 from typing import Any
 
-from bench.split.scene import Truth, decode, drafting_verifier, edge, endless_target, floats, questions, truth_of
+from bench.split.scene import Truth, decode, drafting_verifier, edge, endless_target, questions, truth_of
 
 LENGTHS = (1, 2, 4, 8, 12)
+ROUND_TRIPS, BANDWIDTHS = (2.0, 10.0, 30.0, 80.0, 200.0), (0.1, 1.0, 100.0)
+"""Milliseconds, and Mbit/s each way."""
+ACCEPTANCES, DRAFT_SECONDS = (0.6, 0.8, 0.95), 2e-3
+"""Of the edge's drafts, and its time for a token of them."""
+TOKENS = 120
+"""Of an answer."""
+AT_ONCE = 3
+"""Points at a time, each with its own processes."""
 AUTO, STREAMED, SHARE = "auto", "streamed", "streamed share"
 FIRST_TOKENS, FIRST_ANSWERS = 8, 2
-"""What is decoded first and not counted: so many tokens, and by the controller so many whole answers."""
-
-
-def add_arguments(add: Any) -> None:
-    add("--round-trips", type=floats, default=[2, 10, 30, 80, 200], metavar="MS,MS", help="(2,10,30,80,200)")
-    add("--bandwidths", type=floats, default=[0.1, 1, 100], metavar="M,M", help="Mbit/s each way (0.1,1,100)")
-    add("--acceptances", type=floats, default=[0.6, 0.8, 0.95], metavar="A,A", help="of the edge's drafts")
-    add("--draft-ms", type=float, default=2.0, metavar="MS", help="the edge's time to draft a token (2)")
-    add("--beside", type=floats, default=[0.5, 2], metavar="A,K", help="the verifier's own drafts: acceptance, length")
-    add("--scale", type=float, default=2.0, metavar="X", help="by which the cost table's times are stretched (2)")
-    add("--tokens", type=int, default=120, metavar="N", help="of an answer (120)")
-    add("--prompts", type=int, default=1, metavar="N")
-    add("--at-once", type=int, default=3, metavar="N", help="points at a time, each with its own processes (3)")
-    add("--repeats", type=int, default=1, metavar="R")
+"""Decoded before anything is counted: tokens of the other contestants, whole answers of the controller."""
 
 
 def contestants() -> dict[str, dict[str, Any]]:
@@ -44,40 +39,36 @@ def contestants() -> dict[str, dict[str, Any]]:
     return {AUTO: {"mode": "auto"}, STREAMED: {"mode": "stream"}, **fixed}
 
 
-def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def measure(_: argparse.Namespace, folder: Path) -> dict[str, Any]:
     target = endless_target(folder / "target")
-    asked = questions(options.prompts + 1)
-    truth = truth_of(target, asked, options.tokens + 1, folder / "truth.jsonl")
+    truth = truth_of(target, questions(2), TOKENS + 1, folder / "truth.jsonl")
     print(_heads(), flush=True)
     with ExitStack() as stack:
         addresses: SimpleQueue[str] = SimpleQueue()
-        for number in range(options.at_once):
-            running = drafting_verifier(truth, target, options.beside, options.scale, number)
-            addresses.put(stack.enter_context(running))
+        for number in range(AT_ONCE):
+            addresses.put(stack.enter_context(drafting_verifier(truth, target, number)))
 
         def measured(place: tuple[float, float, float]) -> dict[str, Any]:
             address = addresses.get()
             acceptance, bandwidth, way = place
-            pace = {"right": acceptance, "seconds": options.draft_ms / 1e3}
+            pace = {"right": acceptance, "seconds": DRAFT_SECONDS}
             drafter = {"method": "paced", "truth": str(truth.file), **pace}
             link = {"delay": f"{way / 2}ms", "up": f"{bandwidth}mbit", "down": f"{bandwidth}mbit"}
             point: dict[str, Any] = {"way": way, "bandwidth": bandwidth, "acceptance": acceptance}
-            point["rates"] = _rates(target, address, drafter, link, truth, options)
+            point["rates"] = _rates(target, address, drafter, link, truth)
             addresses.put(address)
             print(_line(point), flush=True)
             return point
 
-        with ThreadPoolExecutor(options.at_once) as pool:
-            places = itertools.product(options.acceptances, options.bandwidths, options.round_trips)
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            places = itertools.product(ACCEPTANCES, BANDWIDTHS, ROUND_TRIPS)
             return {"points": list(pool.map(measured, places))}
 
 
-def _rates(
-    target: Path, address: str, drafter: dict[str, Any], link: dict[str, Any], truth: Truth, options: argparse.Namespace
-) -> dict[str, float]:
-    """Tokens a second of each contestant, of all its answers without their first tokens."""
-    tokens, seconds = dict.fromkeys(contestants(), 0), dict.fromkeys(contestants(), 0.0)
-    streamed = emitted = 0
+def _rates(target: Path, address: str, drafter: dict[str, Any], link: dict[str, Any], truth: Truth) -> dict[str, float]:
+    """Tokens a second of each contestant's answer, without its first tokens."""
+    rates: dict[str, float] = {}
+    first, question = truth.questions
     with ExitStack() as stack:
         edges = {
             name: stack.enter_context(edge(target, address, {**drafter, **own}, link))
@@ -86,17 +77,14 @@ def _rates(
         for name, llm in edges.items():
             # Connections are made, and the controller has seen what it works with.
             for _ in range(FIRST_ANSWERS if name == AUTO else 1):
-                decode(llm, truth.questions[0], options.tokens if name == AUTO else FIRST_TOKENS)
-        order = list(edges)
-        for turn in range(options.repeats * options.prompts):
-            for name in order[turn % len(order) :] + order[: turn % len(order)]:
-                answer = decode(edges[name], truth.questions[1 + turn % options.prompts], options.tokens)
-                chunks = answer.trace.chunks
-                tokens[name] += sum(count for _, count in chunks[1:])
-                seconds[name] += chunks[-1][0] - chunks[0][0]
-                if name == AUTO and answer.trace.split is not None:
-                    streamed, emitted = streamed + answer.trace.split.streamed, emitted + len(answer.token_ids)
-    return {name: tokens[name] / seconds[name] for name in edges} | {SHARE: streamed / max(1, emitted)}
+                decode(llm, first, TOKENS if name == AUTO else FIRST_TOKENS)
+        for name, llm in edges.items():
+            answer = decode(llm, question, TOKENS)
+            chunks = answer.trace.chunks
+            rates[name] = sum(count for _, count in chunks[1:]) / (chunks[-1][0] - chunks[0][0])
+            if name == AUTO and answer.trace.split is not None:
+                rates[SHARE] = answer.trace.split.streamed / max(1, len(answer.token_ids))
+    return {SHARE: 0.0, **rates}
 
 
 def _heads() -> str:

@@ -23,8 +23,10 @@ from random import Random
 from statistics import median
 from typing import Any
 
-from bench.split.scene import COSTS, SPECDEC, Truth, decode, edge, endless_target, questions, truth_of
+from bench.command import columns
+from bench.split.scene import COSTS, SCALE, SPECDEC, Truth, decode, edge, endless_target, questions, truth_of
 from ianvs_specdec.backends.split.process import Started
+from ianvs_specdec.benchmarks.files import positive
 from ianvs_specdec.net.link import Link
 from ianvs_specdec.net.link import Path as NetworkPath
 
@@ -35,23 +37,19 @@ PAUSES = (0.2, 1.2)
 """Seconds from one disturbance to the next, drawn evenly."""
 LIVES = (1.0, 6.0)
 """Seconds that an edge of its own process lives, drawn evenly: until it decodes it imports for some."""
+DELAY, TOKENS = "20ms", 200
+"""Of the path, one way, and of an answer."""
 
 
 def add_arguments(add: Any) -> None:
-    add("--kinds", type=lambda text: text.split(","), default=list(KINDS), metavar="K,K", help=f"({','.join(KINDS)})")
-    add("--times", type=int, default=100, metavar="N", help="of each kind (100)")
-    add("--outage-scale", type=float, default=1.0, metavar="X", help="outages take X times 0.1 to 30 s (1)")
-    add("--delay", default="20ms", metavar="TIME", help="of the path, one way (20ms)")
-    add("--scale", type=float, default=2.0, metavar="X", help="by which the cost table's times are stretched (2)")
-    add("--tokens", type=int, default=200, metavar="N", help="of an answer (200)")
-    add("--seed", type=int, default=0, metavar="N")
+    add("--times", type=positive, default=100, metavar="N", help="of each kind of failure (100)")
 
 
 class Busy:
     """An edge that decodes one question after the other in a thread, and compares."""
 
-    def __init__(self, llm: Any, truth: Truth, tokens: int) -> None:
-        self._llm, self._truth, self._tokens = llm, truth, tokens
+    def __init__(self, llm: Any, truth: Truth) -> None:
+        self._llm, self._truth = llm, truth
         self.counts = {"answers": 0, "emitted": 0, "wrong": 0, "breaks": 0}
         self.failed = ""
         self.heard = 0.0
@@ -88,7 +86,7 @@ class Busy:
             shown.append(text)
             self.heard = time.perf_counter()
 
-        answer = decode(self._llm, self._truth.questions[number], self._tokens, show)
+        answer = decode(self._llm, self._truth.questions[number], TOKENS, show)
         right = answer.token_ids == self._truth.answers[number] and "".join(shown) == answer.text
         breaks = answer.trace.split.breaks if answer.trace.split is not None else 0
         for name, count in zip(self.counts, (1, len(answer.token_ids), not right, breaks), strict=True):
@@ -98,15 +96,15 @@ class Busy:
 class Scene:
     """A verifier behind a link, and what can happen to them; each returns the moment at which help is there."""
 
-    def __init__(self, options: argparse.Namespace, folder: Path, stack: ExitStack) -> None:
-        self._options, self._folder, self._dice = options, folder, Random(options.seed)
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self._folder, self._dice = folder, Random(0)
         self.target = endless_target(folder / "target")
-        self.truth = truth_of(self.target, questions(4), options.tokens, folder / "truth.jsonl")
+        self.truth = truth_of(self.target, questions(4), TOKENS, folder / "truth.jsonl")
         self._port = "0"
         self._start()
         self._port = self._verifier.address.rpartition(":")[2]
         stack.callback(lambda: self._verifier.close())
-        path = NetworkPath.parse({"delay": options.delay})
+        path = NetworkPath.parse({"delay": DELAY})
         self._link = stack.enter_context(Link(to=self._verifier.address, path=path))
         self.address = self._link.address
 
@@ -123,7 +121,7 @@ class Scene:
         out, asked = self._folder / "edge.jsonl", self._folder / "truth.prompts.jsonl"
         named = ("--verifier", self._verifier.address, "--prompts", str(asked), "--out", str(out), "--chat")
         own = ("decode", "--method", "draft_model", "--draft", str(self.target), "--threads", "1")
-        command = [*SPECDEC, *own, *named, "--max-new-tokens", str(self._options.tokens)]
+        command = [*SPECDEC, *own, *named, "--max-new-tokens", str(TOKENS)]
         with subprocess.Popen(command, stderr=subprocess.DEVNULL) as killed:
             time.sleep(self._dice.uniform(*LIVES))
             killed.kill()
@@ -135,13 +133,13 @@ class Scene:
         return time.perf_counter()
 
     def outage(self) -> float:
-        seconds = self._options.outage_scale * SHORTEST * (LONGEST / SHORTEST) ** self._dice.random()
+        seconds = SHORTEST * (LONGEST / SHORTEST) ** self._dice.random()
         self._link.outage(seconds)
         time.sleep(seconds)
         return time.perf_counter()
 
     def _start(self) -> None:
-        costs = ("--set", f"emulate={COSTS}", "--set", f"emulate_scale={self._options.scale}", "--set", "threads=1")
+        costs = ("--set", f"emulate={COSTS}", "--set", f"emulate_scale={SCALE}", "--set", "threads=1")
         place = ("--model", str(self.target), "--port", self._port, "--grace", "1")
         self._verifier = Started(["verifier", *place, *costs])
 
@@ -149,28 +147,27 @@ class Scene:
 def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     rows = []
     with ExitStack() as stack:
-        scene = Scene(options, folder, stack)
+        scene = Scene(folder, stack)
         own = {"method": "draft_model", "draft": str(scene.target), "mode": "split", "outage": "wait"}
-        for kind in options.kinds:
+        for kind in KINDS:
             disturb: Callable[[], float] = getattr(scene, kind)
             seconds = []
-            with edge(scene.target, scene.address, own) as llm, Busy(llm, scene.truth, options.tokens) as busy:
+            with edge(scene.target, scene.address, own) as llm, Busy(llm, scene.truth) as busy:
                 for _ in range(options.times):
                     scene.pause()
                     seconds.append(busy.after(disturb()))
             rows.append({"kind": kind, "seconds": seconds, **busy.counts, "failed": busy.failed})
-            print(_line(rows[-1]), flush=True)
+            print(" ".join(_cells(rows[-1])), flush=True)
     return {"rows": rows}
 
 
-def _line(row: dict[str, Any]) -> str:
-    found = sorted(row["seconds"])
-    times = f"{1e3 * median(found):>9.0f}{1e3 * found[int(0.95 * (len(found) - 1))]:>8.0f}{1e3 * found[-1]:>8.0f}"
-    head = f"{row['kind']:<10}{len(found):>6}{row['answers']:>8}{row['emitted']:>8}{row['wrong']:>7}{row['breaks']:>7}"
-    return f"{head}{times}  {row['failed']}"
-
-
 def table(report: dict[str, Any]) -> str:
-    heads = f"{'kind':<10}{'times':>6}{'answers':>8}{'tokens':>8}{'wrong':>7}{'breaks':>7}"
-    heads += f"{'p50 ms':>9}{'p95':>8}{'max':>8}"
-    return "\n".join([heads, *map(_line, report["rows"])])
+    heads = ("kind", "times", "answers", "tokens", "wrong", "breaks", "p50 ms", "p95", "max", "failed")
+    return "\n".join(columns(heads, list(map(_cells, report["rows"]))))
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    found = sorted(row["seconds"])
+    times = median(found), found[int(0.95 * (len(found) - 1))], found[-1]
+    counts = (len(found), row["answers"], row["emitted"], row["wrong"], row["breaks"])
+    return [row["kind"], *map(str, counts), *(f"{1e3 * seconds:.0f}" for seconds in times), row["failed"]]

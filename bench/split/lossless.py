@@ -15,31 +15,28 @@ from ianvs_specdec.net.link.presets import PRESETS
 
 BRANCHES = {"chain": 1, "tree": 3}
 SAMPLING: dict[str, dict[str, float]] = {"greedy": {}, "coupled": {"temperature": 0.8, "top_p": 0.9}}
+PROMPTS, TOKENS = 2, 48
+"""Prompts of each embedded set, and tokens of an answer at most."""
 NOISE = 0.3
 """Of each weight's standard deviation. With it about half of the embedded cloud model's tokens are guessed right."""
 
 
 def add_arguments(add: Any) -> None:
     add("--targets", type=Path, nargs="+", default=[MODELS / "cloud"], metavar="DIR", help="(the embedded cloud)")
-    add("--presets", type=lambda text: text.split(","), default=list(PRESETS), metavar="A,B", help="(all)")
-    add("--prompts", type=Path, action="append", metavar="FILE", help="repeatable (the embedded sets)")
-    add("--limit", type=int, default=2, metavar="N", help="prompts of each file, evenly spread (2)")
-    add("--tokens", type=int, default=48, metavar="N", help="of an answer at most (48)")
 
 
 def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     rows = []
-    files = options.prompts or SETS
-    asked = [text for file in files for text, _ in read_rows(file, options.limit)]
+    asked = [text for file in SETS for text, _ in read_rows(file, PROMPTS)]
     for number, target in enumerate(options.targets):
         draft = noised(target, folder / f"draft-{number}")
         truths = {
-            how: truth_of(target, asked, options.tokens, folder / f"{how}-{number}.jsonl", *_arguments(sampling))
+            how: truth_of(target, asked, TOKENS, folder / f"{how}-{number}.jsonl", *_arguments(sampling))
             for how, sampling in SAMPLING.items()
         }
         with verifier(folder / "verifier.yaml", target, {}) as address:
-            for preset in options.presets:
-                rows.append(_compared(target, draft, preset, address, truths, options.tokens))
+            for preset in PRESETS:
+                rows.append(_compared(target, draft, preset, address, truths))
                 print(_line(rows[-1]), flush=True)
     return {"rows": rows}
 
@@ -66,16 +63,14 @@ def _arguments(sampling: dict[str, float]) -> list[str]:
     return [*named, "--set", "acceptance=coupled"] if named else []
 
 
-def _compared(
-    target: Path, draft: Path, preset: str, address: str, truths: dict[str, Truth], tokens: int
-) -> dict[str, Any]:
+def _compared(target: Path, draft: Path, preset: str, address: str, truths: dict[str, Truth]) -> dict[str, Any]:
     row: dict[str, Any] = {"target": target.name, "preset": preset, "cells": {}, "accepted": 0, "drafted": 0}
     for name, branches in BRANCHES.items():
         own = {"method": "draft_model", "draft": str(draft), "branches": branches, "length": "fixed:4", "mode": "split"}
         with edge(target, address, own, preset, acceptance="coupled") as llm:
             for how, truth in truths.items():
                 answers = [
-                    decode(llm, question, tokens, seed=seed, **SAMPLING[how])
+                    decode(llm, question, TOKENS, seed=seed, **SAMPLING[how])
                     for seed, question in enumerate(truth.questions)
                 ]
                 pairs = zip(answers, truth.answers, strict=True)

@@ -24,7 +24,10 @@ from ianvs_specdec.drafters.options import DraftingOptions
 from ianvs_specdec.drafters.registry import METHODS, Method
 
 MODELS = EXAMPLE / "models"
-COSTS = EXAMPLE / "costs" / "h100-8b.json"
+COSTS, SCALE = EXAMPLE / "costs" / "h100-8b.json", 2.0
+"""A verifier's step times, and by which they are stretched."""
+BESIDE = {"right": 0.5, "most": 2}
+"""Acceptance and length of a verifier's own drafts."""
 PACED = Path(__file__).with_name("paced.py")
 SPECDEC = (sys.executable, "-m", "ianvs_specdec")
 
@@ -101,12 +104,11 @@ def verifier(file: Path, model: Path, settings: Mapping[str, Any], *more: str) -
 
 
 @contextmanager
-def drafting_verifier(truth: Truth, model: Path, beside: Sequence[float], scale: float, number: int) -> Iterator[str]:
-    """A verifier whose steps take what a cost table says, ``scale`` times, and which drafts with this acceptance and
-    length. ``number`` distinguishes those that run at the same time."""
-    drafting = {"truth": str(truth.file), "right": beside[0], "most": int(beside[1])}
+def drafting_verifier(truth: Truth, model: Path, number: int) -> Iterator[str]:
+    """A verifier that drafts beside its model. ``number`` distinguishes those that run at the same time."""
+    drafting = {"truth": str(truth.file), **BESIDE}
     own = {"backend": "SpecDec", "drafter": f"{PACED}:Paced", "drafter_options": drafting}
-    settings = {**own, "emulate": str(COSTS), "emulate_scale": scale}
+    settings = {**own, "emulate": str(COSTS), "emulate_scale": SCALE}
     file = truth.file.with_name(f"verifier-{number}.yaml")
     with verifier(file, model, settings, "--length", "full") as address:
         yield address
@@ -120,7 +122,3 @@ def edge(model: Path, address: str, edge: Mapping[str, Any], link: Any = None, *
 def decode(llm: LLM, question: str, tokens: int, on_chunk: Any = None, **sampling: Any) -> Completion:
     messages: list[Message] = [{"role": "user", "content": question}]
     return llm.generate(messages, Sampling(max_tokens=tokens, **sampling), on_chunk)
-
-
-def floats(text: str) -> list[float]:
-    return [float(part) for part in text.split(",")]

@@ -58,7 +58,7 @@ def test_outputs_are_compared_and_near_ties_told_apart():
 def test_prompts_are_read_from_every_known_kind_of_file(tmp_path, row, expected):
     from types import SimpleNamespace
 
-    from bench.prompts import read_prompts
+    from bench.prompts import read_requests
 
     class Characters:
         chat_template = None
@@ -68,17 +68,17 @@ def test_prompts_are_read_from_every_known_kind_of_file(tmp_path, row, expected)
 
     path = tmp_path / "p.jsonl"
     path.write_text("".join(json.dumps(r) + "\n" for r in [row, {"prompt": [1] * 50}, row, row]))
-    assert read_prompts(path, Characters(), limit=2, room=10) == [expected, expected]
+    assert [request.ids for request in read_requests(path, Characters(), limit=2, room=10)] == [expected, expected]
 
 
 def test_a_bad_prompt_file_is_named(tmp_path):
-    from bench.prompts import read_prompts
+    from bench.prompts import read_requests
     from ianvs_specdec.common.errors import UserError
 
     path = tmp_path / "p.jsonl"
     path.write_text('{"prompt": [1]}\n{"other": 1}\n')
     with pytest.raises(UserError, match=r"p.jsonl:2"):
-        read_prompts(path, None, 5, 10)
+        read_requests(path, None, 5, 10)
 
 
 def random_model(folder):

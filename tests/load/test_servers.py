@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.load.plan import SweepPlan
 from ianvs_specdec.load.processes import processor_seconds
-from ianvs_specdec.load.servers import ServerDied, Started, command
+from ianvs_specdec.load.servers import ServerDied, Started, arguments
 from tests.support.models import build_model
 
 
@@ -20,13 +19,9 @@ def plan_of(settings: str, **more: object) -> SweepPlan:
 
 
 def test_how_it_is_called() -> None:
-    called = command(
-        plan_of("s.yaml", backend="PromptLookup", queue=3, set={"stop": ["a", "b"], "threads": 1}), "fixed:4"
-    )
-    assert called[:4] == [sys.executable, "-m", "ianvs_specdec", "serve"]
-    options = " ".join(called[4:])
-    assert options == (
-        "--settings s.yaml --length fixed:4 --name load --port 0 --backend PromptLookup --queue 3 --deadline 300.0 "
+    plan = plan_of("s.yaml", backend="PromptLookup", queue=3, set={"stop": ["a", "b"], "threads": 1})
+    assert " ".join(arguments(plan, "fixed:4")) == (
+        "--settings s.yaml --length fixed:4 --backend PromptLookup --queue 3 --deadline 300.0 "
         '--set stop=["a", "b"] --set threads=1'
     )
 

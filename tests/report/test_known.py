@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 
 from ianvs_specdec.report.collect import collect
@@ -29,21 +28,6 @@ def test_lossless_of_some_is_not_lossless_of_all(bench: Bench) -> None:
     assert case["known"]["Lossless"] == [5, 8]
     others = [case for case in collect(bench.folder)["cases"] if case["id"] != identifier]
     assert all(case["figures"]["Lossless"] == 100.0 and "Lossless" not in case["known"] for case in others)
-
-
-def test_the_claim_of_an_old_leaderboard_is_taken_back(bench: Bench) -> None:
-    path = bench.folder / "rank" / "all_rank.csv"
-    with path.open(encoding="utf-8", newline="") as file:
-        header, *rows = csv.reader(file)
-    place = header.index("Accuracy")
-    with path.open("w", encoding="utf-8", newline="") as file:
-        old = [[*row[:place], "100.0", *row[place:]] for row in rows]
-        csv.writer(file).writerows([[*header[:place], "Lossless", *header[place:]], *old])
-    identifier = unchecked(bench, 3)
-    case = next(case for case in collect(bench.folder)["cases"] if case["id"] == identifier)
-    assert case["figures"]["Lossless"] is None
-    assert case["figures"]["Speedup"] is None
-    assert case["notes"] == ["the leaderboard claims of all answers what is known of some only: Lossless, Speedup"]
 
 
 def test_a_count_of_what_is_known_has_no_unit() -> None:

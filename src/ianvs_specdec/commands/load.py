@@ -14,40 +14,23 @@ from pathlib import Path
 
 from ianvs_specdec.commands.hyperparameters import read_hyperparameters
 from ianvs_specdec.common.errors import UserError, install
-from ianvs_specdec.load import plan as plans
-from ianvs_specdec.load.patterns import PATTERNS, POISSON
 from ianvs_specdec.load.plan import SweepPlan
 
-OPTIONS = (
-    ("--url", "URL", "a server with the OpenAI protocol that runs already"),
-    ("--model", "NAME", "the model's name on the server at --url"),
-    ("--api-key-env", "NAME", "environment variable with the key for the server at --url"),
-    ("--settings", "FILE", "YAML file with a model's hyperparameters: it is served here, once for each policy"),
-    ("--backend", "NAME", "the back end that drafts (default: the file's)"),
-    ("--policies", "LIST", "speculation lengths to compare, such as fixed:0,fixed:4,goodput"),
-    ("--concurrency", "N", "see specdec serve"),
-    ("--queue", "N", "see specdec serve"),
-    ("--rates", "LIST", "requests a second, such as 1,2,4"),
-    ("--duration", "S", f"seconds of arrivals in each round (default {plans.DURATION:g})"),
-    ("--repeats", "N", "rounds of each policy at each rate, in turn, each repeat with new arrivals (default 1)"),
-    ("--arrivals", "KIND", f"{', '.join(PATTERNS)}, or a trace's file (Azure CSV, Mooncake JSONL); default {POISSON}"),
-    ("--data", "FILE", "data file of Ianvs with the questions to ask"),
-    ("--max-tokens", "N", f"longest answer (default {plans.MAX_TOKENS})"),
-    ("--temperature", "T", "of the answers (default 0: greedy)"),
-    ("--seed", "N", "of arrivals, questions, the policies' order and the intervals (default 0)"),
-    ("--warmup", "S", "seconds at the begin of each round that are not counted (default 0)"),
-    ("--timeout", "S", f"seconds for one answer (default {plans.TIMEOUT:g})"),
-    ("--slo", "LIST", "objectives in seconds, such as ttft=0.5,tpot=0.05,latency=5"),
-)
-"""Each is a key of the YAML file, too, with underscores."""
+OPTIONS = {name: field for name, field in SweepPlan.model_fields.items() if name != "set"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-f", "--file", type=Path, metavar="FILE", help="YAML file with these options as keys")
-    for option, metavar, text in OPTIONS:
-        parser.add_argument(option, metavar=metavar, help=text)
+    for name, field in OPTIONS.items():
+        shown = isinstance(field.default, (int, float, str)) and field.default
+        default = f" (default {field.default})" if shown else ""
+        parser.add_argument(_option(name), help=f"{field.description}{default}")
     parser.add_argument("--set", action="append", default=[], metavar="K=V", help="one hyperparameter; repeatable")
     parser.add_argument("-o", "--out", type=Path, metavar="DIR", help="folder to write into")
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -83,8 +66,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _asked(options: argparse.Namespace) -> tuple[SweepPlan, Path]:
     """The options of the file, with those of the command line in place of the same ones there."""
-    names = [name for name, _, _ in OPTIONS]
-    named = {name: getattr(options, name[2:].replace("-", "_")) for name in names}
+    named = {_option(name): getattr(options, name) for name in OPTIONS}
     chosen = read_hyperparameters(None, options.set, "--set").values
     given = read_hyperparameters(options.file, (), "", {**named, "--out": str(options.out) if options.out else None})
     values = dict(given.values)

@@ -1,5 +1,6 @@
-"""Load as a benchmark: the same arrivals driven through each speculation policy in turn. ``plan`` is what is asked,
-``arrivals`` and ``traces`` when requests come, ``generator`` the process that sends them, ``servers`` what answers,
-``watching`` what both tell meanwhile, ``rounds`` what is kept, ``sweep`` the order, ``results`` and ``figure`` what
-comes of it.
+"""Load as a benchmark: the same arrivals driven through each speculation policy in turn.
+
+``plan`` has the options, ``arrivals`` and ``traces`` the requests, ``generator`` the process that sends them,
+``servers`` the servers, ``rounds`` what is kept of a round, ``sweep`` the order of rounds, ``results``, ``tables`` and
+``figure`` the results; ``simulation`` does the same in simulated time.
 """

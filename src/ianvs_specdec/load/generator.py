@@ -5,17 +5,16 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.common.errors import UserError, install
-from ianvs_specdec.load.processes import last_words
+from ianvs_specdec.load.processes import end, last_words
 
 STOP_SECONDS = 10.0
 REFUSALS = ("429", "503")
@@ -47,9 +46,6 @@ class Answered:
     output_tokens: int | None = None
     text: str | None = None
     error: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def check_installed() -> None:
@@ -120,13 +116,7 @@ def generating(config: Mapping[str, Any], folder: Path, log: Path, key: str) -> 
     try:
         yield process
     finally:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if process.poll() is None:
-                # The whole group: its workers would outlive it.
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, number)
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(STOP_SECONDS)
+        end(process, STOP_SECONDS)
 
 
 def read_report(report: Path, arrivals: Path, log: Path) -> tuple[float, list[Answered]]:

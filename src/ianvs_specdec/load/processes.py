@@ -1,12 +1,16 @@
-"""Processes that are started here: what they said last, and the processor time of one with all that it has started."""
+"""Processes that are started here: what they printed last, their processor time, and their end."""
 
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 LAST = 4096
-"""Bytes at the end of what a process printed, in which its last line is looked for."""
+"""Bytes at the end of a log in which its last line is looked for."""
 
 
 def last_words(log: Path) -> str:
@@ -18,22 +22,24 @@ def last_words(log: Path) -> str:
 
 
 def processor_seconds(pid: int) -> float | None:
-    """Processor time of a running process and those below it that still run; None where the system does not tell (it
-    is Linux that does) or the process has ended."""
-    try:
-        own = _ticks(pid)
-        below = [int(child) for task in os.listdir(f"/proc/{pid}/task") for child in _children(pid, task)]
-    except (OSError, ValueError, IndexError):
-        return None
-    return own / os.sysconf("SC_CLK_TCK") + sum(processor_seconds(child) or 0.0 for child in below)
+    """Processor time of a running process and those below it that still run; None where it has ended."""
+    import psutil
+
+    spent = []
+    with suppress(psutil.Error):
+        root = psutil.Process(pid)
+        for process in (root, *root.children(recursive=True)):
+            with suppress(psutil.Error):
+                spent.append(process.cpu_times())
+    return sum(times.user + times.system for times in spent) if spent else None
 
 
-def _ticks(pid: int) -> int:
-    # The name of a program, in brackets, may hold anything.
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-    user, system = fields[11:13]
-    return int(user) + int(system)
-
-
-def _children(pid: int, task: str) -> list[str]:
-    return Path(f"/proc/{pid}/task/{task}/children").read_text(encoding="ascii").split()
+def end(process: subprocess.Popen[Any], seconds: float) -> None:
+    """End the process with its whole group, whose other members would outlive it: by SIGTERM, and by SIGKILL after
+    ``seconds``."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(seconds)

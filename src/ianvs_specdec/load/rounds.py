@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
-import resource
 import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,9 +42,6 @@ class Sample:
     at: float
     client: float | None
     server: dict[str, float] | None
-
-    def to_json(self) -> dict[str, Any]:
-        return {"at": self.at, "client": self.client, "server": self.server}
 
 
 class Place(NamedTuple):
@@ -87,15 +84,8 @@ def run(plan: SweepPlan, server: Server, place: Place, arrivals: Path, out: Path
     with beside(folder) as made, tempfile.TemporaryDirectory() as scratch:
         report, log = made / "report.json", made / "guidellm.log"
         own = Path(scratch)
-        config = configuration(
-            server.url,
-            server.model,
-            arrivals.resolve(),
-            report.resolve(),
-            own / "cache",
-            plan.temperature,
-            plan.timeout,
-        )
+        files = arrivals.resolve(), report.resolve(), own / "cache"
+        config = configuration(server.url, server.model, *files, plan.temperature, plan.timeout)
         used = _processor_time()
         with generating(config, own, log, server.key) as process:
             samples = _watch(process, server, plan)
@@ -103,8 +93,8 @@ def run(plan: SweepPlan, server: Server, place: Place, arrivals: Path, out: Path
         server.check()
         begin, answered = read_report(report, arrivals, log)
         described = {**place._asdict(), "begin": begin, "client_seconds": seconds}
-        _write_lines(made / "requests.jsonl", [one.to_json() for one in answered])
-        _write_lines(made / "samples.jsonl", [one.to_json() for one in samples])
+        _write_lines(made / "requests.jsonl", answered)
+        _write_lines(made / "samples.jsonl", samples)
         (made / "round.json").write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
         put_in_place(made, folder)
 
@@ -152,12 +142,11 @@ def _look(server: Server, pid: int, told: bool = True) -> Sample:
 
 def _processor_time() -> float:
     """Of this process, which looks at the server, and of those that it has waited for."""
-    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    return sum(os.times()[:4])
 
 
-def _write_lines(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+def _write_lines(path: Path, rows: Sequence[Answered] | Sequence[Sample]) -> None:
+    path.write_text("".join(json.dumps(asdict(row), ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:

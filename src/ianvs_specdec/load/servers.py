@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.load.plan import SweepPlan
-from ianvs_specdec.load.processes import last_words
+from ianvs_specdec.load.processes import end, last_words
 
 NAME = "load"
 """The model's name on a server that is started here."""
@@ -100,17 +97,23 @@ class Server:
             return body
 
 
-class Started(Server):
-    """``specdec serve`` with a policy, in a process of its own. What it prints goes into ``folder``."""
+class Serving(Server):
+    """``specdec serve`` with these arguments, in a process of its own. What it prints goes into ``folder``; error
+    messages call it ``the server {which}``."""
 
-    def __init__(self, plan: SweepPlan, policy: str, folder: Path) -> None:
-        self.policy = policy
+    def __init__(self, arguments: Sequence[str], which: str, folder: Path) -> None:
+        self._which = which
         self._out, self._err = folder / "server.out", folder / "server.err"
         folder.mkdir(parents=True, exist_ok=True)
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self._process = subprocess.Popen(
-                command(plan, policy), stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+                [sys.executable, "-m", "ianvs_specdec", "serve", "--name", NAME, "--port", "0", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
             )
+        self.pid = self._process.pid
         try:
             super().__init__(self._wait(), NAME)
         except BaseException:
@@ -126,9 +129,9 @@ class Started(Server):
                 return text.partition(READY)[2].split()[0]
             if self._process.poll() is not None:
                 why = last_words(self._err).removeprefix("specdec serve: ")
-                raise UserError(f"the server for the policy {self.policy} did not start: {why}")
+                raise UserError(f"the server {self._which} did not start: {why}")
             time.sleep(0.05)
-        raise UserError(f"the server for the policy {self.policy} was not ready after {START_SECONDS:g} s")
+        raise UserError(f"the server {self._which} was not ready after {START_SECONDS:g} s")
 
     def check(self) -> None:
         self.check_process()
@@ -137,18 +140,20 @@ class Started(Server):
         if (code := self._process.poll()) is not None:
             ended = f"by signal {-code}" if code < 0 else f"with exit code {code}"
             words = last_words(self._err)
-            raise ServerDied(f"the server for the policy {self.policy} ended {ended}{f': {words}' if words else ''}")
+            raise ServerDied(f"the server {self._which} ended {ended}{f': {words}' if words else ''}")
 
     def stop(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if self._process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self._process.pid, number)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(STOP_SECONDS)
+        end(self._process, STOP_SECONDS)
 
 
-def command(plan: SweepPlan, policy: str) -> list[str]:
+class Started(Serving):
+    """One that serves with a policy."""
+
+    def __init__(self, plan: SweepPlan, policy: str, folder: Path) -> None:
+        super().__init__(arguments(plan, policy), f"for the policy {policy}", folder)
+
+
+def arguments(plan: SweepPlan, policy: str) -> list[str]:
     """How ``specdec serve`` is called for a policy."""
     chosen: Mapping[str, Any] = {
         "backend": plan.backend or None,
@@ -156,10 +161,10 @@ def command(plan: SweepPlan, policy: str) -> list[str]:
         "queue": plan.queue,
         "deadline": plan.timeout,
     }
-    arguments = ["--settings", plan.settings, "--length", policy, "--name", NAME, "--port", "0"]
+    found = ["--settings", plan.settings, "--length", policy]
     for name, value in chosen.items():
-        arguments += [] if value is None else [f"--{name}", f"{value}"]
+        found += [] if value is None else [f"--{name}", f"{value}"]
     for name, value in plan.set.items():
         # JSON is YAML, and has a form for every value in one line.
-        arguments += ["--set", f"{name}={json.dumps(value)}"]
-    return [sys.executable, "-m", "ianvs_specdec", "serve", *arguments]
+        found += ["--set", f"{name}={json.dumps(value)}"]
+    return found

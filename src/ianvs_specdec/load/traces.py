@@ -25,8 +25,6 @@ scaling it to a rate would make one burst of it."""
 GAP_FROM = 10
 """Requests from which on a trace is told to have such a gap: fewer have one by chance."""
 MILLISECONDS = 1000.0
-_DECIMALS = 6
-"""Of a second that Python reads; Azure writes seven."""
 
 
 def read_trace(path: Path) -> list[Arrival]:
@@ -86,13 +84,8 @@ def _clock(text: str, where: str) -> float:
         if seconds < 0:
             raise UserError(f"{where}: 'TIMESTAMP' is negative ({text}): times count from the trace's begin")
         return seconds
-    whole, point, rest = text.strip().partition(".")
-    digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
-    zone = rest[len(digits) :]
     try:
-        moment = datetime.fromisoformat(
-            whole + (f".{digits[:_DECIMALS].ljust(_DECIMALS, '0')}" if point else "") + zone
-        )
+        moment = datetime.fromisoformat(text.strip())
     except ValueError as error:
         raise UserError(f"{where}: 'TIMESTAMP' is no date with a time of day: {text!r:.60}") from error
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -15,16 +15,14 @@ from ianvs_specdec.common.storage.cells import csv_text
 from ianvs_specdec.plugin.workspace.cases import Case, Dataset, Row, Workspace, read_workspace
 from ianvs_specdec.plugin.workspace.journal_reader import KeptAnswers
 from ianvs_specdec.plugin.workspace.judged import JudgedQuery, Judgments, judgments, score
-from ianvs_specdec.plugin.workspace.sides import BothSides, Pair, scores_of
+from ianvs_specdec.plugin.workspace.sides import Pair, PairedAnswers, scores_of
 from ianvs_specdec.report.details import Details
 from ianvs_specdec.report.figures import QUANTILES, categories, column, described, distributions, figures, groups, safe
-from ianvs_specdec.report.known import blank_partial_metrics, known_parts
-from ianvs_specdec.report.machine import doubts, targets
 from ianvs_specdec.report.metrics.columns import all_columns
 from ianvs_specdec.report.metrics.intervals import all_intervals
 from ianvs_specdec.report.metrics.routing import why_empty
 from ianvs_specdec.report.metrics.table import Table
-from ianvs_specdec.report.notes import told
+from ianvs_specdec.report.notes import doubts, known_parts, targets, told
 from ianvs_specdec.report.routing import curves, outcomes
 from ianvs_specdec.report.split import grids
 from ianvs_specdec.report.sweeps import sweeps
@@ -52,7 +50,7 @@ def collect(folder: Path, most: int = 200, load: Sequence[Path] = ()) -> Documen
     Raises UserError where there is nothing to report on.
     """
     workspace = read_workspace(folder)
-    details, sides, scores = Details(workspace), BothSides(), []
+    details, sides, scores = Details(workspace), PairedAnswers(), []
     cases = []
     for case in workspace.cases:
         rows = case.answers()
@@ -102,7 +100,7 @@ def _case(
     dataset: Dataset | None,
     rows: dict[int, Row],
     details: Details,
-    sides: BothSides,
+    sides: PairedAnswers,
     most: int,
 ) -> Document:
     results = [safe(row) for row in rows.values()]
@@ -120,7 +118,6 @@ def _case(
     entries = list(details.entries(case, dataset, rows, table, judged, most)) if rows else []
     run = case.environment.get("run") or {}
     found = figures(case, _metrics(workspace, case.job), table)
-    blank_partial_metrics(case, found, table)
     if "Router APGR" in found and found["Router APGR"] is None and rows:
         case.notes.append(f"Router APGR is empty: {why_empty(golds, results, table)}")
     case.notes += doubts(case.environment)
@@ -277,7 +274,7 @@ def _telling(same: Sequence[Document]) -> list[str]:
 
 
 def _routing(
-    workspace: Workspace, sides: BothSides, routers: Sequence[str], scores: Sequence[Scores]
+    workspace: Workspace, sides: PairedAnswers, routers: Sequence[str], scores: Sequence[Scores]
 ) -> list[Document]:
     """The cost-quality curves of each pair of edge and cloud on each data file, with the numbers of its test cases.
 

@@ -23,6 +23,8 @@ LONGEST_TEXT = 20_000
 """Characters of a question or answer that are kept."""
 MOST_TOKENS = 2_048
 """Tokens of an answer that are kept one by one."""
+LONGEST_CHARACTER = 16
+"""Tokens without a character after which decoding starts anew: the decoder reads all of them again with each token."""
 
 
 def choose(rows: Mapping[int, Row], most: int) -> list[int]:
@@ -173,8 +175,16 @@ def pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:
     """The text that each token adds; empty within a character that takes several tokens, and for special tokens."""
     from tokenizers.decoders import DecodeStream
 
-    stream = DecodeStream(skip_special_tokens=True)
-    return [stream.step(tokenizer, int(token)) or "" for token in ids]
+    special = {number for number, added in tokenizer.get_added_tokens_decoder().items() if added.special}
+    stream, silent = DecodeStream(), 0
+    found = []
+    for token in map(int, ids):
+        text = "" if token in special else stream.step(tokenizer, token) or ""
+        silent = 0 if text or token in special else silent + 1
+        if silent == LONGEST_CHARACTER:
+            stream, silent = DecodeStream(), 0
+        found.append(text)
+    return found
 
 
 def rejected(tokenizer: Any, ids: Sequence[int], trace: Mapping[str, Any]) -> list[list[Any]]:

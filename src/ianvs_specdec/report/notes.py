@@ -1,9 +1,46 @@
-"""What is to be known of test cases, told once for all that it holds for."""
+"""What a report says of its figures: of how many answers one knows, what computed them, and doubts."""
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from ianvs_specdec.plugin.workspace.cases import Row
+from ianvs_specdec.report.metrics.columns import MEANS, RATIOS, known
+from ianvs_specdec.report.metrics.table import Table
+
+_SCORED = "Accuracy"
+"""A report does not ask a judge and runs no programs: of the scores it has the leaderboard's figure alone."""
+
+
+def known_parts(table: Table) -> dict[str, list[int]]:
+    """Metric -> the number of queries that it knows and the number that were answered, where it knows some of them
+    only.
+    """
+    answered = table.query("failed") == 0.0
+    found = {}
+    for name in (*RATIOS, *MEANS):
+        if name != _SCORED and 0 < (count := int((known(name, table) & answered).sum())) < answered.sum():
+            found[name] = [count, int(answered.sum())]
+    return found
+
+
+def targets(rows: Mapping[int, Row]) -> dict[str, dict[str, int]]:
+    """Side -> what computed its answers (see ``types.Trace``) and how many, as far as they say so."""
+    found: dict[str, collections.Counter[str]] = {}
+    for row in rows.values():
+        for turn in row[1].get("turns", ()):
+            if target := turn["trace"].get("target"):
+                found.setdefault(str(row[1].get("side")), collections.Counter())[str(target)] += 1
+    return {side: dict(counts.most_common()) for side, counts in found.items()}
+
+
+def doubts(environment: Mapping[str, Any]) -> list[str]:
+    """Why times are doubtful, as the host noted it for the runs that made the answers."""
+    load = environment.get("load")
+    told = [one.get("doubt") for one in load if isinstance(one, Mapping)] if isinstance(load, list) else []
+    return [f"times are doubtful: {doubt}" for doubt in dict.fromkeys(told) if isinstance(doubt, str)]
 
 
 def told(cases: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 from ianvs_specdec.common.types import Completion, Query, Sampling, Trace, messages_of
 from ianvs_specdec.plugin.workspace.cases import Case, Dataset
 from ianvs_specdec.plugin.workspace.journal_reader import KeptAnswers
-from ianvs_specdec.plugin.workspace.sides import Answered, BothSides, answered, answered_before, score, side_of
+from ianvs_specdec.plugin.workspace.sides import Answered, PairedAnswers, answered, answered_before, score, side_of
 from ianvs_specdec.records.configuration import Configuration
 from ianvs_specdec.records.journal import Journal
 
@@ -62,7 +62,7 @@ def test_models_are_told_apart_by_sampling_and_not_by_how_they_decode():
 
 
 def test_rows_of_another_query_or_without_all_turns_are_passed_over():
-    sides, dataset = BothSides(), Dataset([QUERY, QUERY, QUERY], ["A", "A", "A"])
+    sides, dataset = PairedAnswers(), Dataset([QUERY, QUERY, QUERY], ["A", "A", "A"])
     edge, cloud = response("A", "A", side="edge"), response("B", "B", side="cloud")
     rows = {
         0: (True, cloud, edge, cloud),

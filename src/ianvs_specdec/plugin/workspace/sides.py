@@ -73,7 +73,7 @@ def side_of(case: Case, side: str) -> str:
     return json.dumps(value, sort_keys=True, default=str) if "model" in value else ""
 
 
-class BothSides:
+class PairedAnswers:
     """What all test cases and the journal hold, by data file, side, model and sampling, and query."""
 
     def __init__(self) -> None:

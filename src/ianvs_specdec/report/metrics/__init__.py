@@ -13,29 +13,23 @@ from ianvs_specdec.report.metrics.intervals import all_intervals
 from ianvs_specdec.report.metrics.judge import all_turn_scores
 from ianvs_specdec.report.metrics.rounds import all_rounds
 from ianvs_specdec.report.metrics.routing import all_router_quality
-from ianvs_specdec.report.metrics.table import Table
+from ianvs_specdec.report.metrics.table import Table, rounded
 
 Metric = Callable[[Sequence[Any], Sequence[Any]], float]
 
 
-def rounded(value: float) -> float:
-    """Six significant digits: more than any measurement here has, and no 0.30000000000000004 on the leaderboard."""
-    return value if value.is_integer() else float(f"{value:.6g}")
-
-
-def _metric(name: str, column: Callable[[Table], float]) -> Metric:
+def _metric(column: Callable[[Table], float]) -> Metric:
     def metric(y_true: Sequence[Any], y_pred: Sequence[Any]) -> float:
         upstream.keep(y_true, y_pred)
         return rounded(column(Table.of(y_true, y_pred)))
 
-    metric.__name__ = metric.__qualname__ = name
     return metric
 
 
 _COLUMNS = {**all_columns(), **all_known(), **all_intervals(), **all_groups()}
 
 METRICS: dict[str, Metric] = {
-    **{name: _metric(name, column) for name, column in _COLUMNS.items()},
+    **{name: _metric(column) for name, column in _COLUMNS.items()},
     **all_turn_scores(),
     **all_router_quality(),
 }
@@ -44,3 +38,5 @@ METRICS: dict[str, Metric] = {
 
 METRICS |= all_rounds(METRICS)
 METRICS["Accuracy"] = unparsed.telling(METRICS["Accuracy"])
+for _name, _function in METRICS.items():
+    _function.__name__ = _name

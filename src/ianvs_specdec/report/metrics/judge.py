@@ -24,8 +24,8 @@ def all_turn_scores() -> dict[str, Callable[[Sequence[Any], Sequence[Any]], floa
     found = {}
     for turn in range(1, TURNS + 1):
         name = TURN_SCORE.format(turn)
-        found[name] = _turn_score(name, turn, mean)
-        found[name + KNOWN] = _turn_score(name + KNOWN, turn, _count)
+        found[name] = _turn_score(turn, mean)
+        found[name + KNOWN] = _turn_score(turn, _count)
     return found
 
 
@@ -33,7 +33,7 @@ def _count(ratings: Column) -> float:
     return float(np.isfinite(ratings).sum()) if len(ratings) else NAN
 
 
-def _turn_score(name: str, turn: int, of: Callable[[Column], float]) -> Callable[[Sequence[Any], Sequence[Any]], float]:
+def _turn_score(turn: int, of: Callable[[Column], float]) -> Callable[[Sequence[Any], Sequence[Any]], float]:
     def turn_score(y_true: Sequence[Any], y_pred: Sequence[Any]) -> float:
         # The table has the answers judged, whichever metric comes first.
         Table.of(y_true, y_pred)
@@ -42,5 +42,4 @@ def _turn_score(name: str, turn: int, of: Callable[[Column], float]) -> Callable
         found = [turns[turn - 1] for turns in ratings if len(turns) >= turn]
         return of(np.array([NAN if rating is None else rating for rating in found], dtype=np.float64))
 
-    turn_score.__name__ = turn_score.__qualname__ = name
     return turn_score

@@ -36,5 +36,4 @@ def _in_round(metric: Metric, number: int) -> Metric:
             return NAN
         return metric([y_true[index] for index in chosen], [y_pred[index] for index in chosen])
 
-    of_round.__name__ = of_round.__qualname__ = f"{metric.__name__}: round {number}"
     return of_round

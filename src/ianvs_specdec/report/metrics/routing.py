@@ -22,7 +22,7 @@ from ianvs_specdec.plugin.scoring import pair_of
 from ianvs_specdec.plugin.workspace.journal_reader import KeptAnswers
 from ianvs_specdec.plugin.workspace.sides import SIDES, answered, answered_before, score
 from ianvs_specdec.records.run import job_folder
-from ianvs_specdec.report.metrics.table import NAN, Column, Table
+from ianvs_specdec.report.metrics.table import NAN, Column, Table, rounded
 from ianvs_specdec.routing.evaluation.bootstrap import RESAMPLES, SEED
 from ianvs_specdec.routing.evaluation.curve import Sides
 from ianvs_specdec.routing.evaluation.quality import Scored
@@ -48,10 +48,8 @@ def _column(name: str) -> Callable[[Sequence[Any], Sequence[Any]], float]:
         table = Table.of(y_true, y_pred)
         if table not in _known:
             _known[table] = _measure(y_true, y_pred, table)
-        value = _known[table].get(name, NAN)
-        return float(f"{value:.6g}")
+        return rounded(_known[table].get(name, NAN))
 
-    router_quality.__name__ = router_quality.__qualname__ = name
     return router_quality
 
 

@@ -15,27 +15,9 @@ from numpy.typing import NDArray
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin.edge_first import answer_of
 from ianvs_specdec.plugin.scoring import scores
-from ianvs_specdec.report.metrics import query_flags as marks
-from ianvs_specdec.report.metrics import split_turns
+from ianvs_specdec.report.metrics.rows import NAN, QUERY, TURN, Response, Row, number, query_row, turn_row
 
 Column = NDArray[np.float64]
-Response = Mapping[str, Any]
-Row = dict[str, float]
-
-NAN = float("nan")
-
-TURN = (
-    *("query", "tokens", "first_tokens", "ttft", "latency", "steps", "drafted", "accepted", "emitted", "verified"),
-    *("bytes_up", "bytes_down", "memory", "retries", "issued", "base_latency", "base_issued", "base_tokens"),
-    *("identical", "near_tie"),
-    *split_turns.TURN,
-)
-QUERY = (
-    *("hard", "replayed", "failed", "routing", "slo_ttft", "slo_itl", "slo_latency", "cloud_cost", "edge_cost"),
-    *("edge_prompt", "edge_completion", "cloud_prompt", "cloud_completion"),
-    *marks.QUERY,
-)
-
 
 SPAN = ("issued", "latency", "share", "tokens")
 
@@ -96,8 +78,13 @@ class _Requests:
         told = (kind, answer.get("key"))
         first = told[1] is None or told not in self._told
         self._told.add(told)
-        issued = _nan(times.get("issued")) if first else NAN
-        return {"issued": issued, "latency": _nan(latency), "share": _nan(times.get("busy")), "tokens": _nan(tokens)}
+        issued = times.get("issued") if first else None
+        return dict(zip(SPAN, map(number, (issued, latency, times.get("busy"), tokens)), strict=True))
+
+
+def rounded(value: float) -> float:
+    """Six significant digits: more than any measurement here has, and no 0.30000000000000004 on the leaderboard."""
+    return value if value.is_integer() else float(f"{value:.6g}")
 
 
 class Table:
@@ -111,8 +98,11 @@ class Table:
     when sampling, but 0 where the back end is lossy on purpose). Per query: ``hard``, ``replayed``, ``failed`` (1 = it
     has no whole answer), ``score``, ``routing`` (seconds), ``slo_ttft``, ``slo_itl``, ``slo_latency`` (inf = not
     demanded, NaN = no objective), ``cloud_cost``, ``edge_cost``, ``edge_prompt``, ``edge_completion``,
-    ``cloud_prompt``, ``cloud_completion`` (tokens) and ``marks.QUERY``.
-    Per turn, of split decoding: ``split_turns.TURN``.
+    ``cloud_prompt``, ``cloud_completion`` (tokens); ``truncated`` (prompts that were cut to fit, of all requests made
+    for the query), ``untold`` (those whose server does not tell), ``unparsed`` (1 = no letter or number could be read;
+    NaN where none is looked for), ``chance`` (percent that guessing among its options gives), ``stopped`` (1 = the
+    edge's answer ended early; NaN where no cascade decides early), ``saved`` (the tokens that it did not write).
+    Per turn, of split decoding: ``rows.SPLIT``.
     ``gaps``: seconds between consecutive chunks, of all turns. ``groups``: each query's subject or category.
 
     ``busy`` is a turn's share of the time in which it was under way: where requests overlap, each of ``n`` counts a
@@ -130,7 +120,7 @@ class Table:
 
     TIMINGS: ClassVar[tuple[str, ...]] = ("ttft", "latency", "busy", "base_latency", "base_busy")
 
-    _last: ClassVar[tuple[list[weakref.ref[Any]], Table | None]] = [], None
+    _last: ClassVar[tuple[list[int], Mapping[int, Any], int, Table | None]] = [], {}, 0, None
 
     def __init__(self, y_true: Sequence[Any], y_pred: Sequence[Any]) -> None:
         if len(y_true) != len(y_pred):
@@ -157,12 +147,12 @@ class Table:
                 replayed = replayed or bool(turn.get("replayed"))
             for turn in result.get("turns", ()):
                 requests.add(len(turns), turn)
-                turns.append(_turn(index, turn, result, waited))
+                turns.append(turn_row(index, turn, result, waited))
                 times = [chunk[0] for chunk in turn["trace"]["chunks"]]
                 gaps += [after - before for before, after in itertools.pairwise(times)]
                 hardware.setdefault(result.get("side"), set()).add(turn.get("hardware"))
                 waited = 0.0
-            queries.append(_query(hard, result, edge, cloud))
+            queries.append(query_row(hard, result, edge, cloud))
         self._turns, self._queries = turns.columns(), queries.columns()
         self.gaps: Column = np.array(gaps, dtype=np.float64)
         self._unscored: UserError | None = None
@@ -172,7 +162,7 @@ class Table:
         except UserError as error:
             # What does not depend on the scores still can be told.
             self._unscored, scored = error, [None] * len(y_pred)
-        self._queries["score"] = np.array([_nan(score) for score in scored], dtype=np.float64)
+        self._queries["score"] = np.array([number(score) for score in scored], dtype=np.float64)
         self.groups = [str(result.get("group", "")) for _, result, _, _ in y_pred]
         self._turns["busy"], self._turns["base_busy"] = requests.busy(len(turns))
         if (replayed or self._queries["replayed"].any()) and any(len(machines) > 1 for machines in hardware.values()):
@@ -186,15 +176,16 @@ class Table:
 
         Results of other plugins may be plain dicts, which cannot be referred to weakly: they are read for each metric.
         """
-        results = [part for row in y_pred for part in row[1:] if part is not None]
-        known, table = cls._last
-        # Lists compare what they hold by identity first, and only then by value.
-        if table is None or not results or [one() for one in known] != results:
+        # An id is an object's own as long as the object lives.
+        ids = list(map(id, itertools.chain.from_iterable(y_pred)))
+        known, alive, most, table = cls._last
+        if table is None or not ids or ids != known or len(alive) < most:
             table = cls(y_true, y_pred)
+            parts = {id(part): part for row in y_pred for part in row[1:] if part is not None}
             try:
-                cls._last = [weakref.ref(part) for part in results], table
+                cls._last = ids, weakref.WeakValueDictionary(parts), len(parts), table
             except TypeError:
-                cls._last = [], None
+                cls._last = [], {}, 0, None
         return table
 
     def with_scores(self, scores: Mapping[int, float | None]) -> Table:
@@ -202,7 +193,7 @@ class Table:
         table = copy.copy(self)
         table._queries = {**self._queries, "score": self._queries["score"].copy()}
         for place, score in scores.items():
-            table._queries["score"][place] = _nan(score)
+            table._queries["score"][place] = number(score)
         return table
 
     def part(self, queries: NDArray[np.intp]) -> Table:
@@ -278,70 +269,3 @@ def _busy(spans: Mapping[str, Column]) -> Column:
     """Each request's own share of the time: what it was told, where that is less than what the spans tell."""
     share = shared_time(spans["issued"], spans["latency"])
     return np.where(spans["share"] < share, spans["share"], share)
-
-
-def _turn(query: int, turn: Response, result: Response, waited: float) -> Row:
-    trace, baseline = turn["trace"], turn.get("baseline") or {}
-    chunks, steps = trace["chunks"], trace["steps"]
-    drafted, accepted, emitted, verified = (sum(step[part] for step in steps) for part in range(4))
-    if not steps and trace.get("drafts"):
-        drafted, accepted = trace["drafts"]
-    identical = baseline.get("identical") if result.get("greedy") else None
-    if result.get("lossy"):
-        identical = False
-    return {
-        "query": query,
-        "tokens": sum(chunk[1] for chunk in chunks),
-        "first_tokens": chunks[0][1] if chunks else 0,
-        "ttft": waited + chunks[0][0] if chunks else NAN,
-        "latency": waited + chunks[-1][0] if chunks else NAN,
-        "steps": len(steps),
-        "drafted": drafted,
-        "accepted": accepted,
-        "emitted": emitted,
-        "verified": verified,
-        "bytes_up": _nan(trace.get("bytes_up")),
-        "bytes_down": _nan(trace.get("bytes_down")),
-        "memory": _nan(trace.get("memory")),
-        "retries": len(trace.get("failures", ())),
-        "issued": _nan(trace.get("issued")),
-        "base_latency": _nan(baseline.get("latency")),
-        "base_issued": _nan(baseline.get("issued")),
-        "base_tokens": _nan(baseline.get("completion_tokens")),
-        "identical": _nan(identical),
-        "near_tie": NAN if identical is None else _nan(baseline.get("near_tie", False)),
-        **split_turns.row_of(trace, baseline),
-    }
-
-
-def _query(hard: Any, result: Response, edge: Response | None, cloud: Response | None) -> Row:
-    slo = result.get("slo")
-    return {
-        "hard": float(bool(hard)),
-        "replayed": float(bool(result.get("replayed"))),
-        "failed": float(bool(result.get("error"))),
-        "routing": _nan((result.get("routing") or {}).get("seconds")),
-        **{f"slo_{name}": slo.get(name, np.inf) if slo else NAN for name in ("ttft", "itl", "latency")},
-        "cloud_cost": _cost(cloud, result),
-        "edge_cost": _cost(edge, result),
-        "edge_prompt": _tokens(edge, "prompt_tokens"),
-        "edge_completion": _tokens(edge, "completion_tokens"),
-        "cloud_prompt": _tokens(cloud, "prompt_tokens"),
-        "cloud_completion": _tokens(cloud, "completion_tokens"),
-        **marks.of(result, edge, cloud),
-    }
-
-
-def _cost(response: Response | None, result: Response) -> float:
-    # A side that gave no answer, in place of which the other one did, has made no tokens to pay for.
-    if response is None or (result.get("turns") and not response.get("turns") and not response.get("prefill")):
-        return 0.0
-    return _nan(response.get("cost"))
-
-
-def _tokens(response: Response | None, kind: str) -> float:
-    return 0.0 if response is None else float(response["usage"][kind])
-
-
-def _nan(value: float | None) -> float:
-    return NAN if value is None else float(value)

@@ -14,7 +14,7 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin.workspace.cases import Case, Dataset, Workspace, read_workspace
 from ianvs_specdec.plugin.workspace.judged import JudgedQuery, judgments, score
-from ianvs_specdec.plugin.workspace.sides import SIDES, Answered, BothSides, Pair
+from ianvs_specdec.plugin.workspace.sides import SIDES, Answered, Pair, PairedAnswers
 from ianvs_specdec.routing.outcomes.quality import BenchmarkQuality, Quality, share
 from ianvs_specdec.routing.outcomes.recorded import Floats, Outcomes
 
@@ -35,7 +35,7 @@ def outcomes_of_job(folder: Path, quality: Quality | None = None, algorithm: str
     workspace = read_workspace(folder)
     if len(workspace.jobs) > 1:
         raise UserError(f"{folder} holds several jobs ({', '.join(workspace.jobs)}): give the folder of one of them")
-    sides, pairs = BothSides(), dict[Pair, list[Case]]()
+    sides, pairs = PairedAnswers(), dict[Pair, list[Case]]()
     for case in workspace.cases:
         if (pair := sides.pair(case)) is not None and algorithm in (None, case.algorithm):
             pairs.setdefault(pair, []).append(case)

@@ -1,0 +1,141 @@
+"""One request and one query as rows of numbers: what the table of results is made of. NaN = undefined."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ianvs_specdec.benchmarks.scorers import EXTRACTED
+
+Response = Mapping[str, Any]
+Row = dict[str, float]
+
+NAN = float("nan")
+
+SPLIT = (
+    "rounds",
+    "in_flight",
+    "waits",
+    "drafting",
+    "hidden",
+    "ahead",
+    "hits",
+    "breaks",
+    "lost",
+    "prefill",
+    "work",
+    "base_token",
+)
+"""Columns of turns: those of a split trace, and the seconds that the autoregressive stream takes for a token after its
+first piece."""
+
+TURN = (
+    *("query", "tokens", "first_tokens", "ttft", "latency", "steps", "drafted", "accepted", "emitted", "verified"),
+    *("bytes_up", "bytes_down", "memory", "retries", "issued", "base_latency", "base_issued", "base_tokens"),
+    *("identical", "near_tie"),
+    *SPLIT,
+)
+QUERY = (
+    *("hard", "replayed", "failed", "routing", "slo_ttft", "slo_itl", "slo_latency", "cloud_cost", "edge_cost"),
+    *("edge_prompt", "edge_completion", "cloud_prompt", "cloud_completion"),
+    *("truncated", "untold", "unparsed", "chance", "stopped", "saved"),
+)
+
+
+def turn_row(query: int, turn: Response, result: Response, waited: float) -> Row:
+    trace, baseline = turn["trace"], turn.get("baseline") or {}
+    chunks, steps = trace["chunks"], trace["steps"]
+    drafted, accepted, emitted, verified = (sum(step[part] for step in steps) for part in range(4))
+    if not steps and trace.get("drafts"):
+        drafted, accepted = trace["drafts"]
+    identical = baseline.get("identical") if result.get("greedy") else None
+    if result.get("lossy"):
+        identical = False
+    return {
+        "query": query,
+        "tokens": sum(chunk[1] for chunk in chunks),
+        "first_tokens": chunks[0][1] if chunks else 0,
+        "ttft": waited + chunks[0][0] if chunks else NAN,
+        "latency": waited + chunks[-1][0] if chunks else NAN,
+        "steps": len(steps),
+        "drafted": drafted,
+        "accepted": accepted,
+        "emitted": emitted,
+        "verified": verified,
+        "bytes_up": number(trace.get("bytes_up")),
+        "bytes_down": number(trace.get("bytes_down")),
+        "memory": number(trace.get("memory")),
+        "retries": len(trace.get("failures", ())),
+        "issued": number(trace.get("issued")),
+        "base_latency": number(baseline.get("latency")),
+        "base_issued": number(baseline.get("issued")),
+        "base_tokens": number(baseline.get("completion_tokens")),
+        "identical": number(identical),
+        "near_tie": NAN if identical is None else number(baseline.get("near_tie", False)),
+        **_split(trace.get("split"), baseline),
+    }
+
+
+def query_row(hard: Any, result: Response, edge: Response | None, cloud: Response | None) -> Row:
+    slo = result.get("slo")
+    return {
+        "hard": float(bool(hard)),
+        "replayed": float(bool(result.get("replayed"))),
+        "failed": float(bool(result.get("error"))),
+        "routing": number((result.get("routing") or {}).get("seconds")),
+        **{f"slo_{name}": slo.get(name, np.inf) if slo else NAN for name in ("ttft", "itl", "latency")},
+        "cloud_cost": _cost(cloud, result),
+        "edge_cost": _cost(edge, result),
+        "edge_prompt": _tokens(edge, "prompt_tokens"),
+        "edge_completion": _tokens(edge, "completion_tokens"),
+        "cloud_prompt": _tokens(cloud, "prompt_tokens"),
+        "cloud_completion": _tokens(cloud, "completion_tokens"),
+        **_cut_prompts([answer for answer in (edge, cloud) if answer is not None] or [result]),
+        "unparsed": _unparsed(result),
+        "chance": 100.0 / result["options"] if result.get("options") else NAN,
+        **_stopped(result, edge),
+    }
+
+
+def _cost(response: Response | None, result: Response) -> float:
+    # A side that gave no answer, in place of which the other one did, has made no tokens to pay for.
+    if response is None or (result.get("turns") and not response.get("turns") and not response.get("prefill")):
+        return 0.0
+    return number(response.get("cost"))
+
+
+def _tokens(response: Response | None, kind: str) -> float:
+    return 0.0 if response is None else float(response["usage"][kind])
+
+
+def number(value: float | None) -> float:
+    return NAN if value is None else float(value)
+
+
+def _split(trace: Response | None, baseline: Response) -> Row:
+    """``SPLIT`` of one turn."""
+    if trace is None:
+        return dict.fromkeys(SPLIT, NAN)
+    return {name: number(baseline.get("token") if name == "base_token" else trace.get(name)) for name in SPLIT}
+
+
+def _cut_prompts(answers: list[Response]) -> dict[str, float]:
+    parts = [part for answer in answers for part in (answer, *answer.get("samples", ()))]
+    cut = [turn.get("truncated", 0) for part in parts for turn in part.get("turns", ())]
+    return {"truncated": float(sum(bool(tokens) for tokens in cut)), "untold": float(cut.count(None))}
+
+
+def _unparsed(result: Response) -> float:
+    read = result.get("scorer") in EXTRACTED and "prediction" in result and not result.get("error")
+    return float(result["prediction"] is None) if read else NAN
+
+
+def _stopped(result: Response, edge: Response | None) -> dict[str, float]:
+    if (result.get("routing") or {}).get("decide_after") is None:
+        return {"stopped": NAN, "saved": NAN}
+    told = None if edge is None else edge.get("stopped")
+    if told is None:
+        return {"stopped": 0.0, "saved": 0.0}
+    return {"stopped": 1.0, "saved": NAN if told["saved"] is None else float(told["saved"])}
