@@ -14,7 +14,6 @@ from typing import Protocol
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.engine import Drafter, StopStrings, Target
 from ianvs_specdec.engine.request import Request
-from ianvs_specdec.engine.stopping import Stop
 from ianvs_specdec.net.split.split_pb2 import (
     ANOTHER_MODEL,
     BUSY,
@@ -214,7 +213,7 @@ class Service:
                 [*wanted.prompt, *wanted.output],
                 replace(whole, max_tokens=left),
                 eos_ids=served.eos_ids,
-                stop=_behind(StopStrings(served.text, whole.stop), wanted.output) if whole.stop else None,
+                stop=StopStrings(served.text, whole.stop).after(wanted.output) if whole.stop else None,
                 on_tokens=emit,
                 rule="coupled",
                 task=wanted.task,
@@ -282,13 +281,3 @@ def digest(token: str) -> bytes:
     """What is kept of a token."""
     return hashlib.sha256(token.encode()).digest()
 
-
-def _behind(stop: StopStrings, output: Iterable[int]) -> Stop:
-    """``stop`` for output that continues ``output``."""
-    before = list(output)
-
-    def keep(ids: list[int]) -> int | None:
-        kept = stop([*before, *ids])
-        return None if kept is None else max(0, kept - len(before))
-
-    return keep
