@@ -9,10 +9,9 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.engine import Drafter, StopStrings, Target
+from ianvs_specdec.engine import StopStrings
 from ianvs_specdec.engine.request import Request
 from ianvs_specdec.net.split.split_pb2 import (
     ANOTHER_MODEL,
@@ -23,7 +22,6 @@ from ianvs_specdec.net.split.split_pb2 import (
     SPLIT,
     STREAM,
     UNAUTHENTICATED,
-    Code,
     Down,
     Error,
     Limits,
@@ -34,7 +32,9 @@ from ianvs_specdec.net.split.split_pb2 import (
     Up,
 )
 from ianvs_specdec.net.split.wire import sampling_of
-from ianvs_specdec.serving.verifier.drafter import Emitted, FarDrafter
+from ianvs_specdec.serving.verifier.drafter import FarDrafter
+from ianvs_specdec.serving.verifier.metrics import Metrics
+from ianvs_specdec.serving.verifier.served import Served
 from ianvs_specdec.serving.verifier.session import Refused, Session, Stream
 
 log = logging.getLogger(__name__)
@@ -45,27 +45,6 @@ SWEEP_SECONDS = 0.5
 """Between two looks for sessions whose time is over."""
 LONGEST_TASK = 100
 MOST_STOPS, LONGEST_STOP = 16, 1000
-
-
-class Batcher(Protocol):
-    def submit(self, request: Request, over: Callable[[], None]) -> None: ...
-
-    def wake(self) -> None: ...
-
-
-@dataclass(frozen=True)
-class Served:
-    """What computes: see ``backends.specdec.Shared``, and ``split.proto`` for ``fingerprint`` and ``tokenizer``."""
-
-    name: str
-    fingerprint: bytes
-    tokenizer: str
-    target: Target
-    drafter: Drafter
-    drafts: bool
-    batcher: Batcher
-    eos_ids: frozenset[int]
-    text: Callable[[list[int]], str]
 
 
 @dataclass(frozen=True)
@@ -81,20 +60,11 @@ class Bounds:
     keep: float = 60.0
 
 
-class Counts(Protocol):
-    """What is counted (see ``metrics``)."""
-
-    def opened(self, prompt_tokens: int) -> None: ...
-    def resumed(self) -> None: ...
-    def refused(self, code: Code) -> None: ...
-    def emitted(self, emitted: Emitted) -> None: ...
-
-
 class Service:
     """``tokens``: digests of those that clients may give; None = they need none. All methods are called on the event
     loop."""
 
-    def __init__(self, served: Served, bounds: Bounds, tokens: Iterable[bytes] | None, counts: Counts) -> None:
+    def __init__(self, served: Served, bounds: Bounds, tokens: Iterable[bytes] | None, counts: Metrics) -> None:
         self._served, self._bounds, self._counts = served, bounds, counts
         self._tokens = None if tokens is None else list(tokens)
         self._sessions: dict[bytes, Session] = {}
@@ -280,4 +250,3 @@ def _last(stream: Stream, refused: Refused) -> None:
 def digest(token: str) -> bytes:
     """What is kept of a token."""
     return hashlib.sha256(token.encode()).digest()
-
