@@ -81,7 +81,7 @@ METHODS: dict[str, Method] = {
         remote=True,
     ),
     "suffix": Method(
-        "ianvs_specdec.drafters.suffix.drafter:Suffix",
+        "ianvs_specdec.drafters.suffix:Suffix",
         "SuffixSpecDec",
         options.SuffixOptions,
         about="drafts from the longest match in context and corpus, or of a head where the match is short (SAMD)",

@@ -18,12 +18,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ianvs_specdec.drafters.eagle import weights as eagle_weights
-from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
-from ianvs_specdec.drafters.eagle.rows import Rows, Scratch, features_of
-from ianvs_specdec.drafters.eagle.sequence import HeadSequence, most_room
-from ianvs_specdec.drafters.eagle.steps import Asked, Level, Pairs
-from ianvs_specdec.drafters.eagle.weights import FoldedWeights, rotations
+from ianvs_specdec.drafters.eagle import checkpoint as eagle_checkpoint
+from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint, FoldedWeights, rotations
+from ianvs_specdec.drafters.eagle.sequence import HeadSequence, Rows, Scratch, most_room
+from ianvs_specdec.drafters.eagle.steps import Asked, Level, Pairs, features_of
 from ianvs_specdec.engine.contracts import Target
 from ianvs_specdec.targets.linear import Linear
 
@@ -202,7 +200,7 @@ class EagleHead:
         embedding = weights.get("embed_tokens.weight")
         embedding = target.embedding.detach() if embedding is None else embedding
         self._table: Tensor | None = None
-        if len(embedding) * self.entry_width <= eagle_weights.FOLDED_TABLE:
+        if len(embedding) * self.entry_width <= eagle_checkpoint.FOLDED_TABLE:
             table = self._token_input(embedding.to(from_token.dtype)) @ from_token.T + bias
             self._table = table.to(self.work)
         else:
@@ -222,7 +220,7 @@ class EagleHead:
             offsets = weights.get("d2t")
             if offsets is not None:
                 self.vocabulary_map = torch.arange(len(offsets), device=self.device) + offsets
-        elif self.vocabulary * hidden <= eagle_weights.FOLDED_TABLE and not bool(bias.any()):
+        elif self.vocabulary * hidden <= eagle_checkpoint.FOLDED_TABLE and not bool(bias.any()):
             matrix = target.unembed(torch.eye(hidden, dtype=target.dtype, device=self.device)).T
         else:
             # Fitted heads are remembered for as long as the target lives, so they must not keep it alive.

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ianvs_specdec.drafters.eagle import weights
-from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
+from ianvs_specdec.drafters.eagle import checkpoint as eagle_checkpoint
+from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint, rotations
 from ianvs_specdec.drafters.eagle.steps import Asked, Level, Pairs
-from ianvs_specdec.drafters.eagle.weights import rotations
 from ianvs_specdec.engine import TokenTree
 from ianvs_specdec.targets.native.heads import Head, HeadState, Limits
 from ianvs_specdec.targets.native.model import Layer, Model
@@ -155,7 +154,7 @@ class NativeHead:
     ) -> tuple[Tensor, Product | None]:
         """What every token brings into the layer, ``weight`` times its embedding after ``norm`` plus ``bias``: as a
         table, or where that would be too large as the embedding and the product."""
-        if len(embedding) * len(weight) > weights.FOLDED_TABLE:
+        if len(embedding) * len(weight) > eagle_checkpoint.FOLDED_TABLE:
             return embedding.to(self._dtype).contiguous(), self._product(weight, bias)
         inputs = embedding.double()
         if norm is not None:

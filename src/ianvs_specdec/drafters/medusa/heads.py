@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ianvs_specdec.drafters.medusa.layout import FILES, WHAT, check_shapes
+from ianvs_specdec.drafters.medusa.layout import FILES, WHAT, check_tensors
 from ianvs_specdec.drafters.tensors import find, read_tensors
 from ianvs_specdec.engine import Target
 from ianvs_specdec.targets.native.heads import ResidualHeads
@@ -138,7 +138,7 @@ def read(folder: Path, hidden: int, vocabulary: int) -> tuple[list[list[tuple[Te
     path = find(folder, FILES, WHAT)
     tensors = read_tensors(path, WHAT)
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    heads, layers = check_shapes(folder, path, shapes, hidden, vocabulary)
+    heads, layers = check_tensors(folder, path, shapes, hidden, vocabulary)
     blocks = [
         [(tensors[f"{head}.{layer}.linear.weight"], tensors[f"{head}.{layer}.linear.bias"]) for layer in range(layers)]
         for head in range(heads)
