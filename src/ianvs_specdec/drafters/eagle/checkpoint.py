@@ -24,6 +24,7 @@ from ianvs_specdec.drafters.eagle.layout import (
 from ianvs_specdec.drafters.tensors import find, read_tensors
 from ianvs_specdec.engine import Target
 from ianvs_specdec.models.layout import ModelSizes
+from ianvs_specdec.targets.fit import paired
 
 FOLDED_TABLE = 1 << 25
 """Numbers in a table of what every token brings into the layer, or in a copy of the target's output matrix: a head with
@@ -127,14 +128,9 @@ class FoldedWeights:
             bias = weight.new_zeros(len(weight)) if stored is None else stored
             if name == "q":
                 weight, bias = weight / math.sqrt(width), bias / math.sqrt(width)
-            parts.append(weight if name == "v" else _paired(weight, width))
-            biases.append(bias if name == "v" else _paired(bias, width))
+            parts.append(weight if name == "v" else paired(weight, width))
+            biases.append(bias if name == "v" else paired(bias, width))
         return torch.cat(parts), torch.cat(biases)
-
-
-def _paired(rows: Tensor, width: int) -> Tensor:
-    """Rows of a projection, head by head, from (first half, second half) to pairs of one of each."""
-    return rows.unflatten(0, (-1, 2, width // 2)).transpose(1, 2).reshape(rows.shape)
 
 
 def rotations(config: HeadConfig, start: int, end: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,7 @@ from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint, rotations
 from ianvs_specdec.drafters.eagle.steps import Asked, Level, Pairs
 from ianvs_specdec.engine import TokenTree
 from ianvs_specdec.targets.native.heads import Head, HeadState, Limits
-from ianvs_specdec.targets.native.model import Layer, Model
+from ianvs_specdec.targets.native.model import POSITIONS_AT_ONCE, Layer, Model, Rotations
 from ianvs_specdec.targets.native.product import Product
 from ianvs_specdec.targets.native.target import NativeTarget
 
@@ -96,7 +96,7 @@ class NativeHead:
         tokens, product = self._tokens(self._tensor("embed_tokens.weight"), joint[:, :hidden], bias)
         return Head(
             self._model([layer], unembed=target.unembed),
-            self._rotations,
+            Rotations(self._rotations),
             features=1,
             feature=target.embedding.shape[1],
             tokens=tokens,
@@ -114,7 +114,7 @@ class NativeHead:
             self._model(
                 [layer], unembed=self._product(self._tensor("lm_head.weight")), norm=self._tensor("norm.weight")
             ),
-            self._rotations,
+            Rotations(self._rotations),
             features=len(self.features),
             feature=target.embedding.shape[1],
             tokens=tokens,
@@ -179,5 +179,5 @@ class NativeHead:
     def _product(self, weight: Tensor, bias: Tensor | None = None) -> Product:
         return Product(self._library, weight.to(self._dtype), bias)
 
-    def _rotations(self, start: int, end: int) -> tuple[Tensor, Tensor]:
-        return rotations(self.config, start, end, self.work)
+    def _rotations(self, start: int) -> tuple[Tensor, Tensor]:
+        return rotations(self.config, start, start + POSITIONS_AT_ONCE, self.work)

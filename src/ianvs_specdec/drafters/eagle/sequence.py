@@ -1,4 +1,4 @@
-"""The state of one sequence in an EAGLE head, its rows in a step, and the buffers that they are computed in."""
+"""The state of one sequence in an EAGLE head, and its rows in a step."""
 
 from __future__ import annotations
 
@@ -9,13 +9,7 @@ from torch import Tensor
 
 from ianvs_specdec.drafters.eagle.layout import HeadConfig
 from ianvs_specdec.drafters.eagle.steps import Level, Pairs
-
-_FIRST_CAPACITY = 512
-
-
-def most_room(positions: int) -> int:
-    """The most positions that are reserved for a sequence of so many pairs."""
-    return max(_FIRST_CAPACITY, 2 * positions)
+from ianvs_specdec.targets.fused_sequence import room
 
 
 class HeadSequence:
@@ -76,36 +70,11 @@ class HeadSequence:
     def _reserve(self, positions: int) -> None:
         if positions <= len(self._cache):
             return
-        cache = self._cache.new_empty(most_room(positions), self._cache.shape[1])
+        cache = self._cache.new_empty(room(positions), self._cache.shape[1])
         cache[: len(self._cache)] = self._cache
         self._cache = cache
         keys, values = cache.view(len(cache), 2, self._key_heads, -1).unbind(1)
         self._keys, self._values = keys.permute(1, 2, 0), values.transpose(0, 1)
-
-
-@dataclass
-class Scratch:
-    """Buffer for the entries of some rows and the views into it that a step needs."""
-
-    entry: Tensor
-    residual: Tensor
-    turning: Tensor
-    queries: Tensor
-    keys_values: Tensor
-
-    @classmethod
-    def of(cls, config: HeadConfig, rows: int, like: Tensor, entry_width: int) -> Scratch:
-        """Of the type and on the device of ``like``."""
-        entry = like.new_empty(rows, entry_width)
-        residual, projected = entry.split([entry_width - config.projected, config.projected], dim=-1)
-        turned = (config.queries + config.keys) * config.width
-        return cls(
-            entry,
-            residual,
-            torch.view_as_complex(projected[:, :turned].view(rows, -1, config.width // 2, 2)),
-            projected[:, : config.queries * config.width].view(rows, config.keys, -1, config.width),
-            projected[:, config.queries * config.width :],
-        )
 
 
 @dataclass

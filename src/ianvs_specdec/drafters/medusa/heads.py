@@ -97,27 +97,18 @@ class MedusaHeads(Heads):
         return cls(joined, stack(outputs).mT.contiguous())
 
 
-class NativeMedusaHeads(Heads):
+class NativeMedusaHeads(ResidualHeads, Heads):
     """In the native library: what the heads say after a hidden state depends, to the bit, on nothing else."""
 
     def __init__(self, folder: Path, target: NativeTarget) -> None:
         vocabulary, hidden = target.embedding.shape
         blocks, outputs = read(folder, hidden, vocabulary)
         library, dtype = target.native.library, target.dtype
-        self._native = ResidualHeads(
+        super().__init__(
             library,
             [[Product(library, weight.to(dtype), bias.to(dtype)) for weight, bias in own] for own in blocks],
             [Product(library, output.to(dtype)) for output in outputs],
         )
-
-    def __len__(self) -> int:
-        return len(self._native)
-
-    def __call__(self, hidden: Tensor, heads: int) -> Tensor:
-        return self._native(hidden, heads)
-
-    def likeliest(self, logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
-        return self._native.likeliest(logits, width)
 
 
 def heads_for(folder: Path, target: Target) -> Heads:
