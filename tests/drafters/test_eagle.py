@@ -10,14 +10,14 @@ import torch
 
 from ianvs_specdec import drafters
 from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.drafters.eagle import checkpoint as eagle_checkpoint
 from ianvs_specdec.drafters.eagle import drafter as eagle
 from ianvs_specdec.drafters.eagle import head as eagle_head
-from ianvs_specdec.drafters.eagle import sequence as eagle_sequence
-from ianvs_specdec.drafters.eagle import weights as eagle_weights
 from ianvs_specdec.drafters.eagle.static import PATHS, limited
 from ianvs_specdec.drafters.eagle.steps import Level
 from ianvs_specdec.engine import Context, Observation, TokenTree, decode
 from ianvs_specdec.engine.sampling import Noise
+from ianvs_specdec.targets import fused_sequence
 from ianvs_specdec.targets.huggingface import HuggingFaceTarget
 from ianvs_specdec.targets.registry import target_of
 from tests.drafters.eagle_heads import ENGINES, HEADS, PROMPT, run, save_heads, wide
@@ -137,9 +137,9 @@ def test_weights_that_are_too_large_to_fold_draft_the_same(target, folder, monke
         options = {"head": folder / label, "total_tokens": 14, "depth": 3, "eagle_topk": 4}
         folded = run(target, drafters.create("eagle", options))[0]
         with monkeypatch.context() as patch:
-            patch.setattr(eagle_weights, "FOLDED_TABLE", 0)
+            patch.setattr(eagle_checkpoint, "FOLDED_TABLE", 0)
             patch.setattr(eagle_head, "_CACHED_WEIGHT", 0)
-            patch.setattr(eagle_sequence, "_FIRST_CAPACITY", 4)
+            patch.setattr(fused_sequence, "_FIRST_CAPACITY", 4)
             patch.setattr(eagle_head, "_FIRST_POSITIONS", 4)
             eagle._FITTED.clear()
             assert run(target, drafters.create("eagle", options))[0] == folded

@@ -15,8 +15,7 @@ from ianvs_specdec import lengths
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.eagle import drafter as eagle
 from ianvs_specdec.drafters.eagle.native import NativeDraft
-from ianvs_specdec.drafters.eagle.rows import features_of
-from ianvs_specdec.drafters.eagle.steps import Pairs
+from ianvs_specdec.drafters.eagle.steps import Pairs, features_of
 from ianvs_specdec.engine import decode
 from ianvs_specdec.engine.loop import Engine
 from ianvs_specdec.engine.memory import held

@@ -11,8 +11,7 @@ from ianvs_specdec import drafters, lengths
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.datastore import Datastore
-from ianvs_specdec.drafters.suffix.automaton import REFRESHED, SuffixAutomaton
-from ianvs_specdec.drafters.suffix.drafter import Suffix
+from ianvs_specdec.drafters.suffix import REFRESHED, Suffix, SuffixAutomaton
 from ianvs_specdec.engine import Context, Drafter, Output, TokenTree, decode
 from ianvs_specdec.targets.huggingface import HuggingFaceTarget
 from tests.support.tiny import VOCABULARY, tiny_model

@@ -223,7 +223,6 @@ def test_what_is_done_between_two_steps_is_in_the_time_of_the_second_but_for_wha
     assert [step.other_seconds for step in told if step.prompt_rows] == [0.0] * 2
     assert all(step.draft_seconds == step.verify_seconds == 0.0 for step in told)
     assert told[-1].seconds == 2.0
-    assert all(step.choosing_seconds == bool(step.shares) for step in told), "where nobody decodes, nothing is chosen"
 
 
 def test_what_a_step_took_that_failed_is_in_no_other_steps_time(model, monkeypatch):

@@ -12,9 +12,7 @@ from ianvs_specdec.backends import backend
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Message
 from ianvs_specdec.models import templates
-from ianvs_specdec.models.plain import is_plain
 from tests.support.models import CHAT_TEMPLATE, build_model
-from tests.support.paths import EXAMPLE
 
 CHATML = (
     "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n'}}"
@@ -31,6 +29,11 @@ WITH_MACRO = (
     "{% macro turn(message) %}<{{ message.role }}>{{ message.content }}{% endmacro %}"
     "{% for message in messages %}{{ turn(message) }}{% endfor %}{{ eos_token }}"
     "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+GENERATION = (
+    "{% set n = namespace(last='') %}{% for message in messages %}{{ {'a': message.content + '<'} | tojson }}\n"
+    "{%- generation -%}\n{% set n.last = message.role %}\n {{ message['content'] }}\n{% endgeneration %}\n x"
+    "{% endfor %}{{ n.last ~ dict(a=1) }}"
 )
 CHAT: list[Message] = [
     {"role": "system", "content": "Be brief."},
@@ -62,56 +65,15 @@ def tokenizer(tiny_model: Path) -> Any:
     return AutoTokenizer.from_pretrained(tiny_model)
 
 
-@pytest.fixture(autouse=True)
-def ended() -> Any:
-    """No process outlives the test that it was for."""
-    yield
-    for process in templates._processes.values():
-        process.end()
-    templates._processes.clear()
-
-
 @pytest.mark.parametrize(
-    "template", [CHATML, ALTERNATING, CHAT_TEMPLATE, pytest.param(WITH_MACRO, marks=pytest.mark.slow)]
+    "template",
+    [CHATML, ALTERNATING, CHAT_TEMPLATE, WITH_MACRO, GENERATION],
 )
 @pytest.mark.parametrize("asking", [True, False])
 def test_the_text_is_that_of_transformers(tokenizer: Any, template: str, asking: bool) -> None:
     tokenizer.chat_template = template
     expected = tokenizer.apply_chat_template(CHAT, add_generation_prompt=asking, tokenize=False)
     assert templates.render(tokenizer, CHAT, add_generation_prompt=asking) == expected
-
-
-def test_templates_of_most_models_are_rendered_without_a_process() -> None:
-    shipped = [path.read_text(encoding="utf-8") for path in EXAMPLE.rglob("*.jinja")]
-    assert len(shipped) == 2
-    assert all(map(is_plain, [*shipped, CHATML, ALTERNATING, CHAT_TEMPLATE]))
-
-
-@pytest.mark.parametrize("kind", HOSTILE)
-def test_no_hostile_template_is_plain(kind: str) -> None:
-    assert not is_plain(HOSTILE[kind])
-
-
-@pytest.mark.parametrize(
-    "template",
-    [
-        "{% for c in messages[0].content %}{{ messages[0].content }}{% endfor %}",
-        "{% set m = messages[0].content %}{% for c in m %}{{ m }}{% endfor %}",
-        "{% set m = messages %}{% set m = messages[0].content %}{% for c in m %}{{ m }}{% endfor %}",
-        "{% for a in messages %}{% for b in messages %}{% endfor %}{% endfor %}",
-        "{% for a in messages recursive %}{{ loop(messages) }}{% endfor %}",
-        "{{ messages | tojson(indent=99999999) }}",
-        "{{ '%99999d'.__mod__(1) }}",
-        "{{ 'a'.ljust(10 ** 9) }}",
-        "{% set x %}{{ messages }}{{ messages }}{% endset %}",
-        "{% filter upper %}{% endfilter %}",
-        "{% set f = '%9999999999d' %}{{ f % 1 }}",
-        "{% for message in messages %",
-        "a" * 200_000,
-    ],
-)
-def test_what_may_grow_or_repeat_is_not_plain(template: str) -> None:
-    assert not is_plain(template)
 
 
 @pytest.mark.slow
@@ -131,20 +93,17 @@ def test_a_template_that_does_not_end_is_ended_and_the_next_chat_is_answered(
     monkeypatch.setattr(templates, "SECONDS", 0.3)
     tokenizer.chat_template = HOSTILE["only for long chats"]
     assert templates.render(tokenizer, CHAT[:1]) == "hello"
-    (process,) = templates._processes.values()
     with pytest.raises(UserError, match=r"did not end within 0\.3 s") as caught:
         templates.render(tokenizer, CHAT)
     assert caught.value.key == "model"
-    assert process._process is None
+    assert templates.render(tokenizer, CHAT[:1]) == "hello"
 
 
 @pytest.mark.parametrize(
     "template",
     [
         ALTERNATING,
-        pytest.param(
-            "{% macro f() %}{% endmacro %}{{ raise_exception('Roles must alternate') }}", marks=pytest.mark.slow
-        ),
+        "{% macro f() %}{% endmacro %}{{ raise_exception('Roles must alternate') }}",
     ],
 )
 def test_what_a_template_says_is_told(tokenizer: Any, template: str) -> None:
@@ -157,8 +116,8 @@ def test_what_a_template_says_is_told(tokenizer: Any, template: str) -> None:
     "template",
     [
         "{{ messages[7].content.strip() }}",
-        pytest.param("{% for message in messages %}", marks=pytest.mark.slow),
-        pytest.param("{{ 1 / 0 }}", marks=pytest.mark.slow),
+        "{% for message in messages %}",
+        "{{ 1 / 0 }}",
     ],
 )
 def test_a_template_that_is_wrong_is_one_message(tmp_path: Path, template: str) -> None:

@@ -104,7 +104,6 @@ def test_the_clock_shows_what_it_is_told(tmp_path: Path) -> None:
     tokenizer = type("T", (), {"chat_template": DATED, "special_tokens_map": {}})
     text = templates.render(tokenizer, [{"role": "user", "content": "x"}], given)
     assert text == "03 February 04:05:06<user>x<assistant>"
-    templates._processes.pop(DATED).end()
 
 
 def test_a_chat_that_is_refused_fails_alone(job: Path, tmp_path: Path) -> None:

@@ -178,8 +178,7 @@ def test_every_job_runs_in_every_test_environment(
     main = pytest.importorskip("core.cmd.benchmarking", reason="needs the ianvs command: pip install -e host").main
     folder = tmp_path / "examples" / EXAMPLE.name
     shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    # In place of the model that the user makes.
-    shutil.copytree(EXAMPLE / "models" / "edge", tmp_path / "runs" / "smollm2" / "model")
+    shutil.copytree(EXAMPLE / "models" / "edge", tmp_path / "runs" / "smollm2" / "model")  # made by the user
     monkeypatch.chdir(tmp_path)
     described = yaml.safe_load((folder / "testenv" / environment).read_text())["testenv"]["dataset"]
     for url in described.values():
@@ -194,19 +193,15 @@ def test_every_job_runs_in_every_test_environment(
         assert "2 rows" in capsys.readouterr().out
 
 
-def shipped_back_ends(router: str, side: str) -> list[str]:
+def shipped_back_ends(router: str, side: str) -> Any:
     config = yaml.safe_load((EXAMPLE / ROUTING / f"{router}.yaml").read_text())
     module = next(m for m in config["algorithm"]["modules"] if m["type"] == f"{side}model")
-    values: list[str] = next(h["backend"]["values"] for h in module["hyperparameters"] if "backend" in h)
-    return values
+    return next(h["backend"]["values"] for h in module["hyperparameters"] if "backend" in h)
 
 
 def test_the_back_ends_that_the_example_compares_have_what_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(EXAMPLE.parents[1])
-    compared = {
-        "cloud": shipped_back_ends("cloud_methods", "cloud"),
-        "edge": shipped_back_ends("edge_methods", "edge"),
-    }
+    compared = {side: shipped_back_ends(f"{side}_methods", side) for side in ("cloud", "edge")}
     assert compared["cloud"][0] == compared["edge"][0] == "autoregressive"  # the baseline comes first
     every = {"EagleSpecDec", "LadeSpecDec", "MedusaSpecDec", "RestSpecDec", "PromptLookup", "DraftModelSpecDec"}
     assert every <= set(compared["cloud"])

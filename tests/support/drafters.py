@@ -144,7 +144,7 @@ def shown_drafter(file):
 
 def shown_code():
     """The pieces of Python about a drafter of one's own on ``PAGE``: first the class."""
-    shown = PAGE.read_text(encoding="utf-8").partition("A drafter in 30 lines")[2]
+    shown = PAGE.read_text(encoding="utf-8").partition("## A drafter of your own")[2]
     return re.findall(r"```python\n(.*?)```", shown, flags=re.DOTALL)
 
 

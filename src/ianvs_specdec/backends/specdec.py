@@ -91,9 +91,7 @@ class EngineLLM(LocalLLM):
         drafters.check_files(self.method, self.drafting, target)
 
     def _option_identity(self, digests: FileDigests) -> dict[str, Any]:
-        names = drafters.METHODS[self.method].recorded
-        options = drafters.replace_files(self.method, self.drafting, digests.path)
-        return {names.get(key, key): value for key, value in options.items()}
+        return drafters.replace_files(self.method, self.drafting, digests.path)
 
     def lossy(self, sampling: Sampling) -> bool:
         return self.options.acceptance == "typical" and not sampling.greedy

@@ -38,11 +38,7 @@ class PromptLookup(Drafter):
         length = min(budget, context.remaining - 1)
         if position == 0 or length < 1:
             return TokenTree.chain(tokens[-1])
-        draft = tokens[position : position + length]
-        period = len(tokens) - position
-        while len(draft) < length:
-            draft.append(draft[-period])
-        return TokenTree.chain(tokens[-1], draft)
+        return TokenTree.chain(tokens[-1], repeated(tokens, position, length))
 
     def _index(self, tokens: list[int]) -> None:
         """Note, for every n-gram that some token follows, where that token stands."""
@@ -57,3 +53,12 @@ class PromptLookup(Drafter):
                 else:
                     self._followed_at[node] = follower
         self._indexed = len(tokens)
+
+
+def repeated(tokens: list[int], start: int, length: int) -> list[int]:
+    """What follows ``start``, over the end of ``tokens`` as if they repeated themselves from there."""
+    draft = tokens[start : start + max(length, 0)]
+    period = len(tokens) - start
+    while len(draft) < length:
+        draft.append(draft[-period])
+    return draft

@@ -22,17 +22,15 @@ if TYPE_CHECKING:
 class Method:
     """``drafter`` is "module:Class"; ``backend`` is the method's name as a back end in Ianvs; ``options`` declares the
     constructor's keyword arguments and what all methods have. ``about`` says in a line where the drafts come from.
-    ``recorded``: option -> its name in the journal's key, where that is another. ``looks``: option ->
-    "module:function", which looks at the file or folder that it names, for a target of given sizes, and imports
-    nothing heavy. ``remote``: whether it needs nothing of the target but its tokens, so that another machine can verify
-    its drafts. ``chain``: options by default where the target has no cheap way to compute branches.
+    ``looks``: option -> "module:function", which looks at the file or folder that it names, for a target of given
+    sizes, and imports nothing heavy. ``remote``: whether it needs nothing of the target but its tokens, so that another
+    machine can verify its drafts. ``chain``: options by default where the target has no cheap way to compute branches.
     """
 
     drafter: str
     backend: str
     options: type[MethodOptions] = MethodOptions
     about: str = ""
-    recorded: Mapping[str, str] = field(default_factory=dict)
     looks: Mapping[str, str] = field(default_factory=dict)
     remote: bool = False
     chain: Mapping[str, Any] = field(default_factory=dict)
@@ -83,7 +81,7 @@ METHODS: dict[str, Method] = {
         remote=True,
     ),
     "suffix": Method(
-        "ianvs_specdec.drafters.suffix.drafter:Suffix",
+        "ianvs_specdec.drafters.suffix:Suffix",
         "SuffixSpecDec",
         options.SuffixOptions,
         about="drafts from the longest match in context and corpus, or of a head where the match is short (SAMD)",
@@ -118,8 +116,6 @@ METHODS: dict[str, Method] = {
         "EagleSpecDec",
         options.EagleOptions,
         about="drafts of a one-layer head on the target's hidden states (EAGLE-1, -2 and -3)",
-        # Journals hold answers under the option's old name.
-        recorded={"eagle_topk": "top_k"},
         looks=_EAGLE,
         chain={"tree": "chain"},
     ),

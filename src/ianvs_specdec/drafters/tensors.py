@@ -72,6 +72,21 @@ def read_shapes(path: Path, what: str) -> Shapes:
     return shapes
 
 
+def check_shapes(path: Path, found: Shapes, required: Shapes, optional: Shapes, *, kind: str, source: str) -> None:
+    """Raise ``UserError`` that names the tensor which is missing, unknown or of the wrong shape in a head of this
+    ``kind``; the shapes follow from ``source``."""
+    for name, shape in required.items():
+        if name not in found:
+            raise UserError(f"{path} lacks the tensor {name}, expected {list(shape)} in {kind}", key="head")
+    for name, shape in found.items():
+        wanted = required.get(name) or optional.get(name)
+        if wanted is None:
+            raise UserError(f"{path} holds the tensor {name}, which has no place in {kind}", key="head")
+        if shape != wanted:
+            reason = f"tensor {name} has shape {list(shape)}, {source} needs {list(wanted)}"
+            raise UserError(f"{path}: {reason}", key="head")
+
+
 class _Listing(pickle.Unpickler):
     """A pickle of tensors, read as their shapes. Nothing that it names is imported or called."""
 

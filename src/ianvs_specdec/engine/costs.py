@@ -20,36 +20,49 @@ has missed in ``catch_up`` for each token. Without ``draft`` there is none.
 from __future__ import annotations
 
 import json
-import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from ianvs_specdec.common.errors import UserError
+from pydantic import AfterValidator, AliasChoices, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from ianvs_specdec.common.errors import UserError, unknown
+from ianvs_specdec.common.settings import STRICT
 
 FORMAT, VERSION = "specdec-costs", 1
 LARGEST_FILE = 4 << 20
 """Bytes: a table with the most knots that are taken is smaller."""
-MOST_KNOTS = 256
-"""Of an axis."""
-LARGEST_KNOT = 1 << 31
-SLOWEST = 1e4
-"""Seconds: what takes longer is a mistake in the unit."""
-LONGEST_TEXT = 10_000
-_TEXTS = ("machine", "model", "method", "note")
-_SECONDS = ("request", "attention", "shared", "catch_up")
 
 
-@dataclass(frozen=True)
+def _growing(knots: tuple[int, ...]) -> tuple[int, ...]:
+    if any(one >= other for one, other in pairwise(knots)):
+        raise ValueError("must grow from each number to the next")
+    return knots
+
+
+Knot = Annotated[int, Field(ge=0, lt=1 << 31)]
+Axis = Annotated[tuple[Knot, ...], Field(min_length=1, max_length=256), AfterValidator(_growing)]
+Seconds = Annotated[float, Field(ge=0, le=1e4)]
+"""What takes longer is a mistake in the unit."""
+Text = Annotated[str, Field(max_length=10_000)]
+
+
+@dataclass(frozen=True, config=STRICT)
 class Grid:
     """Seconds over two axes, linear between the knots, and beyond the last as between the last two."""
 
-    first: tuple[int, ...]
-    second: tuple[int, ...]
-    seconds: tuple[tuple[float, ...], ...]
+    first: Annotated[Axis, Field(validation_alias=AliasChoices("first", "rows", "requests"))]
+    second: Annotated[Axis, Field(validation_alias=AliasChoices("second", "context", "budget"))]
+    seconds: tuple[tuple[Seconds, ...], ...]
+
+    def __post_init__(self) -> None:
+        if [len(row) for row in self.seconds] != [len(self.second)] * len(self.first):
+            wanted = f"{len(self.first)} lists of {len(self.second)} numbers"
+            raise ValueError(f"must hold seconds for each pair of knots: {wanted}")
 
     def at(self, first: float, second: float) -> float:
         """Seconds there. What lies before an axis counts as its first knot."""
@@ -72,22 +85,28 @@ def _place(knots: tuple[int, ...], value: float) -> tuple[int, float]:
     return index, (value - knots[index]) / (knots[index + 1] - knots[index])
 
 
-@dataclass(frozen=True)
+def _takes_time(grid: Grid) -> Grid:
+    if min(map(min, grid.seconds)) <= 0:
+        raise ValueError("must have seconds of more than 0: a step takes time")
+    return grid
+
+
+@dataclass(frozen=True, config=STRICT)
 class CostTable:
     """What the file holds (see above)."""
 
-    step: Grid
-    prompt: Grid
+    step: Annotated[Grid, AfterValidator(_takes_time)]
+    prompt: Annotated[Grid, AfterValidator(_takes_time)]
     draft: Grid | None = None
-    request: float = 0.0
-    attention: float = 0.0
-    shared: float = 0.0
-    catch_up: float = 0.0
-    prompt_rows: int | None = None
-    machine: str = ""
-    model: str = ""
-    method: str = ""
-    note: str = ""
+    request: Seconds = 0.0
+    attention: Seconds = 0.0
+    shared: Seconds = 0.0
+    catch_up: Seconds = 0.0
+    prompt_rows: Annotated[int, Field(ge=1, lt=1 << 31)] | None = None
+    machine: Text = ""
+    model: Text = ""
+    method: Text = ""
+    note: Text = ""
     emulated: bool = False
 
     def step_seconds(
@@ -157,61 +176,23 @@ def from_json(data: Any) -> CostTable:
         raise ValueError(f'not a cost table: "format" must be "{FORMAT}"; `specdec profile` writes one')
     if data.get("version") != VERSION:
         raise ValueError(f"a cost table of version {data.get('version')!r:.20}, and this program reads {VERSION}")
-    known = {"format", "version", "emulated", "step", "prompt", "draft", "prompt_rows", *_TEXTS, *_SECONDS}
-    if unknown := sorted(str(name) for name in data if name not in known):
-        raise ValueError(f"unknown key {unknown[0]!r:.40}; known: {', '.join(sorted(known))}")
-    for name in _TEXTS:
-        if not isinstance(data.get(name, ""), str) or len(data.get(name, "")) > LONGEST_TEXT:
-            raise ValueError(f"{name} must be a text of at most {LONGEST_TEXT} characters")
-    if not isinstance(data.get("emulated", False), bool):
-        raise ValueError("emulated must be true (the figures are stated) or false (they were measured)")
-    plain: dict[str, Any] = {name: _seconds(data.get(name, 0.0), name) for name in _SECONDS}
-    rows = data.get("prompt_rows")
-    if rows is not None and not (type(rows) is int and 1 <= rows <= LARGEST_KNOT):
-        raise ValueError(f"prompt_rows must be a whole number from 1, or null, not {rows!r:.40}")
-    return CostTable(
-        _grid(data, "step", ("rows", "context")),
-        _grid(data, "prompt", ("rows", "context")),
-        _grid(data, "draft", ("requests", "budget")) if data.get("draft") is not None else None,
-        prompt_rows=rows,
-        emulated=data.get("emulated", False),
-        **plain,
-        **{name: data.get(name, "") for name in _TEXTS},
-    )
+    given = {name: value for name, value in data.items() if value is not None and name not in ("format", "version")}
+    try:
+        # As JSON again, in which a list may stand for a tuple and nothing else is converted.
+        return TypeAdapter(CostTable).validate_json(json.dumps(given))
+    except ValidationError as error:
+        raise ValueError(_reason(error.errors(include_url=False)[0])) from error
 
 
-def _grid(data: Mapping[str, Any], name: str, axes: tuple[str, str]) -> Grid:
-    given = data.get(name)
-    if not isinstance(given, dict):
-        raise ValueError(f'{name} is missing: an object with "{axes[0]}", "{axes[1]}" and "seconds"')
-    first, second = (_axis(given.get(axis), f"{name}.{axis}") for axis in axes)
-    rows = given.get("seconds")
-    if not isinstance(rows, list) or len(rows) != len(first):
-        raise ValueError(f"{name}.seconds must hold one list for each of {name}.{axes[0]}, {len(first)} lists")
-    table = []
-    for number, row in enumerate(rows):
-        if not isinstance(row, list) or len(row) != len(second):
-            raise ValueError(f"{name}.seconds[{number}] must hold {len(second)} numbers, one for each of {axes[1]}")
-        table.append(tuple(_seconds(value, f"{name}.seconds[{number}]") for value in row))
-    if name != "draft" and min(map(min, table)) <= 0:
-        raise ValueError(f"{name}.seconds must be more than 0: a step takes time")
-    return Grid(first, second, tuple(table))
-
-
-def _axis(knots: Any, name: str) -> tuple[int, ...]:
-    whole = isinstance(knots, list) and all(type(knot) is int and 0 <= knot <= LARGEST_KNOT for knot in knots)
-    if not whole or not 1 <= len(knots) <= MOST_KNOTS:
-        raise ValueError(f"{name} must be a list of 1 to {MOST_KNOTS} whole numbers of 0 or more")
-    if any(one >= other for one, other in pairwise(knots)):
-        raise ValueError(f"{name} must grow from each number to the next")
-    return tuple(knots)
-
-
-def _seconds(value: Any, name: str) -> float:
-    right = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not right or not math.isfinite(value) or not 0 <= value <= SLOWEST:
-        raise ValueError(f"{name} must be seconds from 0 to {SLOWEST:g}, not {value!r:.40}")
-    return float(value)
+def _reason(fault: Mapping[str, Any]) -> str:
+    place = ".".join(map(str, fault["loc"]))
+    if fault["type"] == "unexpected_keyword_argument":
+        return str(unknown("key", place[:40], CostTable.__dataclass_fields__))
+    if fault["type"] == "missing":
+        return f"{place} is missing"
+    if fault["type"] == "value_error":
+        return f"{place} {fault['ctx']['error']}"
+    return f"{place}: {fault['msg']}, not {fault['input']!r:.40}"
 
 
 def _grid_json(grid: Grid, first: str, second: str) -> dict[str, Any]:

@@ -101,8 +101,8 @@ class Emulation(Meter):
             self.steps += 1
             self.overruns += self._overran
 
-    def spent(self) -> tuple[float, float, float, float]:
-        return self.draft, self.verify, 0.0, 0.0
+    def spent(self) -> tuple[float, float, float]:
+        return self.draft, self.verify, 0.0
 
     def fail(self) -> None:
         self._at = self._clock.now()

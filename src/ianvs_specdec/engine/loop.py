@@ -5,22 +5,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from operator import methodcaller
 from typing import Any
 
 import torch
 
 from ianvs_specdec.common.errors import ContextWindowError
 from ianvs_specdec.common.types import Occupancy, Sampling, Work
-from ianvs_specdec.engine.batch import Batch
+from ianvs_specdec.engine.batch import Batch, draft, guarded
 from ianvs_specdec.engine.contracts import Drafter, Target
-from ianvs_specdec.engine.drafting import draft
-from ianvs_specdec.engine.isolation import each, guarded
 from ianvs_specdec.engine.meter import Meter, metered
 from ianvs_specdec.engine.request import Decoded, Request
-from ianvs_specdec.engine.scheduling import Length, Load, Share
-
-_REFRESH_LAG, _COMMIT, _OBSERVE = methodcaller("refresh_lag"), methodcaller("commit"), methodcaller("observe")
+from ianvs_specdec.engine.scheduling import Finished, Length, Load, Share
 
 MOST_AT_ONCE = 64
 """Requests that share a step: beyond, each gets slower by about what the others gain."""
@@ -142,7 +137,8 @@ class Engine:
         batch.reading = self._read()
         batch.decoding = [request for request in self._running if request.began and request.drafter.ready]
         batch.prompt_rows = sum([len(request.piece.tokens) for request in batch.reading])
-        each(batch.decoding, _REFRESH_LAG)
+        for request in batch.decoding:
+            guarded(request, request.refresh_lag)
 
     @metered
     def _choose(self, batch: Batch) -> None:
@@ -176,37 +172,30 @@ class Engine:
     def _accept(self, batch: Batch) -> None:
         """What of each tree is right; whose prompt is read puts out its first token."""
         for request, output in zip(batch.reading + batch.decoding, batch.outputs, strict=True):
-            try:
-                request.accept(output)
-            except Exception as error:
-                request.fail(error)
+            guarded(request, request.accept, output)
 
     def _emit(self, batch: Batch) -> None:
         """Put out what was accepted."""
-        batch.shares = shares = []
-        for request in batch.decoding:
-            if request.error:
-                continue
-            try:
-                shares.append(request.emit())
-            except Exception as error:
-                request.fail(error)
+        shares = [guarded(request, request.emit) for request in batch.decoding if not request.error]
+        batch.shares = [share for share in shares if share is not None]
         batch.decoding = [request for request in batch.decoding if not request.ended]
 
     @metered
     def _commit(self, batch: Batch) -> None:
         """Keep what was accepted in the sequences."""
-        each(batch.decoding, _COMMIT)
+        for request in batch.decoding:
+            guarded(request, request.commit)
 
     @metered
     def _observe(self, batch: Batch) -> None:
         """Tell the drafters."""
-        each(batch.decoding, _OBSERVE)
+        for request in batch.decoding:
+            guarded(request, request.observe)
 
     @metered
     def _learn(self, batch: Batch) -> None:
         """Tell the length."""
-        finished = batch.finished(*self.meter.spent())
+        finished = Finished(batch.shares, batch.rows, batch.prompt_rows, batch.context, *self.meter.spent())
         self._done = _added(self._done, batch.shares)
         self._length.learn(finished)
 

@@ -12,9 +12,8 @@ if TYPE_CHECKING:
 
 DRAFTING = frozenset(("schedule", "draft", "observe"))
 VERIFYING = frozenset(("compute", "accept", "commit"))
-LEFT_OUT = frozenset(("choose", "learn"))
-"""Phases of ``Engine.step`` by the seconds of ``Finished`` in which they count. What a length takes is in no step's
-time: a plan for many steps would fall upon one of them, most often one that tries something. All that is not
+"""Phases of ``Engine.step`` by the seconds of ``Finished`` in which they count. What a length takes in the others is in
+no step's time: a plan for many steps would fall upon one of them, most often one that tries something. All that is not
 ``metered``, such as putting out tokens, is in ``other_seconds``."""
 
 Phase = Callable[[Any, "Batch"], None]
@@ -34,16 +33,16 @@ def metered(phase: Phase) -> Phase:
 
 
 class Meter:
-    """Measures each step: ``draft``, ``verify`` and ``choosing`` are its seconds so far, as ``Finished`` has them."""
+    """Measures each step: ``draft`` and ``verify`` are its seconds so far, as ``Finished`` has them."""
 
-    draft = verify = choosing = 0.0
+    draft = verify = 0.0
     _since: float | None = None
     """The moment up to which time belongs to the steps before, or to no step; None: there was nothing to do in
     between."""
 
     def begin(self) -> None:
         """A step begins."""
-        self.draft = self.verify = self.choosing = 0.0
+        self.draft = self.verify = 0.0
         if self._since is None:
             self._since = time.perf_counter()
 
@@ -55,14 +54,13 @@ class Meter:
             self.verify += seconds
         elif self._since is not None:
             self._since += seconds
-            self.choosing += seconds if phase == "choose" else 0.0
 
-    def spent(self) -> tuple[float, float, float, float]:
-        """The step's seconds of drafting, verifying, all others, and choosing. The next step's others begin here."""
+    def spent(self) -> tuple[float, float, float]:
+        """The step's seconds of drafting, verifying and all others. The next step's others begin here."""
         assert self._since is not None
         now = time.perf_counter()
         other, self._since = max(now - self._since - self.draft - self.verify, 0.0), now
-        return self.draft, self.verify, other, self.choosing
+        return self.draft, self.verify, other
 
     def end(self, busy: bool) -> None:
         """The step is over; ``busy``: there is more to do, so that the next one follows at once."""

@@ -62,8 +62,8 @@ class Share:
 class Finished:
     """A finished step. Seconds are those of the whole: ``draft_seconds`` of proposing and observing, ``verify_seconds``
     of computing, accepting and committing. ``other_seconds`` are all others since the step before, if this one followed
-    at once, such as putting out tokens. What the length itself takes, to choose and to learn, is in no step's time;
-    ``choosing_seconds`` are those for the budgets of this one, 0 in emulated time. ``rows`` are the tokens of trees
+    at once, such as putting out tokens. What the length itself takes, to choose and to learn, is in no step's time.
+    ``rows`` are the tokens of trees
     that the step computed, ``context`` is the number of tokens that the sequences of the ``shares`` held."""
 
     shares: Sequence[Share]
@@ -73,7 +73,6 @@ class Finished:
     draft_seconds: float
     verify_seconds: float
     other_seconds: float = 0.0
-    choosing_seconds: float = 0.0
 
     @property
     def seconds(self) -> float:

@@ -84,12 +84,11 @@ class StopStrings:
 
     def after(self, begun: Sequence[int]) -> Stop:
         """The same for an output that continues ``begun``: its ids are those after these."""
-        if not begun:
-            return self
+        before = list(begun)
 
         def stop(ids: list[int]) -> int | None:
-            kept = self([*begun, *ids])
-            return None if kept is None else kept - len(begun)
+            kept = self([*before, *ids])
+            return None if kept is None else max(0, kept - len(before))
 
         return stop
 

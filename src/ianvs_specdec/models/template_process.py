@@ -1,39 +1,89 @@
-"""Renders one chat template for ``templates`` in a process that can be ended: lines of JSON in, lines of JSON out."""
+"""Renders chat templates for ``templates`` in a process that can be ended: lines of JSON in, lines of JSON out.
+
+A template is a program from whoever made the model. Jinja's sandbox keeps it from files and from Python's insides, not
+from running for ever or from filling the memory.
+"""
 
 from __future__ import annotations
 
+import functools
 import json
+import re
 import signal
 import sys
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, NoReturn
+
+from jinja2 import Environment, TemplateError
+from jinja2.exceptions import SecurityError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
 
 MEMORY = 2 << 30
 """Bytes of address space that rendering may add to what the process has."""
+GENERATION = re.compile(r"(\{%[-+]?\s*(?:end)?)generation(\s*[-+]?%\})")
+"""Marks of transformers', around what an assistant says."""
+
+
+class _Namespace(Namespace):
+    """Without names by which Python's insides could be reached, as in transformers."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+        for name, value in dict(*args, **kwargs).items():
+            self[name] = value
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name.startswith("_"):
+            raise SecurityError(f"a namespace has no attribute {name!r}")
+        super().__setitem__(name, value)
+
+
+@functools.cache
+def environment() -> Environment:
+    """What transformers compiles chat templates with."""
+    made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+    made.filters["tojson"] = _to_json
+    made.globals |= {"raise_exception": _raise, "dict": lambda *args, **kwargs: dict(*args, **kwargs)}
+    made.globals["namespace"] = _Namespace
+    return made
+
+
+def plain(template: str) -> str:
+    """``template`` in Jinja's own words: its blocks of transformers are blocks without a meaning."""
+    return GENERATION.sub(r"\1with\2", template)
+
+
+def _to_json(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, **options)
+
+
+def _raise(message: str) -> NoReturn:
+    raise TemplateError(message)
 
 
 def main() -> None:
-    """The first line holds the template and how long a chat may take; the others chats, with variables and a time."""
-    from transformers.utils.chat_template_utils import _compile_jinja_template, render_jinja_template
-
-    told = json.loads(sys.stdin.readline())
+    """Answers each line: a template, its variables, a time, and the seconds that it may take."""
+    compiled = functools.lru_cache(maxsize=64)(lambda template: environment().from_string(plain(template)))
     _limit_memory()
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
-        # Should nobody be left to end this process, it ends by itself.
-        if hasattr(signal, "setitimer"):
-            signal.setitimer(signal.ITIMER_REAL, 2 * told["seconds"])
         try:
-            asked, compiled = json.loads(line), _compile_jinja_template(told["template"])
-            compiled.environment.globals["strftime_now"] = datetime.fromisoformat(asked["time"]).strftime
-            rendered: Any = render_jinja_template(chat_template=told["template"], **asked["variables"])
-            answer = {"text": str(rendered[0][0])}
+            asked = json.loads(line)
+            # If no process is left to end this one, it ends by itself.
+            _end_after(2 * asked["seconds"])
+            environment().globals["strftime_now"] = datetime.fromisoformat(asked["time"]).strftime
+            answer = {"text": compiled(asked["template"]).render(asked["variables"])}
         except (Exception, RecursionError) as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)
-        if hasattr(signal, "setitimer"):
-            signal.setitimer(signal.ITIMER_REAL, 0)
+        _end_after(0)
+
+
+def _end_after(seconds: float) -> None:
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def _limit_memory() -> None:

@@ -1,21 +1,18 @@
 """Chats as the text that a model's chat template makes of them, in bounded time and memory.
 
-A template that is ``plain`` is rendered here. Any other runs in a process of its own, one for each template, which is
-ended if a chat takes longer than ``SECONDS``.
+Templates run in a process of their own (``template_process``), which is ended if a chat takes longer than ``SECONDS``.
 """
 
 from __future__ import annotations
 
 import atexit
 import json
-import queue
-import re
 import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
@@ -36,8 +33,6 @@ LONGEST_REASON = 300
 
 CLOCK = "strftime_now"
 """What templates call to have the time; transformers has it of the machine."""
-GENERATION = re.compile(r"\{%-?\s*(end)?generation\s*-?%\}")
-"""Marks of transformers', around what an assistant says."""
 NOTE = "template_time.txt"
 GGUF_HEAD = 64 << 20
 """Bytes of a GGUF file in which its metadata end; vocabularies have some megabytes."""
@@ -52,29 +47,23 @@ def render(
 
     Raises ChatTemplateError where the template refuses the chat, fails, or does not end. Thread-safe.
     """
-    from ianvs_specdec.models.plain import compiled, is_plain
-
     template = tokenizer.chat_template
     if not isinstance(template, str):
         template = tokenizer.get_chat_template()
     told = {"add_generation_prompt": add_generation_prompt, **sampling.chat_template_kwargs}
-    variables = {name: str(text) for name, text in tokenizer.special_tokens_map.items()} | told
-    if not is_plain(template):
-        return _process(template).render(list(messages), variables, sampling.template_time or str(date.today()))
-    try:
-        return compiled(template).render({"tools": None, "documents": None, **variables, "messages": list(messages)})
-    except Exception as error:
-        raise failed(f"{type(error).__name__}: {error}") from error
+    special = {name: str(text) for name, text in tokenizer.special_tokens_map.items()}
+    variables = {"tools": None, "documents": None, **special, **told, "messages": list(messages)}
+    return _PROCESS.render(template, variables, sampling.template_time or str(date.today()))
 
 
 def reads(template: str) -> set[str]:
     """The variables that a template looks up; none where it cannot be parsed."""
-    from jinja2 import Environment, TemplateError, meta
+    from jinja2 import TemplateError, meta
 
-    from ianvs_specdec.models.plain import LOOPS
+    from ianvs_specdec.models.template_process import environment, plain
 
     try:
-        return meta.find_undeclared_variables(Environment(extensions=LOOPS).parse(GENERATION.sub("", template)))
+        return meta.find_undeclared_variables(environment().parse(plain(template)))
     except (TemplateError, RecursionError):
         return set()
 
@@ -109,27 +98,25 @@ def template_of(path: Path) -> str:
 
 
 class _Process:
-    """The process of one template. It starts when a chat is there for it, and again after it was ended."""
+    """Starts when there is a chat for it, and again after it was ended."""
 
-    def __init__(self, template: str) -> None:
-        self._told = {"template": template, "seconds": SECONDS}
+    def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
-        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._turn = threading.Lock()
 
-    def render(self, messages: list[Message], variables: Mapping[str, Any], time: str) -> str:
+    def render(self, template: str, variables: Mapping[str, Any], moment: str) -> str:
         with self._turn:
             if self._process is None:
                 self._start()
-            answer = self._ask({"variables": {**variables, "conversations": [messages]}, "time": time}, SECONDS)
+            asked = {"template": template, "variables": variables, "time": moment, "seconds": SECONDS}
+            answer = self._ask(json.dumps(asked) + "\n", SECONDS)
         if "error" in answer:
             raise failed(answer["error"])
         return str(answer["text"])
 
     def _start(self) -> None:
-        code = "from ianvs_specdec.models.template_process import main; main()"
         self._process = subprocess.Popen(
-            [sys.executable, "-c", code],
+            [sys.executable, "-m", "ianvs_specdec.models.template_process"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -137,55 +124,41 @@ class _Process:
             encoding="utf-8",
         )
         atexit.register(self.end)
-        self._lines = queue.SimpleQueue()
-        threading.Thread(target=_read, args=(self._process, self._lines), daemon=True).start()
-        self._ask(self._told, START_SECONDS)
+        self._ask("", START_SECONDS)
 
-    def _ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        assert self._process is not None
-        assert self._process.stdin is not None
+    def _ask(self, line: str, seconds: float) -> dict[str, Any]:
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        began, late = time.monotonic(), threading.Timer(seconds, process.kill)
+        late.start()
         try:
-            self._process.stdin.write(json.dumps(request) + "\n")
-            self._process.stdin.flush()
-            line = self._lines.get(timeout=seconds)
-        except queue.Empty:
-            self.end()
-            raise failed(f"it did not end within {seconds:g} s") from None
+            process.stdin.write(line)
+            process.stdin.flush()
+            answered = process.stdout.readline()
         except OSError:
-            line = ""
-        if not line:
+            answered = ""
+        finally:
+            late.cancel()
+        if not answered:
             self.end()
+            if time.monotonic() - began >= seconds:
+                raise failed(f"it did not end within {seconds:g} s")
             raise failed("the process in which it ran has ended: it may have taken too much memory")
-        answer: dict[str, Any] = json.loads(line)
+        answer: dict[str, Any] = json.loads(answered)
         return answer
 
     def end(self) -> None:
         """Kill the process."""
         process, self._process = self._process, None
-        if process is None:
-            return
-        atexit.unregister(self.end)
-        process.kill()
-        process.wait()
-        assert process.stdin is not None
-        with suppress(OSError):  # what was left to write has nobody to read it
-            process.stdin.close()
+        if process is not None:
+            atexit.unregister(self.end)
+            process.kill()
+            process.communicate()
 
 
-_processes: dict[str, _Process] = {}
-
-
-def _process(template: str) -> _Process:
-    return _processes.setdefault(template, _Process(template))
-
-
-def _read(process: subprocess.Popen[str], lines: queue.SimpleQueue[str]) -> None:
-    """Hand on the lines of a process, and "" at its end."""
-    assert process.stdout is not None
-    with process.stdout:
-        for line in process.stdout:
-            lines.put(line)
-    lines.put("")
+_PROCESS = _Process()
 
 
 def failed(reason: str) -> ChatTemplateError:

@@ -29,6 +29,11 @@ def rotations(model: Any, positions: int, start: int = 0) -> Tensor:
     return torch.complex(cosine.to(kind), sine.to(kind))
 
 
+def paired(rows: Tensor, width: int) -> Tensor:
+    """Rows of a projection, head by head, from (first half, second half) to pairs of one of each."""
+    return rows.unflatten(0, (-1, 2, width // 2)).transpose(1, 2).reshape(rows.shape)
+
+
 def is_plain(model: Any) -> bool:
     """Whether a ``transformers`` causal LM is of these families, without what only some of their models have."""
     config = model.config.get_text_config()

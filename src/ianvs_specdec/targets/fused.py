@@ -23,7 +23,7 @@ from ianvs_specdec.engine.contracts import Output, Piece
 from ianvs_specdec.engine.rounding import NEAR_TIE, NEAR_TIE_INT8
 from ianvs_specdec.models.rotary import window_of
 from ianvs_specdec.targets.attention import any_length
-from ianvs_specdec.targets.fit import agrees, is_plain, rotations
+from ianvs_specdec.targets.fit import agrees, is_plain, paired, rotations
 from ianvs_specdec.targets.fused_sequence import FusedSequence, Rows, Views, padded, room, together
 from ianvs_specdec.targets.int8 import Int8Linear
 from ianvs_specdec.targets.linear import Linear
@@ -223,10 +223,10 @@ class FusedTarget:
         norms = None
         if hasattr(attention, "q_norm"):
             weights = [attention.q_norm.weight] * self._queries + [attention.k_norm.weight] * self._keys
-            norms = torch.stack([self._paired(weight.detach()) for weight in weights]).to(self._rotation_dtype)
+            norms = torch.stack([paired(weight.detach(), self._width) for weight in weights]).to(self._rotation_dtype)
         before_attention, before_mlp = layer.input_layernorm.weight, layer.post_attention_layernorm.weight
         fused = _Layer(
-            self._product([queries, keys, values], before_attention, paired=2),
+            self._product([queries, keys, values], before_attention, pairs=2),
             norms,
             self._product([attention.o_proj]),
             self._product([mlp.gate_proj, mlp.up_proj], before_mlp),
@@ -237,24 +237,20 @@ class FusedTarget:
                 module.weight.data = module.weight.data.new_empty(0)
         return fused
 
-    def _product(self, modules: list[torch.nn.Linear], norm: Tensor | None = None, paired: int = 0) -> Product:
-        """One product for all ``modules``, the first ``paired`` of them in pairs, the weight of the norm before them
+    def _product(self, modules: list[torch.nn.Linear], norm: Tensor | None = None, pairs: int = 0) -> Product:
+        """One product for all ``modules``, the first ``pairs`` of them in pairs, the weight of the norm before them
         folded in."""
         weights, biases = [], []
         for index, module in enumerate(modules):
             parts = [module.weight.detach(), *([] if module.bias is None else [module.bias.detach()])]
-            if index < paired:
-                parts = [self._paired(part) for part in parts]
+            if index < pairs:
+                parts = [paired(part, self._width) for part in parts]
             weights.append(parts[0])
             biases += parts[1:]
         weight = torch.cat(weights)
         if norm is not None:
             weight = (weight * (norm.detach().to(self._rotation_dtype) * self._root)).to(self.dtype)
         return self._linear(weight, torch.cat(biases) if biases else None)
-
-    def _paired(self, weight: Tensor) -> Tensor:
-        """Rows of a projection, head by head, from (first half, second half) to pairs of one of each."""
-        return weight.unflatten(0, (-1, 2, self._width // 2)).transpose(1, 2).reshape(weight.shape)
 
 
 def fits(model: Any) -> bool:

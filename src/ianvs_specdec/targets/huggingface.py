@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ianvs_specdec.engine.contracts import Output, Piece
 from ianvs_specdec.engine.rounding import NEAR_TIE, NEAR_TIE_INT8
-from ianvs_specdec.targets.huggingface_model import HuggingFaceModel
-from ianvs_specdec.targets.huggingface_sequence import HuggingFaceSequence
+from ianvs_specdec.targets.huggingface_sequence import HuggingFaceModel, HuggingFaceSequence
 from ianvs_specdec.targets.int8 import Int8Module
+from ianvs_specdec.targets.states import most_room
 
 
 class HuggingFaceTarget(HuggingFaceModel):
@@ -53,8 +53,6 @@ class HuggingFaceTarget(HuggingFaceModel):
         pass  # the model's own modules decide how they compute
 
     def memory(self, positions: int) -> int:
-        from ianvs_specdec.targets.cache import most_room
-
         # Of other states than keys and values nothing is known before they are there.
         queries = int(getattr(self.config, "num_attention_heads", None) or 1)
         heads = int(getattr(self.config, "num_key_value_heads", None) or queries)

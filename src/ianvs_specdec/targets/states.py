@@ -1,17 +1,87 @@
-"""The state a Hugging Face model keeps of a sequence, and how it is taken back by some tokens."""
+"""The state a Hugging Face model keeps of a sequence, and how it is taken back by some tokens: keys and values in a
+cache that is rolled back without copying, or whatever else the model returns."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import DynamicCache, DynamicLayer
+
+_FIRST_CAPACITY = 256
+
+
+def most_room(positions: int) -> int:
+    """The most positions that a layer reserves for a sequence of ``positions``."""
+    return max(_FIRST_CAPACITY, 2 * positions)
+
+
+class ReservedLayer(DynamicLayer):
+    """Keys and values ``[1, heads, capacity, head_dim]`` of which the first ``length`` positions count.
+
+    The layer of ``DynamicCache`` concatenates, which copies the whole cache for every new token.
+    """
+
+    keys: Tensor
+    values: Tensor
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.length = 0
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        self.dtype, self.device = key_states.dtype, key_states.device
+        self.is_initialized = True
+        self.keys = _room_like(key_states, _FIRST_CAPACITY)
+        self.values = _room_like(value_states, _FIRST_CAPACITY)
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        start, end = self.length, self.length + key_states.shape[-2]
+        if end > self.keys.shape[-2]:
+            self.keys = _grown(self.keys, start, 2 * end)
+            self.values = _grown(self.values, start, 2 * end)
+        self.keys[:, :, start:end] = key_states
+        self.values[:, :, start:end] = value_states
+        self.length = end
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def get_seq_length(self) -> int:
+        return self.length
+
+    def keep(self, start: int, rows: Sequence[int]) -> None:
+        """Of the positions from ``start`` on keep those at the ascending offsets ``rows``."""
+        end = start + len(rows)
+        if rows and rows[-1] != len(rows) - 1:
+            index = torch.tensor(rows, device=self.keys.device) + start
+            self.keys[:, :, start:end] = self.keys.index_select(2, index)
+            self.values[:, :, start:end] = self.values.index_select(2, index)
+        self.length = end
+
+
+class ReservedCache(DynamicCache):
+    """A ``DynamicCache`` of ``ReservedLayer``. Sliding-window layers are kept whole; the mask hides what is out of
+    reach."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer_class_to_replicate = ReservedLayer
+
+    def keep(self, start: int, rows: Sequence[int] = ()) -> None:
+        """Of the positions from ``start`` on keep those at the ascending offsets ``rows``, in every layer."""
+        for layer in self.layers:
+            if isinstance(layer, ReservedLayer) and layer.is_initialized:
+                layer.keep(start, rows)
 
 
 class KeyValues:
     """State of a model that keeps keys and values for every position: taken back by dropping positions."""
 
     def __init__(self) -> None:
-        from ianvs_specdec.targets.cache import ReservedCache
-
         self.cache = ReservedCache()
 
     def clear(self) -> None:
@@ -64,8 +134,6 @@ class Recurrent:
 
 def state_of(model: Any) -> KeyValues | Recurrent:
     """An empty state of the kind that ``model``, a ``transformers`` causal LM, keeps."""
-    from ianvs_specdec.targets.cache import keeps_every_position
-
     drops_positions = not model._is_stateful and model._supports_default_dynamic_cache()
     return KeyValues() if drops_positions and keeps_every_position(model.config.get_text_config()) else Recurrent()
 
@@ -76,3 +144,19 @@ def reset_rotations(model: Any) -> None:
     for module in model.modules():
         if getattr(module, "rope_type", None) == "dynamic":
             module.inv_freq, module.max_seq_len_cached = module.original_inv_freq, module.original_max_seq_len
+
+
+def keeps_every_position(config: Any) -> bool:
+    """Whether all state of a model with this configuration is keys and values per position (no recurrent state)."""
+    layers = DynamicCache(config=config).layers
+    return all(type(layer).__name__ in {"DynamicLayer", "DynamicSlidingWindowLayer", "DummyLayer"} for layer in layers)
+
+
+def _room_like(states: Tensor, positions: int) -> Tensor:
+    return states.new_empty((*states.shape[:-2], positions, states.shape[-1]))
+
+
+def _grown(states: Tensor, length: int, positions: int) -> Tensor:
+    larger = _room_like(states, positions)
+    larger[:, :, :length] = states[:, :, :length]
+    return larger

@@ -103,7 +103,7 @@ class Sequences:
         if "messages" in row:
             return self._talk(_checked_messages(row["messages"], where), where)
         if "turns" in row:
-            return self._talk(_messages(_texts(row, "turns", where), _texts(row, "answers", where)), where)
+            return self._talk(_messages(texts(row, "turns", where), texts(row, "answers", where)), where)
         if "question" in row:
             question, answer = own_form(row)
             query = query_of(question, answer)
@@ -115,10 +115,10 @@ class Sequences:
         raise UserError(f"{where}: expected one of {KINDS}")
 
     def _plain(self, row: dict[str, Any], key: str, where: str) -> Passage:
-        body = _text_or_ids(row[key], key, where)
+        body = text_or_ids(row[key], key, where)
         lead: str | list[int] = []
         if key == "output":
-            lead = _text_or_ids(row.get("prompt", []), "prompt", where)
+            lead = text_or_ids(row.get("prompt", []), "prompt", where)
             if isinstance(body, list) and body[: len(lead)] == lead:
                 body = body[len(lead) :]
         elif self._answers:
@@ -164,14 +164,16 @@ def _checked_messages(value: Any, where: str) -> list[Message]:
     return messages
 
 
-def _texts(row: dict[str, Any], key: str, where: str) -> list[str]:
+def texts(row: dict[str, Any], key: str, where: str) -> list[str]:
+    """A list of texts, which may be missing. Raises ``UserError`` for anything else."""
     value = row.get(key, [])
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise UserError(f"{where}: {key!r} must be a list of texts")
     return value
 
 
-def _text_or_ids(value: Any, key: str, where: str) -> str | list[int]:
+def text_or_ids(value: Any, key: str, where: str) -> str | list[int]:
+    """Raises ``UserError`` for anything else."""
     if isinstance(value, str) or (isinstance(value, list) and all(type(i) is int and i >= 0 for i in value)):
         return value
     raise UserError(f"{where}: {key!r} must be a text or a list of token ids")

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ianvs_specdec.drafters.draft_model.files import load_draft
 from ianvs_specdec.drafters.draft_model.sequence import DraftSequence, Growing
-from ianvs_specdec.drafters.draft_model.vocabulary import load_draft
 from ianvs_specdec.drafters.lockstep import alone, lockstep, only
 from ianvs_specdec.engine import Context, Drafter, Output, Target, TokenTree
 from ianvs_specdec.engine.sampling import Processor

@@ -19,9 +19,8 @@ from ianvs_specdec.drafters.eagle.guesses import Guesses
 from ianvs_specdec.drafters.eagle.head import EagleHead
 from ianvs_specdec.drafters.eagle.layout import FILES, WHAT
 from ianvs_specdec.drafters.eagle.native import NativeDraft, NativeHead
-from ianvs_specdec.drafters.eagle.pending import Pending
 from ianvs_specdec.drafters.eagle.static import limited, static
-from ianvs_specdec.drafters.eagle.steps import Growing, Head, Pairs
+from ianvs_specdec.drafters.eagle.steps import Growing, Head, Pairs, Pending
 from ianvs_specdec.drafters.eagle.trees import Growth, chain, dynamic
 from ianvs_specdec.drafters.lockstep import lockstep, only
 from ianvs_specdec.drafters.tensors import find

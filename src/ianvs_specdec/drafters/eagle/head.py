@@ -18,18 +18,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ianvs_specdec.drafters.eagle import weights as eagle_weights
-from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
-from ianvs_specdec.drafters.eagle.rows import Rows, Scratch, features_of
-from ianvs_specdec.drafters.eagle.sequence import HeadSequence, most_room
-from ianvs_specdec.drafters.eagle.steps import Asked, Level, Pairs
-from ianvs_specdec.drafters.eagle.weights import FoldedWeights, rotations
+from ianvs_specdec.drafters.eagle import checkpoint as eagle_checkpoint
+from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint, FoldedWeights, rotations
+from ianvs_specdec.drafters.eagle.sequence import HeadSequence, Rows
+from ianvs_specdec.drafters.eagle.steps import Asked, Level, Pairs, features_of
 from ianvs_specdec.engine.contracts import Target
+from ianvs_specdec.targets.fused_sequence import room
 from ianvs_specdec.targets.linear import Linear
 
 _CACHED_WEIGHT = 1 << 20
 _FIRST_POSITIONS = 512
-_KEPT_ROWS = 32
 
 
 class _Product:
@@ -81,14 +79,13 @@ class EagleHead:
         self._down = self._product(weights["mlp.down_proj"])
         self._gate_up = self._product(weights.normed("post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj"))
         self._angles = torch.empty(0)
-        self._kept: dict[int, Scratch] = {}
 
     def open(self) -> HeadSequence:
         """A new, empty sequence."""
         return HeadSequence(self.config, self.work, self.device)
 
     def memory(self, positions: int) -> int:
-        return 2 * self.config.keys * self.config.width * most_room(positions) * self.work.itemsize
+        return 2 * self.config.keys * self.config.width * room(positions) * self.work.itemsize
 
     def keep(self, sequence: HeadSequence, pairs: Pairs) -> None:
         """Add ``pairs`` to ``sequence`` without asking for logits."""
@@ -112,18 +109,18 @@ class EagleHead:
         rows = self._rows(parts)
         if not rows:
             return
-        scratch = self._entered(rows)
+        entered, queries, keys_values = self._entered(rows)
         sizes = [len(part.tokens) for part in rows]
-        queries, keys_values = scratch.queries.split(sizes), scratch.keys_values.split(sizes)
+        queries_of, written_of = queries.split(sizes), keys_values.split(sizes)
         attended = []
-        for part, own, written in zip(rows, queries, keys_values, strict=True):
+        for part, own, written in zip(rows, queries_of, written_of, strict=True):
             part.sequence.write(written, stay=part.stay)
             attended.append(part.sequence.attend(own[-part.wanted :], part.mask))
         if self.eagle3:
             residual = _together([part.hidden.expand(part.wanted, -1) for part in rows])
         else:
-            entered = scratch.residual.split(sizes)
-            residual = _together([own[-part.wanted :] for part, own in zip(rows, entered, strict=True)])
+            residuals = zip(rows, entered.split(sizes), strict=True)
+            residual = _together([own[-part.wanted :] for part, own in residuals])
         hidden = self._finish(residual, _together(attended))
         for part, own in zip(rows, hidden.split([part.wanted for part in rows]), strict=True):
             part.sequence.computed(own, stay=part.stay)
@@ -138,15 +135,17 @@ class EagleHead:
             rows += [Rows.of_pairs(*part, *own) for part, own in zip(read, states, strict=True)]
         return rows
 
-    def _entered(self, rows: Sequence[Rows]) -> Scratch:
-        """Queries, keys and values of all rows, turned."""
-        tokens = _together([part.tokens for part in rows])
-        scratch = self._kept.get(len(tokens)) or self._new_scratch(len(tokens))
-        torch.add(_together([part.carry for part in rows]), self._entry(tokens), out=scratch.entry)
+    def _entered(self, rows: Sequence[Rows]) -> tuple[Tensor, Tensor, Tensor]:
+        """Residual inputs, queries, and keys and values of all rows, turned."""
+        config, tokens = self.config, _together([part.tokens for part in rows])
+        entry = _together([part.carry for part in rows]) + self._entry(tokens)
+        residual, projected = entry.split([self.entry_width - config.projected, config.projected], dim=-1)
+        queries, turned = config.queries * config.width, (config.queries + config.keys) * config.width
+        pairs = torch.view_as_complex(projected[:, :turned].view(len(tokens), -1, config.width // 2, 2))
         self._reserve(max(part.positions.stop for part in rows))
         angles = [part.angles(self._angles, alone=len(rows) == 1) for part in rows]
-        scratch.turning.mul_(_together(angles))
-        return scratch
+        pairs.mul_(_together(angles))
+        return residual, projected[:, :queries].view(len(tokens), config.keys, -1, config.width), projected[:, queries:]
 
     def _absorb(self, features: Sequence[Tensor]) -> Tensor:
         """The hidden states ``[rows, hidden]`` that the target's own ``features``, each ``[rows, target hidden]``,
@@ -182,12 +181,6 @@ class EagleHead:
         half = self.config.intermediate
         return self._down.added(functional.silu(gate_up[:, :half]).mul_(gate_up[:, half:]), x)
 
-    def _new_scratch(self, rows: int) -> Scratch:
-        scratch = Scratch.of(self.config, rows, self._epsilon_length, self.entry_width)
-        if rows <= _KEPT_ROWS:
-            self._kept[rows] = scratch
-        return scratch
-
     def _reserve(self, positions: int) -> None:
         """The rotations of so many positions at least, as complex factors ``[positions, 1, width / 2]``."""
         if positions > len(self._angles):
@@ -202,7 +195,7 @@ class EagleHead:
         embedding = weights.get("embed_tokens.weight")
         embedding = target.embedding.detach() if embedding is None else embedding
         self._table: Tensor | None = None
-        if len(embedding) * self.entry_width <= eagle_weights.FOLDED_TABLE:
+        if len(embedding) * self.entry_width <= eagle_checkpoint.FOLDED_TABLE:
             table = self._token_input(embedding.to(from_token.dtype)) @ from_token.T + bias
             self._table = table.to(self.work)
         else:
@@ -222,7 +215,7 @@ class EagleHead:
             offsets = weights.get("d2t")
             if offsets is not None:
                 self.vocabulary_map = torch.arange(len(offsets), device=self.device) + offsets
-        elif self.vocabulary * hidden <= eagle_weights.FOLDED_TABLE and not bool(bias.any()):
+        elif self.vocabulary * hidden <= eagle_checkpoint.FOLDED_TABLE and not bool(bias.any()):
             matrix = target.unembed(torch.eye(hidden, dtype=target.dtype, device=self.device)).T
         else:
             # Fitted heads are remembered for as long as the target lives, so they must not keep it alive.

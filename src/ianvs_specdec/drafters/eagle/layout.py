@@ -16,6 +16,7 @@ vocabulary, D = draft vocabulary:
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.drafters.tensors import PADDED, Shapes, find, read_config, read_shapes
+from ianvs_specdec.drafters.tensors import PADDED, Shapes, check_shapes, find, read_config, read_shapes
 from ianvs_specdec.models.layout import ModelSizes
 from ianvs_specdec.models.rotary import ROTATIONS, rotary
 
@@ -73,7 +74,7 @@ def check_files(head: str | Path, target: ModelSizes | None) -> None:
     folder = Path(head)
     path = find(folder, FILES, WHAT)
     config, shapes = head_config(folder), read_shapes(path, WHAT)
-    check_shapes(path, config, shapes)
+    check_tensors(path, config, shapes)
     if target is not None:
         check_fit(folder, config, target, eagle3=is_eagle3(shapes), embedded="embed_tokens.weight" in shapes)
 
@@ -83,32 +84,16 @@ def is_eagle3(names: Iterable[str]) -> bool:
     return any(name.startswith("midlayer.") or name == "d2t" for name in names)
 
 
-def check_shapes(path: Path, config: HeadConfig, shapes: Mapping[str, tuple[int, ...]]) -> None:
+def check_tensors(path: Path, config: HeadConfig, shapes: Shapes) -> None:
     """Raise ``UserError`` that names the tensor which is missing, unknown or of the wrong shape."""
     eagle3 = is_eagle3(shapes)
     if newer := [name for name in shapes if NEWER.match(name)]:
         reason = f"this is an EAGLE-3.1 head (tensor {newer[0]}): none after EAGLE-3 is computed here"
         raise UserError(f"{path}: {reason}", key="head")
-    kind = "EAGLE-3" if eagle3 else "EAGLE"
-    required, optional = _shapes(config, eagle3)
-    for name, shape in required.items():
-        if name not in shapes:
-            hint = ', unless config.json says "bias": false' if name == "fc.bias" else ""
-            raise UserError(
-                f"{path} lacks the tensor {name}, expected {list(shape)} in an {kind} head{hint}", key="head"
-            )
-    for name, shape in shapes.items():
-        wanted = required.get(name) or optional.get(name)
-        if name.endswith(IGNORED):
-            continue
-        if wanted is None:
-            raise UserError(
-                f"{path} holds the tensor {name}, which an {kind} head with this config.json lacks", key="head"
-            )
-        if tuple(shape) != wanted:
-            count = f" ({len(config.layer_ids)} in {LAYER_IDS[0]})" if config.layer_ids and name == "fc.weight" else ""
-            reason = f"tensor {name} has shape {list(shape)}, config.json asks for {list(wanted)}{count}"
-            raise UserError(f"{path}: {reason}", key="head")
+    kind = "an EAGLE-3 head" if eagle3 else f'an EAGLE head with "bias": {json.dumps(config.bias)} in config.json'
+    found = {name: shape for name, shape in shapes.items() if not name.endswith(IGNORED)}
+    ids = f" ({len(config.layer_ids)} in {LAYER_IDS[0]})" if config.layer_ids else ""
+    check_shapes(path, found, *_shapes(config, eagle3), kind=kind, source=f"config.json{ids}")
 
 
 def check_fit(folder: Path, config: HeadConfig, target: ModelSizes, *, eagle3: bool, embedded: bool) -> tuple[int, ...]:

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ianvs_specdec.drafters.eagle import weights
-from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
+from ianvs_specdec.drafters.eagle import checkpoint as eagle_checkpoint
+from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint, rotations
 from ianvs_specdec.drafters.eagle.steps import Asked, Level, Pairs
-from ianvs_specdec.drafters.eagle.weights import rotations
 from ianvs_specdec.engine import TokenTree
 from ianvs_specdec.targets.native.heads import Head, HeadState, Limits
-from ianvs_specdec.targets.native.model import Layer, Model
+from ianvs_specdec.targets.native.model import POSITIONS_AT_ONCE, Layer, Model, Rotations
 from ianvs_specdec.targets.native.product import Product
 from ianvs_specdec.targets.native.target import NativeTarget
 
@@ -97,7 +96,7 @@ class NativeHead:
         tokens, product = self._tokens(self._tensor("embed_tokens.weight"), joint[:, :hidden], bias)
         return Head(
             self._model([layer], unembed=target.unembed),
-            self._rotations,
+            Rotations(self._rotations),
             features=1,
             feature=target.embedding.shape[1],
             tokens=tokens,
@@ -115,7 +114,7 @@ class NativeHead:
             self._model(
                 [layer], unembed=self._product(self._tensor("lm_head.weight")), norm=self._tensor("norm.weight")
             ),
-            self._rotations,
+            Rotations(self._rotations),
             features=len(self.features),
             feature=target.embedding.shape[1],
             tokens=tokens,
@@ -155,7 +154,7 @@ class NativeHead:
     ) -> tuple[Tensor, Product | None]:
         """What every token brings into the layer, ``weight`` times its embedding after ``norm`` plus ``bias``: as a
         table, or where that would be too large as the embedding and the product."""
-        if len(embedding) * len(weight) > weights.FOLDED_TABLE:
+        if len(embedding) * len(weight) > eagle_checkpoint.FOLDED_TABLE:
             return embedding.to(self._dtype).contiguous(), self._product(weight, bias)
         inputs = embedding.double()
         if norm is not None:
@@ -180,5 +179,5 @@ class NativeHead:
     def _product(self, weight: Tensor, bias: Tensor | None = None) -> Product:
         return Product(self._library, weight.to(self._dtype), bias)
 
-    def _rotations(self, start: int, end: int) -> tuple[Tensor, Tensor]:
-        return rotations(self.config, start, end, self.work)
+    def _rotations(self, start: int) -> tuple[Tensor, Tensor]:
+        return rotations(self.config, start, start + POSITIONS_AT_ONCE, self.work)

@@ -1,18 +1,15 @@
-"""The state of one sequence in an EAGLE head: keys and values of the pairs that stay and of the tree being drafted."""
+"""The state of one sequence in an EAGLE head, and its rows in a step."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ianvs_specdec.drafters.eagle.layout import HeadConfig
-
-_FIRST_CAPACITY = 512
-
-
-def most_room(positions: int) -> int:
-    """The most positions that are reserved for a sequence of so many pairs."""
-    return max(_FIRST_CAPACITY, 2 * positions)
+from ianvs_specdec.drafters.eagle.steps import Level, Pairs
+from ianvs_specdec.targets.fused_sequence import room
 
 
 class HeadSequence:
@@ -73,8 +70,47 @@ class HeadSequence:
     def _reserve(self, positions: int) -> None:
         if positions <= len(self._cache):
             return
-        cache = self._cache.new_empty(most_room(positions), self._cache.shape[1])
+        cache = self._cache.new_empty(room(positions), self._cache.shape[1])
         cache[: len(self._cache)] = self._cache
         self._cache = cache
         keys, values = cache.view(len(cache), 2, self._key_heads, -1).unbind(1)
         self._keys, self._values = keys.permute(1, 2, 0), values.transpose(0, 1)
+
+
+@dataclass
+class Rows:
+    """One sequence's rows in a step: ``tokens`` at ``positions``, with what the ``hidden`` states before them ``carry``
+    over. The last ``wanted`` of them are computed to the end."""
+
+    sequence: HeadSequence
+    tokens: Tensor
+    hidden: Tensor
+    carry: Tensor
+    positions: slice
+    wanted: int
+    stay: bool
+    mask: Tensor | None
+
+    @classmethod
+    def of_pairs(cls, sequence: HeadSequence, pairs: Pairs, hidden: Tensor, carry: Tensor) -> Rows:
+        """Pairs that stay; ``hidden`` and ``carry`` have one row for each."""
+        tokens = torch.tensor(pairs.tokens, device=hidden.device)
+        positions = slice(sequence.length, sequence.length + len(tokens))
+        return cls(sequence, tokens, hidden[-1:], carry, positions, 1, stay=True, mask=None)
+
+    @classmethod
+    def of_level(cls, sequence: HeadSequence, level: Level) -> Rows:
+        """A level, which goes on from the rows that ``sequence`` computed last."""
+        hidden, carry = sequence.hidden, sequence.carry
+        if level.above is not None:
+            hidden, carry = hidden.index_select(0, level.above), carry.index_select(0, level.above)
+        position, rows = sequence.length + level.depth - 1, len(level.tokens)
+        return cls(
+            sequence, level.tokens, hidden, carry, slice(position, position + 1), rows, stay=False, mask=level.mask
+        )
+
+    def angles(self, angles: Tensor, *, alone: bool) -> Tensor:
+        """The rows' own of all ``angles [positions, 1, width / 2]``; one for all of them will do where no other rows
+        are turned with them."""
+        own = angles[self.positions]
+        return own if alone or self.stay else own.expand(len(self.tokens), -1, -1)

@@ -34,6 +34,57 @@ class Pairs:
             rest, [part[count:] for part in self.features]
         )
 
+    def compact(self) -> Pairs:
+        """The same pairs, without rows that belong to none of them."""
+        return Pairs(self.tokens, [_unshared(states) for states in features_of([self])])
+
+
+class Pending:
+    """The pairs of one sequence in the order in which they came.
+
+    A step's output has a row for every token of every request, and whoever holds a part of it holds the whole. So only
+    the latest step's is held as it came, since most are read right after; of those before it there are copies of the
+    pairs' own rows.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[Pairs] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        """How many pairs there are."""
+        return self._count
+
+    def add(self, pairs: Pairs) -> None:
+        if self._parts:
+            self._parts[-1] = self._parts[-1].compact()
+        self._parts.append(pairs)
+        self._count += len(pairs.tokens)
+
+    def take(self) -> Pairs:
+        """All of them as one; none are left."""
+        parts, self._parts, self._count = self._parts, [], 0
+        if len(parts) == 1:
+            return parts[0]
+        tokens = [token for pairs in parts for token in pairs.tokens]
+        return Pairs(tokens, features_of(parts) if parts else ())
+
+
+def features_of(parts: Sequence[Pairs]) -> list[Tensor]:
+    """The features of all pairs, one tensor per feature."""
+    return [torch.cat(states) if len(states) > 1 else states[0] for states in zip(*map(_rows_of, parts), strict=True)]
+
+
+def _rows_of(pairs: Pairs) -> list[Tensor]:
+    straight = pairs.rows is None or pairs.rows[-1] == len(pairs.rows) - 1
+    rows = slice(len(pairs.tokens)) if straight else torch.tensor(pairs.rows, device=pairs.features[0].device)
+    return [states[rows] for states in pairs.features]
+
+
+def _unshared(states: Tensor) -> Tensor:
+    """``states``, copied where they are a part of something larger."""
+    return states if states.untyped_storage().nbytes() == states.numel() * states.itemsize else states.clone()
+
 
 @dataclass
 class Level:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ianvs_specdec.drafters.medusa.layout import FILES, WHAT, check_shapes
+from ianvs_specdec.drafters.medusa.layout import FILES, WHAT, check_tensors
 from ianvs_specdec.drafters.tensors import find, read_tensors
 from ianvs_specdec.engine import Target
 from ianvs_specdec.targets.native.heads import ResidualHeads
@@ -97,27 +97,18 @@ class MedusaHeads(Heads):
         return cls(joined, stack(outputs).mT.contiguous())
 
 
-class NativeMedusaHeads(Heads):
+class NativeMedusaHeads(ResidualHeads, Heads):
     """In the native library: what the heads say after a hidden state depends, to the bit, on nothing else."""
 
     def __init__(self, folder: Path, target: NativeTarget) -> None:
         vocabulary, hidden = target.embedding.shape
         blocks, outputs = read(folder, hidden, vocabulary)
         library, dtype = target.native.library, target.dtype
-        self._native = ResidualHeads(
+        super().__init__(
             library,
             [[Product(library, weight.to(dtype), bias.to(dtype)) for weight, bias in own] for own in blocks],
             [Product(library, output.to(dtype)) for output in outputs],
         )
-
-    def __len__(self) -> int:
-        return len(self._native)
-
-    def __call__(self, hidden: Tensor, heads: int) -> Tensor:
-        return self._native(hidden, heads)
-
-    def likeliest(self, logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
-        return self._native.likeliest(logits, width)
 
 
 def heads_for(folder: Path, target: Target) -> Heads:
@@ -138,7 +129,7 @@ def read(folder: Path, hidden: int, vocabulary: int) -> tuple[list[list[tuple[Te
     path = find(folder, FILES, WHAT)
     tensors = read_tensors(path, WHAT)
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    heads, layers = check_shapes(folder, path, shapes, hidden, vocabulary)
+    heads, layers = check_tensors(folder, path, shapes, hidden, vocabulary)
     blocks = [
         [(tensors[f"{head}.{layer}.linear.weight"], tensors[f"{head}.{layer}.linear.bias"]) for layer in range(layers)]
         for head in range(heads)

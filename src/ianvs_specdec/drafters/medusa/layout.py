@@ -8,11 +8,11 @@ A folder with ``config.json`` and ``medusa_lm_head.safetensors`` or ``medusa_lm_
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.drafters.tensors import PADDED, Shapes, find, read_config, read_shapes
+from ianvs_specdec.drafters.tensors import PADDED, Shapes, check_shapes, find, read_config, read_shapes
 from ianvs_specdec.models.layout import ModelSizes
 
 WHAT = "Medusa heads"
@@ -36,12 +36,10 @@ def check_files(head: str | Path, target: ModelSizes | None) -> None:
                 f"were trained for this target{PADDED if key == 'vocab_size' else ''}",
                 key="head",
             )
-    check_shapes(folder, path, shapes, target.hidden, target.vocabulary)
+    check_tensors(folder, path, shapes, target.hidden, target.vocabulary)
 
 
-def check_shapes(
-    folder: Path, path: Path, shapes: Mapping[str, tuple[int, ...]], hidden: int, vocabulary: int
-) -> tuple[int, int]:
+def check_tensors(folder: Path, path: Path, shapes: Shapes, hidden: int, vocabulary: int) -> tuple[int, int]:
     """How many heads of how many layers are wanted of a file with tensors of these ``shapes``.
 
     Raises ``UserError`` that names the tensor which is missing, unknown or of the wrong shape for a target of this
@@ -55,7 +53,11 @@ def check_shapes(
             expected[f"{head}.{layer}.linear.weight"] = (hidden, hidden)
             expected[f"{head}.{layer}.linear.bias"] = (hidden,)
         expected[f"{head}.{layers}.weight"] = (vocabulary, hidden)
-    _check(path, shapes, expected, heads, layers)
+    if not expected:
+        raise UserError(f"{path} holds no Medusa heads: expected tensors such as 0.0.linear.weight", key="head")
+    further = {name for name in shapes if (match := _TENSOR.fullmatch(name)) and int(match[1]) >= heads}
+    found = {name: shape for name, shape in shapes.items() if name not in further}
+    check_shapes(path, found, expected, {}, kind=f"{heads} Medusa heads of {layers} layers", source="the target")
     return heads, layers
 
 
@@ -69,22 +71,3 @@ def _counts(folder: Path, names: Iterable[str]) -> tuple[int, int]:
             raise UserError(f"{path}: {key} must be a whole number from {least}, not {value!r}", key="head")
     heads, layers = config.get("medusa_num_heads"), config.get("medusa_num_layers")
     return len(stored) if heads is None else heads, 1 if layers is None else layers
-
-
-def _check(path: Path, found: Mapping[str, tuple[int, ...]], shapes: Shapes, heads: int, layers: int) -> None:
-    says = f"for {heads} heads of {layers} layers"
-    if not shapes:
-        raise UserError(f"{path} holds no Medusa heads: expected tensors such as 0.0.linear.weight", key="head")
-    for name, shape in shapes.items():
-        if name not in found:
-            raise UserError(f"{path} lacks the tensor {name}, expected {list(shape)} {says}", key="head")
-        if tuple(found[name]) != shape:
-            raise UserError(
-                f"{path}: tensor {name} has shape {list(found[name])}, the target needs {list(shape)}",
-                key="head",
-            )
-    for name in found:
-        match = _TENSOR.fullmatch(name)
-        further_head = match is not None and int(match[1]) >= heads
-        if name not in shapes and not further_head:
-            raise UserError(f"{path} holds the tensor {name}, which is unknown {says} (config.json)", key="head")

@@ -8,10 +8,9 @@ import hmac
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.engine import Drafter, StopStrings, Target
+from ianvs_specdec.engine import Drafter, StopStrings
 from ianvs_specdec.engine.request import Request
 from ianvs_specdec.net.split.split_pb2 import (
     ANOTHER_MODEL,
@@ -29,7 +28,9 @@ from ianvs_specdec.net.split.split_pb2 import (
 )
 from ianvs_specdec.net.split.wire import sampling_of
 from ianvs_specdec.serving.verifier.drafter import RemoteDrafter
-from ianvs_specdec.serving.verifier.session import Counts, Outbox, Refused, Session
+from ianvs_specdec.serving.verifier.metrics import Metrics
+from ianvs_specdec.serving.verifier.served import Served
+from ianvs_specdec.serving.verifier.session import Outbox, Refused, Session
 
 log = logging.getLogger(__name__)
 
@@ -37,26 +38,6 @@ FIRST_SECONDS = 10.0
 """Within which a client says what it wants."""
 LONGEST_TASK = 100
 MOST_STOPS, LONGEST_STOP = 16, 1000
-
-
-class Batcher(Protocol):
-    def submit(self, request: Request, over: Callable[[], None]) -> None: ...
-
-    def wake(self) -> None: ...
-
-
-@dataclass(frozen=True)
-class Served:
-    """What computes: see ``backends.specdec.Shared``, and ``split.proto`` for ``fingerprint`` and ``tokenizer``."""
-
-    name: str
-    fingerprint: bytes
-    tokenizer: str
-    target: Target
-    drafter: Drafter
-    batcher: Batcher
-    eos_ids: frozenset[int]
-    text: Callable[[list[int]], str]
 
 
 @dataclass(frozen=True)
@@ -73,7 +54,7 @@ class Service:
     """``tokens``: digests of those that clients may give; None = they need none. All methods are called on the event
     loop."""
 
-    def __init__(self, served: Served, bounds: Bounds, tokens: Iterable[bytes] | None, counts: Counts) -> None:
+    def __init__(self, served: Served, bounds: Bounds, tokens: Iterable[bytes] | None, counts: Metrics) -> None:
         self._served, self.bounds, self._counts = served, bounds, counts
         self._tokens = None if tokens is None else list(tokens)
         self.sessions: set[Session] = set()

@@ -12,12 +12,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ianvs_specdec.targets.native import heads_interface, interface
-from ianvs_specdec.targets.native.model import Model
+from ianvs_specdec.targets.native import interface
+from ianvs_specdec.targets.native.model import Model, Rotations
 from ianvs_specdec.targets.native.product import Product
-
-_POSITIONS_AT_ONCE = 512
-"""Rotations are always computed in blocks of so many positions, so that a position's never depend on the others."""
 
 
 class NewPairs(Protocol):
@@ -66,14 +63,13 @@ class Head:
 
     What a token brings into the layer is a row of ``tokens [vocabulary, width]``, or what ``token_product`` makes of
     it after ``token_norm``; see ``specdec_head_config`` in ``csrc/specdec_heads.h`` for what becomes of that and for
-    ``join`` and ``entry``. ``target_ids``: the target's ids of the draft vocabulary. ``rotations`` gives cosines and
-    sines, float32 ``[positions, width / 2]`` each, from a position on.
+    ``join`` and ``entry``. ``target_ids``: the target's ids of the draft vocabulary.
     """
 
     def __init__(
         self,
         model: Model,
-        rotations: Callable[[int, int], tuple[Tensor, Tensor]],
+        rotations: Rotations,
         *,
         features: int,
         feature: int,
@@ -85,14 +81,14 @@ class Head:
         target_ids: Tensor | None = None,
     ) -> None:
         assert model.unembed is not None
-        self.library, self.model, self._make_rotations = model.library, model, rotations
+        self.library, self.model, self._rotations = model.library, model, rotations
         self._draft_vocabulary = model.unembed.out
         self._parts = (tokens, token_norm, token_product, join, entry, target_ids)
 
         def address(part: Tensor | Product | None) -> int | None:
             return None if part is None else part.data_ptr() if isinstance(part, Tensor) else part.pointer
 
-        config = heads_interface.HeadConfig(
+        config = interface.HeadConfig(
             interface.VERSION,
             features,
             feature,
@@ -112,7 +108,6 @@ class Head:
         self.pointer = self.library.specdec_head_new(ctypes.byref(config), ctypes.byref(error))
         interface.check(error.value)
         interface.freed(self, self.library.specdec_head_free, self.pointer)
-        self._rotations = (torch.empty(0, model.width // 2), torch.empty(0, model.width // 2))
 
     def open(self) -> HeadState:
         """A new, empty sequence."""
@@ -122,7 +117,7 @@ class Head:
         """Add the pairs of different sequences; logits ``[parts, draft vocabulary]`` after the last of each, where
         they are wanted."""
         alive: list[object] = []
-        structs = (heads_interface.Pairs * len(parts))(*(_pairs(*part, alive) for part in parts))
+        structs = (interface.Pairs * len(parts))(*(_pairs(*part, alive) for part in parts))
         out = torch.empty(len(parts) if logits else 0, self._draft_vocabulary)
         step = self._step(max(state.length + len(pairs.tokens) for state, pairs in parts))
         where = out.data_ptr() if logits else None
@@ -133,9 +128,9 @@ class Head:
     def levels(self, parts: Sequence[tuple[HeadState, Tensor, Tensor | None]], depth: int) -> Tensor:
         """Logits ``[rows, draft vocabulary]`` after one more level of several drafts, at most ``depth`` levels below
         the root: of each its tokens, and of which rows of the level before they are the children (None = of row 0)."""
-        structs = (heads_interface.Level * len(parts))(
+        structs = (interface.Level * len(parts))(
             *(
-                heads_interface.Level(
+                interface.Level(
                     state.pointer, tokens.data_ptr(), None if above is None else above.data_ptr(), len(tokens)
                 )
                 for state, tokens, above in parts
@@ -160,7 +155,7 @@ class Head:
         self, draft: Callable[..., int], parts: Sequence[tuple[HeadState, NewPairs, Limits]]
     ) -> list[tuple[list[int], list[int]]]:
         alive: list[object] = []
-        structs = (heads_interface.Draft * len(parts))()
+        structs = (interface.Draft * len(parts))()
         written, end = [], 0
         for struct, (state, pairs, limits) in zip(structs, parts, strict=True):
             tokens, parents = array("q", bytes(8 * limits.nodes)), array("i", bytes(4 * limits.nodes))
@@ -177,15 +172,9 @@ class Head:
             for struct, (tokens, parents) in zip(structs, written, strict=True)
         ]
 
-    def _step(self, positions: int) -> heads_interface.HeadStep:
-        cosine, sine = self._rotations
-        if positions > len(cosine):
-            blocks = [self._rotations]
-            for start in range(len(cosine), max(positions, 2 * len(cosine)), _POSITIONS_AT_ONCE):
-                blocks.append(self._make_rotations(start, start + _POSITIONS_AT_ONCE))
-            cosine, sine = (torch.cat(parts) for parts in zip(*blocks, strict=True))
-            self._rotations = cosine, sine
-        return heads_interface.HeadStep(torch.get_num_threads(), cosine.data_ptr(), sine.data_ptr(), len(cosine))
+    def _step(self, positions: int) -> interface.HeadStep:
+        cosine, sine = self._rotations(positions)
+        return interface.HeadStep(torch.get_num_threads(), cosine.data_ptr(), sine.data_ptr(), len(cosine))
 
 
 class ResidualHeads:
@@ -206,7 +195,7 @@ class ResidualHeads:
         hidden]``."""
         hidden = hidden.contiguous()
         logits = torch.empty(len(hidden), heads, self._vocabulary)
-        struct = heads_interface.Medusa(
+        struct = interface.Medusa(
             interface.VERSION,
             heads,
             self._layers,
@@ -231,14 +220,14 @@ class ResidualHeads:
         return values, places
 
 
-def _pairs(state: HeadState, pairs: NewPairs, alive: list[object]) -> heads_interface.Pairs:
+def _pairs(state: HeadState, pairs: NewPairs, alive: list[object]) -> interface.Pairs:
     """The struct; what it points to is put into ``alive``."""
     tokens = array("q", pairs.tokens)
     features = [states if _plain(states) else states.float().contiguous() for states in pairs.features]
     places = array("Q", [states.data_ptr() for states in features])
     rows = None if pairs.rows is None else array("i", pairs.rows)
     alive += (tokens, features, places, rows)
-    return heads_interface.Pairs(
+    return interface.Pairs(
         state.pointer,
         tokens.buffer_info()[0],
         places.buffer_info()[0],

@@ -1,11 +1,11 @@
-"""``csrc/specdec.h`` for ctypes: its structs, constants and functions, in its order and with its names."""
+"""``csrc/specdec.h`` and ``specdec_heads.h`` for ctypes: structs, constants and functions, with their names."""
 
 from __future__ import annotations
 
 import ctypes
 import weakref
 from collections.abc import Callable
-from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_void_p
 
 import torch
 
@@ -72,6 +72,59 @@ class Step(ctypes.Structure):
     ]
 
 
+class HeadConfig(ctypes.Structure):
+    """``specdec_head_config``."""
+
+    _fields_ = [
+        *((name, c_int32) for name in ("version", "features")),
+        *((name, c_int64) for name in ("feature", "vocabulary", "draft_vocabulary")),
+        *((name, c_void_p) for name in ("model", "join", "entry", "token")),
+        ("token_kind", c_int32),
+        ("token_width", c_int64),
+        *((name, c_void_p) for name in ("token_norm", "token_product", "target_ids")),
+    ]
+
+
+class HeadStep(ctypes.Structure):
+    """``specdec_head_step``."""
+
+    _fields_ = [("threads", c_int32), ("cosine", c_void_p), ("sine", c_void_p), ("positions", c_int64)]
+
+
+class Pairs(ctypes.Structure):
+    """``specdec_pairs``."""
+
+    _fields_ = [*((name, c_void_p) for name in ("sequence", "tokens", "features", "rows")), ("pairs", c_int32)]
+
+
+class Level(ctypes.Structure):
+    """``specdec_level``."""
+
+    _fields_ = [*((name, c_void_p) for name in ("sequence", "tokens", "above")), ("rows", c_int32)]
+
+
+class Draft(ctypes.Structure):
+    """``specdec_draft``."""
+
+    _fields_ = [
+        ("pairs", Pairs),
+        *((name, c_int32) for name in ("levels", "width", "nodes")),
+        ("least", c_double),
+        *((name, c_void_p) for name in ("tokens", "parents")),
+        ("drafted", c_int32),
+    ]
+
+
+class Medusa(ctypes.Structure):
+    """``specdec_medusa``."""
+
+    _fields_ = [
+        *((name, c_int32) for name in ("version", "heads", "layers")),
+        *((name, c_int64) for name in ("hidden", "vocabulary")),
+        *((name, c_void_p) for name in ("blocks", "outputs")),
+    ]
+
+
 def freed(owner: object, free: Callable[[int], None], pointer: int) -> weakref.finalize[..., object]:
     """What gives ``pointer``'s memory back when called, or when ``owner`` is collected; not when the process ends.
 
@@ -82,10 +135,7 @@ def freed(owner: object, free: Callable[[int], None], pointer: int) -> weakref.f
     return finalizer
 
 
-Functions = dict[str, tuple[type | None, list[type]]]
-"""Types of result and arguments, by the name without ``specdec_``."""
-
-FUNCTIONS: Functions = {
+FUNCTIONS: dict[str, tuple[type | None, list[type]]] = {
     "version": (c_int32, []),
     "sources": (c_char_p, []),
     "variant": (c_char_p, []),
@@ -105,12 +155,23 @@ FUNCTIONS: Functions = {
     "sequence_commit": (c_int32, [c_void_p, c_void_p, c_int32]),
     "sequence_restore": (c_int32, [c_void_p, c_int64]),
     "model_step": (c_int32, [c_void_p, POINTER(Step)]),
+    "head_new": (c_void_p, [POINTER(HeadConfig), POINTER(c_int32)]),
+    "head_free": (None, [c_void_p]),
+    "head_sequence_new": (c_void_p, [c_void_p]),
+    "head_sequence_free": (None, [c_void_p]),
+    "head_read": (c_int32, [c_void_p, POINTER(HeadStep), POINTER(Pairs), c_int32, c_void_p]),
+    "head_levels": (c_int32, [c_void_p, POINTER(HeadStep), POINTER(Level), c_int32, c_void_p]),
+    "head_chains": (c_int32, [c_void_p, POINTER(HeadStep), POINTER(Draft), c_int32]),
+    "head_trees": (c_int32, [c_void_p, POINTER(HeadStep), POINTER(Draft), c_int32]),
+    "medusa_run": (c_int32, [POINTER(Medusa), c_void_p, c_int64, c_void_p, c_int32]),
+    "likeliest": (c_int32, [c_void_p, c_int64, c_int64, c_int32, c_void_p, c_void_p]),
 }
+"""Types of result and arguments, by the name without ``specdec_``."""
 
 
-def declare(library: ctypes.CDLL, functions: Functions) -> None:
+def declare(library: ctypes.CDLL) -> None:
     """Give the library's functions their types."""
-    for name, (result, arguments) in functions.items():
+    for name, (result, arguments) in FUNCTIONS.items():
         function = getattr(library, f"specdec_{name}")
         function.restype, function.argtypes = result, arguments
 

@@ -6,7 +6,7 @@ import ctypes
 import functools
 from pathlib import Path
 
-from ianvs_specdec.targets.native import heads_interface, interface
+from ianvs_specdec.targets.native import interface
 from ianvs_specdec.targets.native.build import (
     GENERIC,
     LIBRARIES,
@@ -74,7 +74,7 @@ def _damaged(file: Path, error: Exception) -> Unavailable:
 def _opened(file: Path) -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(str(_checked(file)))
-        interface.declare(library, interface.FUNCTIONS | heads_interface.FUNCTIONS)
+        interface.declare(library)
     except (OSError, AttributeError) as error:
         raise _damaged(file, error) from error
     same = library.specdec_version() == interface.VERSION and library.specdec_sources().decode() == fingerprint()

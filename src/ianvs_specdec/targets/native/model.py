@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,27 @@ from ianvs_specdec.targets.native import interface
 from ianvs_specdec.targets.native.product import Product
 
 ALL, LAST, NONE = interface.ALL, interface.LAST, interface.NONE
+POSITIONS_AT_ONCE = 512
+"""Rotations are always computed in blocks of so many positions, so that a position's never depend on the others."""
+
+
+class Rotations:
+    """Cosines and sines of the rotary embedding, float32 ``[positions, width / 2]`` each. ``make`` computes those of
+    ``POSITIONS_AT_ONCE`` positions from one on."""
+
+    def __init__(self, make: Callable[[int], tuple[Tensor, Tensor]]) -> None:
+        self._make = make
+        cosine, sine = make(0)
+        self._made = cosine.contiguous(), sine.contiguous()
+
+    def __call__(self, positions: int) -> tuple[Tensor, Tensor]:
+        """Those of at least so many positions."""
+        have = len(self._made[0])
+        if positions > have:
+            starts = range(have, max(positions, 2 * have), POSITIONS_AT_ONCE)
+            cosines, sines = zip(self._made, *map(self._make, starts), strict=True)
+            self._made = torch.cat(cosines), torch.cat(sines)
+        return self._made
 
 
 @dataclass

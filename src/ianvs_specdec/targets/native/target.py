@@ -18,13 +18,11 @@ from ianvs_specdec.engine.contracts import Output, Piece, Prompt
 from ianvs_specdec.models.rotary import window_of
 from ianvs_specdec.targets.fit import FAMILIES, agrees, is_plain, rotations
 from ianvs_specdec.targets.native import interface, library
-from ianvs_specdec.targets.native.model import ALL, LAST, NONE, Layer, Model, Parts
+from ianvs_specdec.targets.native.model import ALL, LAST, NONE, POSITIONS_AT_ONCE, Layer, Model, Parts, Rotations
 from ianvs_specdec.targets.native.product import Product
 
 PROMPT_ROWS = 256
 """Rows from which a product gains little from more of them; a longer piece would only make others wait."""
-_ROTATIONS_AT_ONCE = 512
-"""Rotations are always computed in blocks of so many positions, so that a position's never depend on the others."""
 
 
 class NativeTarget:
@@ -74,8 +72,7 @@ class NativeTarget:
             final_norm=model.model.norm.weight,
             unembed=self.unembed,
         )
-        self._rotations = (torch.empty(0, 0), torch.empty(0, 0))
-        self._reserve(1)
+        self._rotations = Rotations(self._block)
 
     @property
     def weights(self) -> Sequence[Any]:
@@ -106,9 +103,8 @@ class NativeTarget:
                 given.add(sequence.state, rows, stay=True, logits=LAST if piece.last else NONE, ends=ends)
             else:
                 given.add(sequence.state, rows, piece.parents, logits=ALL, ends=ends)
-        self._reserve(end)
         features = sorted(wanted)
-        logits, hidden = self.native.step(given, self._rotations, tokens=tokens, features=features)
+        logits, hidden = self.native.step(given, self._rotations(end), tokens=tokens, features=features)
         return self._outputs(parts, logits, dict(zip(features, hidden, strict=True)))
 
     def _outputs(self, parts: Sequence[tuple[Any, Piece]], logits: Tensor, hidden: dict[int, Tensor]) -> list[Output]:
@@ -147,17 +143,9 @@ class NativeTarget:
         biases = [module.bias.detach() for module in modules if module.bias is not None]
         return Product(self._library, weight, torch.cat(biases) if biases else None, self.quantization)
 
-    def _reserve(self, positions: int) -> None:
-        """Rotations of so many positions."""
-        have = len(self._rotations[0])
-        if positions <= have:
-            return
-        cosines, sines = ([part] if have else [] for part in self._rotations)
-        for start in range(have, max(positions, 2 * have), _ROTATIONS_AT_ONCE):
-            block = rotations(self.model, _ROTATIONS_AT_ONCE, start)
-            cosines.append(block.real)
-            sines.append(block.imag)
-        self._rotations = torch.cat(cosines), torch.cat(sines)
+    def _block(self, start: int) -> tuple[Tensor, Tensor]:
+        block = rotations(self.model, POSITIONS_AT_ONCE, start)
+        return block.real, block.imag
 
 
 class NativeSequence:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ianvs_specdec.benchmarks.files import read_json_lines
 from ianvs_specdec.benchmarks.world import dialogues, facts, questions
 from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.training.sequences import text_or_ids, texts
 
 HELD_OUT = 50
 """Every how many lines of the user's file one is kept for measuring."""
@@ -63,44 +64,23 @@ def read(path: Path) -> list[Conversation]:
 
     Raises ``UserError`` with file and line for anything else.
     """
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read --data {path}: {error}", key="data") from error
-    found = [_conversation(line, f"{path}:{n}") for n, line in enumerate(lines, start=1) if line.strip()]
+    found = [_conversation(row, f"{path}:{number}") for number, row in read_json_lines(path)]
     if not found:
         raise UserError(f"--data {path} holds no lines to train on", key="data")
     return found
 
 
-def _conversation(line: str, where: str) -> Conversation:
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise UserError(f"{where}: not JSON ({error})", key="data") from error
-    kinds = [key for key in ("text", "turns", "prompt") if isinstance(row, dict) and key in row]
-    if len(kinds) != 1:
-        raise UserError(f'{where}: a line needs one of "text", "turns" and "prompt"', key="data")
-    value = row[kinds[0]]
-    if kinds[0] == "text":
-        if not (isinstance(value, str) and value):
-            raise UserError(f'{where}: "text" must be a text that is not empty', key="data")
-        return Conversation(text=value)
-    if kinds[0] == "prompt":
-        if isinstance(value, str) and value:
-            return Conversation(prompt=value)
-        if isinstance(value, list) and value and all(type(i) is int and i >= 0 for i in value):
-            return Conversation(prompt=tuple(value))
-        raise UserError(f'{where}: "prompt" must be a text or a list of token ids', key="data")
-    turns, answers = _texts(value), _texts(row.get("answers", []))
-    if not turns:
-        raise UserError(f'{where}: "turns" must be a list of texts', key="data")
-    if answers is None or (answers and len(answers) != len(turns)):
-        raise UserError(
-            f'{where}: "answers" must be a list with one text for each of the {len(turns)} turns', key="data"
-        )
-    return Conversation(turns, answers)
-
-
-def _texts(value: Any) -> tuple[str, ...] | None:
-    return tuple(value) if isinstance(value, list) and all(isinstance(v, str) for v in value) else None
+def _conversation(row: dict[str, Any], where: str) -> Conversation:
+    kinds = [key for key in ("text", "turns", "prompt") if row.get(key)]
+    if kinds == ["text"] and isinstance(row["text"], str):
+        return Conversation(text=row["text"])
+    if kinds == ["prompt"]:
+        prompt = text_or_ids(row["prompt"], "prompt", where)
+        return Conversation(prompt=prompt if isinstance(prompt, str) else tuple(prompt))
+    if kinds != ["turns"]:
+        raise UserError(f'{where}: a line needs one of "text", "turns" and "prompt", not empty', key="data")
+    turns, answers = texts(row, "turns", where), texts(row, "answers", where)
+    if answers and len(answers) != len(turns):
+        reason = f'"answers" must be a list with one text for each of the {len(turns)} turns'
+        raise UserError(f"{where}: {reason}", key="data")
+    return Conversation(tuple(turns), tuple(answers))

@@ -1,1 +1,0 @@
-"""Suffix matching in the context and a corpus (SAMD)."""
