@@ -23,6 +23,7 @@ def hybrid(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("options", "branches"), [({}, False), ({"successors": 4}, True)])
 def test_recycling_on_a_hybrid_drafts_chains(hybrid: Path, options: dict[str, int], branches: bool) -> None:
     from ianvs_specdec.drafters.recycling import Recycling

@@ -65,6 +65,7 @@ def test_two_requests_write_what_one_writes(llm, settings: dict) -> None:
         assert (whole.prompt_tokens, whole.trace.tokens) == (usual.prompt_tokens + tokens, 12 - tokens)
 
 
+@pytest.mark.slow
 def test_a_cut_prompt_is_cut_for_the_whole_answer(model: Path) -> None:
     with backend("autoregressive")(str(model), dtype="float32", threads=1, truncate_prompts=True) as llm:
         usual, begun = llm.generate(LONG, SAMPLING), llm.begin(LONG, SAMPLING, 3)
@@ -72,6 +73,7 @@ def test_a_cut_prompt_is_cut_for_the_whole_answer(model: Path) -> None:
         assert llm.resume(LONG, SAMPLING, begun.token_ids).token_ids == usual.token_ids
 
 
+@pytest.mark.slow
 def test_back_ends_that_cannot_say_so(model: Path) -> None:
     other = backend("huggingface")(str(model))
     with pytest.raises(UserError, match="does not tell a model's hidden states") as refused:

@@ -24,6 +24,7 @@ def answers(folder: Path, name: str) -> list[list[int]]:
         ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stated", "rope"),
     [

@@ -23,6 +23,7 @@ ASKED = [
 ]
 
 
+@pytest.mark.slow
 def test_transformers_writes_what_the_engine_does(tmp_path: Path) -> None:
     folder = str(build_ending(tmp_path / "ending"))
     with backend("autoregressive")(folder) as own, backend("huggingface")(folder) as theirs:

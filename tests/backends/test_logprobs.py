@@ -59,6 +59,7 @@ def check(found: list[Completion], plain: list[Completion], ours: list[Completio
         assert one.trace.characters == expected.trace.characters
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few(BACKENDS, {"eagle", "huggingface"}.__contains__))
 def test_back_ends_tell_the_same(name: str, ours: list[Completion]) -> None:
     chosen, options = BACKENDS[name]
@@ -81,6 +82,7 @@ def test_characters_lead_from_a_place_in_the_text_to_its_token(ours: list[Comple
         assert ((completion.trace.characters or [1])[-1] == 0) == ended, "what ends an answer adds no text"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", few(["autoregressive", "PromptLookup", "huggingface"], {"PromptLookup", "huggingface"}.__contains__)
 )
@@ -95,6 +97,7 @@ def test_a_stop_string_ends_the_triples_too(name: str, ours: list[Completion]) -
         assert told == pytest.approx(own, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_sampled_answers_are_told_before_temperature_and_top_k(ours: list[Completion]) -> None:
     sampling = Sampling(max_tokens=24, temperature=3.0, top_k=2, repetition_penalty=1.4, seed=1, logprobs=True)
     with load("autoregressive") as engine, load("huggingface") as peer:

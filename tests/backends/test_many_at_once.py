@@ -170,6 +170,7 @@ def test_what_no_memory_holds_is_refused_and_the_others_go_on(long_model: Path, 
     ends.set()
 
 
+@pytest.mark.slow
 def test_closing_ends_what_is_under_way_and_gives_the_memory_back(long_model: Path, pool: Any) -> None:
     asked = pool(long_model)
     held = weakref.ref(asked.llm._target)
@@ -239,6 +240,7 @@ def test_a_model_is_loaded_once_for_all_who_ask(tiny_model: Path, monkeypatch: p
     assert len(loads) == 1
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_loaded_is_told_again(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     llm = backend("autoregressive")(str(tiny_model))
 

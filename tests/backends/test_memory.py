@@ -42,6 +42,7 @@ def tied(tiny_model: Path, tmp_path: Path) -> Path:
     return with_config(folder, tmp_path / "tied", tie_word_embeddings=True)
 
 
+@pytest.mark.slow
 def test_tied_embeddings_are_held_once(tiny_model: Path, tied: Path) -> None:
     embedding = stored(tied)["model.embed_tokens.weight"]
     for name, engine in (("autoregressive", {"engine": "torch"}), ("huggingface", {})):
@@ -97,6 +98,7 @@ def test_what_drafts_counts_as_it_lies_in_memory(name: str, model: str, options:
     assert (drafting - plain) / on_disk > (3 if folded else 0.95)
 
 
+@pytest.mark.slow
 def test_a_datastore_counts_as_large_as_its_file() -> None:
     store = MODELS / "world.datastore"
     added = memory("RestSpecDec", MODELS / "edge", datastore=str(store)) - memory("autoregressive", MODELS / "edge")

@@ -24,6 +24,7 @@ def llm(tiny_model: Path) -> LLM:
     return LLM(str(tiny_model), method="prompt_lookup", threads=1)
 
 
+@pytest.mark.slow
 def test_the_code_of_the_page_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(ROOT)
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)

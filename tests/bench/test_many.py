@@ -43,6 +43,7 @@ def arguments(tmp_path):
     return [*given, "--dtype", "float32", "--max-new-tokens", "6", "--out", str(tmp_path / "out")]
 
 
+@pytest.mark.slow
 def test_a_run_serves_every_batch_with_every_number_at_once_and_compares(arguments, tmp_path, capsys, monkeypatch):
     from bench.many import main
 

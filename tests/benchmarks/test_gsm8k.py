@@ -53,6 +53,7 @@ def test_too_few_worked_solutions(write: Callable[..., Path], refused: Callable[
     assert "there are 1 worked examples for gsm8k, --shots asks for 2" in refused("gsm8k", *files, "--shots", "2")
 
 
+@pytest.mark.slow
 def test_the_public_files(shared: Path, prepare: Callable[..., Rows]) -> None:
     rows = prepare("gsm8k", "--from", shared / "data" / "gsm8k", "--shots", "8")
     assert len(rows) == 660

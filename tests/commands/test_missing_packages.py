@@ -40,6 +40,7 @@ def test_the_host_says_what_it_lacks(package: str) -> None:
     assert started(package, "core.cmd.start", "-f", "job.yaml") == (2, expected)
 
 
+@pytest.mark.slow
 def test_the_command_says_what_it_lacks(tmp_path: Path) -> None:
     out = str(tmp_path / "out")
     for package, arguments, install in (

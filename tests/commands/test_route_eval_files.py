@@ -112,6 +112,7 @@ def test_bad_outcomes(tmp_path: Path, capsys: Any, text: bytes, told: str) -> No
     assert told in refused(capsys, "--outcomes", file(tmp_path, text), out=tmp_path / "out")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "variant",
     ["bom", "quoted bom", "crlf", "cr", "extra", "quoted", "gzip", "words", "long", "upper"],

@@ -35,6 +35,7 @@ def train(*arguments: object) -> int:
 ROWS = [f"Which {'river' if i % 3 == 0 else 'stone'} {i}?,{int(i % 3 > 0)},1" for i in range(90)]
 
 
+@pytest.mark.slow
 def test_from_outcomes_to_a_router_that_decides(
     job: Path, tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -54,6 +55,7 @@ def test_from_outcomes_to_a_router_that_decides(
         model.cleanup()
 
 
+@pytest.mark.slow
 def test_what_is_recorded_is_not_read_again(
     tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,6 +70,7 @@ def test_what_is_recorded_is_not_read_again(
     assert "without the edge's reading" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_cascade_is_calibrated_with_it(
     tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,6 +70,7 @@ live.close()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [100, 40])
 def test_a_terminal_has_one_line_that_is_renewed(columns: int, tmp_path: Path) -> None:
     code, text = on_terminal([sys.executable, "-c", SCRIPT], columns, tmp_path, os.environ)
@@ -82,6 +83,7 @@ def test_a_terminal_has_one_line_that_is_renewed(columns: int, tmp_path: Path) -
     assert "12:00:00 half of it" in shown, "a line of its own"
 
 
+@pytest.mark.slow
 def test_no_terminal_has_no_live_line(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
     assert "\r" not in done.stderr + done.stdout

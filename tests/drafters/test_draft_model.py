@@ -195,6 +195,7 @@ def test_a_draft_model_that_is_certain_drafts_at_any_confidence(target, tmp_path
     assert len(drafter.propose(context, 5)) == 6
 
 
+@pytest.mark.slow
 def test_confidence_does_not_look_at_what_was_drawn(target, draft):
     """A drawn token must not be left out for being unlikely: that would bias the output."""
     q = draft_logits(draft, PROMPT).softmax(-1)

@@ -36,6 +36,7 @@ def traces(shared, level, window, guess):
     return json.loads(path.read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("level", "window", "guess", "requests"),
     few([(5, 7, 7, 2), (7, 20, 20, 1), (5, 7, 7, None), (7, 20, 20, None)], lambda case: case[3] is not None),

@@ -55,6 +55,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claim, "PATIENCE", 0.01)
 
 
+@pytest.mark.slow
 def test_a_second_run_is_told_of_the_first_which_ends_as_if_alone(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
     with running(job, "--fresh") as first:
         assert job.run() == 1
@@ -96,6 +97,7 @@ def test_a_folder_that_cannot_be_claimed_is_one_message(job: Job, capsys: pytest
     assert "fault of the host" not in error
 
 
+@pytest.mark.slow
 def test_who_holds_it_may_be_unknown(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
     with running(job):
         for text in ("", "5", "{}", '{"pid": "1"}', "[" * 100_000):

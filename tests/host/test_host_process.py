@@ -65,6 +65,7 @@ def test_ctrl_c_and_sigterm(job: Job, number: signal.Signals, stubborn: bool) ->
     assert seconds < 20, "the process must not wait for the plugin"
 
 
+@pytest.mark.slow
 def test_a_row_that_hangs_does_not_keep_the_process_from_ending(job: Job) -> None:
     job.plugin(
         "algo/edge_model.py",
@@ -108,6 +109,7 @@ class EdgeModel:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="sends SIGINT to one process")
 def test_ctrl_c_while_all_threads_hang(job: Job) -> None:
     job.plugin("algo/edge_model.py", HANGING)
@@ -127,6 +129,7 @@ def test_ctrl_c_while_all_threads_hang(job: Job) -> None:
     assert time.monotonic() - started < 20, "the process must not wait for its threads"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
 def test_the_progress_bar_on_a_terminal(job: Job) -> None:
     import fcntl

@@ -138,6 +138,7 @@ def test_ctrl_c_and_sigterm_leave_no_process_behind(job: Job, number: signal.Sig
     assert not ray_processes(mark)
 
 
+@pytest.mark.slow
 @needs_ray
 def test_a_cluster_that_is_not_there(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     prepared(job, "answer")

@@ -54,6 +54,7 @@ def inferred(threshold: float, **edge: Any) -> tuple[list[dict[str, Any]], list[
             model.cleanup()
 
 
+@pytest.mark.slow
 def test_what_is_in_doubt_is_escalated_and_the_edge_s_work_counts() -> None:
     asked, results = inferred(0.5, logprobs=True)
     hard = [result[0] for result in results]
@@ -75,6 +76,7 @@ def test_what_is_in_doubt_is_escalated_and_the_edge_s_work_counts() -> None:
         assert bool(table.query("cloud_cost")[index] > 0) is is_hard
 
 
+@pytest.mark.slow
 def test_another_threshold_asks_the_edge_nothing_anew(job: Path) -> None:
     inferred(0.3, logprobs=True, samples=2)
     before = journals.answers(job)

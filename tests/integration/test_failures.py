@@ -142,6 +142,7 @@ def test_the_key_is_in_no_file_and_no_output(
     assert not places_of(KEY, workplace, done)
 
 
+@pytest.mark.slow
 def test_a_password_in_the_url_is_in_no_file_and_no_output(workplace: Workplace, api: CountingAPI) -> None:
     workplace.on_api("SERVER")
     workplace.settings("edge", api_retries=0)

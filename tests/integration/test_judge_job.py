@@ -91,6 +91,7 @@ def test_answers_are_judged_once(workplace: Workplace, judge: JudgeStub, models:
     assert KEY not in first.output + again.output
 
 
+@pytest.mark.slow
 def test_the_oracle_asks_the_judge(workplace: Workplace, judge: JudgeStub, api: CountingAPI) -> None:
     def judgment(prompt: str) -> str:
         edge = any(ask.prompt in prompt for ask in api.asked if ask.model == "edge-model")
@@ -106,6 +107,7 @@ def test_the_oracle_asks_the_judge(workplace: Workplace, judge: JudgeStub, api: 
     assert len(judge.bodies) == 12, "the answers of both models, each turn once"
 
 
+@pytest.mark.slow
 def test_a_judge_that_answers_nonsense_costs_the_score_alone(
     workplace: Workplace, judge: JudgeStub, api: CountingAPI
 ) -> None:
@@ -126,6 +128,7 @@ def test_a_judge_that_answers_nonsense_costs_the_score_alone(
     assert (float(accuracy(workplace)), len(judge.bodies), len(api.asked)) == (6.0, 12, asked)
 
 
+@pytest.mark.slow
 def test_without_a_judge_only_the_score_is_missing(workplace: Workplace, api: CountingAPI) -> None:
     workplace.on_api(api.url)
     prepare(workplace, "EdgeOnly")
@@ -147,6 +150,7 @@ def test_settings_that_cannot_work_are_found_before_anybody_is_asked(workplace: 
     assert not api.asked
 
 
+@pytest.mark.slow
 def test_all_of_mt_bench(
     workplace: Workplace, judge: JudgeStub, api: CountingAPI, shared: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

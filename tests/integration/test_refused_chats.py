@@ -23,6 +23,7 @@ ROWS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("template", "line", "words"), [(STRICT, 2, "System role"), (FIRST_TURN, 2, "one turn only")])
 def test_refused_rows_are_told(workplace: Workplace, tmp_path: Path, template: str, line: int, words: str) -> None:
     model = build_model(tmp_path / "m", chat_template=template)

@@ -63,6 +63,7 @@ def test_answers_of_the_same_run_are_shared_but_not_called_replayed(workplace: W
     assert all(row["result"]["cached"] for row in workplace.answers("OracleRouter", "api"))
 
 
+@pytest.mark.slow
 def test_a_changed_setting_is_told_in_one_line(workplace: Workplace, api: CountingAPI) -> None:
     workplace.on_api(api.url)
     workplace.data(questions(7))

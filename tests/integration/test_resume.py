@@ -74,6 +74,7 @@ def test_killed_at_many_moments_it_asks_nothing_twice(
     assert texts(workplace) == answers
 
 
+@pytest.mark.slow
 @posix
 @pytest.mark.parametrize("moment", ["between answers", "hanging"])
 def test_ctrl_c_is_one_line_and_the_next_run_goes_on(workplace: Workplace, api: CountingAPI, moment: str) -> None:

@@ -23,6 +23,7 @@ def question(index: int) -> dict[str, object]:
     }
 
 
+@pytest.mark.slow
 def test_the_leaderboard_knows_how_good_the_routers_scores_are(
     workplace: Workplace, api: CountingAPI, monkeypatch: pytest.MonkeyPatch
 ) -> None:

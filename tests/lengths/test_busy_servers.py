@@ -37,6 +37,7 @@ def tokens_per_second(table, length, at_once, prompt, output, seconds):
     return simulate(plan, table, lengths.create(length), Workload(asked))["tokens_per_second"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("table", "load"),
     [("cpu", (60, 90, 30, 12)), ("cpu", (60, 400, 30, 12)), ("gpu", (64, 100, 60, 15)), ("gpu", (128, 800, 60, 40))],
@@ -48,6 +49,7 @@ def test_prompts_read_beside_steps_are_no_trap(table, load):
     assert tokens_per_second(machine, "goodput", *load) >= 0.95 * best
 
 
+@pytest.mark.slow
 def test_more_short_requests_than_a_gpu_can_answer():
     machine = costs.read(GPU)
     survival = [(rate,) * 64 for rate in (0.99, 0.96, 0.9)]

@@ -53,6 +53,7 @@ def drafted(target: Any, head: Path) -> list[list[int]]:
     return [tree.tokens for tree in trees]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "config",
     [

@@ -29,6 +29,7 @@ def drafted(turn: dict[str, Any]) -> int:
     return first
 
 
+@pytest.mark.slow
 def test_a_prediction_reaches_the_drafter_of_its_turn_and_changes_no_token(job: Path, tiny_model: Path) -> None:
     plain = ask(tiny_model, "PredictedOutput")
     told = ask(tiny_model, "PredictedOutput", prediction=["", EXPECTED])
@@ -37,6 +38,7 @@ def test_a_prediction_reaches_the_drafter_of_its_turn_and_changes_no_token(job: 
     assert [turn["token_ids"] for turn in told] == [turn["token_ids"] for turn in plain]
 
 
+@pytest.mark.slow
 def test_a_prediction_is_part_of_the_key_and_its_absence_is_not(
     job: Path, tiny_model: Path, new_run: Callable[..., None]
 ) -> None:
@@ -51,12 +53,14 @@ def test_a_prediction_is_part_of_the_key_and_its_absence_is_not(
     assert [turn["replayed"] for turn in ask(tiny_model, "PredictedOutput", prediction=["", EXPECTED])] == [True, True]
 
 
+@pytest.mark.slow
 def test_answers_with_a_prediction_are_compared_with_the_baseline_of_the_same_rows(job: Path, tiny_model: Path) -> None:
     ask(tiny_model, "autoregressive", prediction=["", EXPECTED])
     told = ask(tiny_model, "PredictedOutput", prediction=["", EXPECTED])
     assert [turn["baseline"]["identical"] for turn in told] == [True, True]
 
 
+@pytest.mark.slow
 def test_the_group_of_a_query_is_the_task_of_its_requests(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ianvs_specdec.backends import AutoregressiveLLM
     from ianvs_specdec.common.types import Sampling

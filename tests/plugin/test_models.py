@@ -51,6 +51,7 @@ def test_a_response_keeps_the_contract_and_counts_tokens(job: Path, tiny_model: 
     model.cleanup()
 
 
+@pytest.mark.slow
 def test_the_end_of_a_test_case_forces_its_answers_onto_the_disk_and_lets_other_runs_ask(
     job: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

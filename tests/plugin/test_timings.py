@@ -11,6 +11,7 @@ from tests.support.edge import Start, edge, row
 from tests.support.torch_path import BEST
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("backend", "target"),
     [("autoregressive", BEST), ("PromptLookup", BEST), ("huggingface", "transformers generate")],
@@ -39,6 +40,7 @@ def test_a_replay_tells_what_the_times_were_taken_with(job: Path, tiny_model: Pa
     assert again.environment_details()["answers"] == 2
 
 
+@pytest.mark.slow
 def test_another_target_is_told_apart(job: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ianvs_specdec.targets import registry
 

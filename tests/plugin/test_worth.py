@@ -35,6 +35,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name.endswith("worth")]
 
 
+@pytest.mark.slow
 def test_a_head_that_guesses_nothing_is_told_once(job: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def spoil(tensors: dict[str, torch.Tensor]) -> None:
         torch.manual_seed(0)
@@ -51,6 +52,7 @@ def test_a_head_that_guesses_nothing_is_told_once(job: Path, tmp_path: Path, cap
     assert "edge model: the head guesses next to nothing" in told
 
 
+@pytest.mark.slow
 def test_a_method_that_is_far_slower_is_told_once(
     job: Path, tiny_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -81,6 +81,7 @@ def test_who_leaves_is_let_go_of_by_the_engine(wide: Server, text: str) -> None:
     assert wide.metrics()["requests_total.disconnected"] - before == 2 * AT_ONCE - 1 + QUEUE
 
 
+@pytest.mark.slow
 def test_the_deadline_frees_the_sequences(endless: Path, tmp_path: Path) -> None:
     with serving(tmp_path, "--model", str(endless), "--concurrency", "4", "--deadline", "0.3") as server:
         asked = [start(server, FOR_EVER, LONG if number % 2 else "go") for number in range(8)]

@@ -126,6 +126,7 @@ def test_the_deadline_and_a_stop_that_cannot_wait(endless: Path, tmp_path: Path)
         assert server.chat(body(1))[0] == 200
 
 
+@pytest.mark.slow
 def test_stopped_without_grace_clients_are_told(endless: Path, tmp_path: Path) -> None:
     with serving(tmp_path, "--model", str(endless), "--concurrency", "1", "--grace", "0") as server:
         streamed, waiting = start(server, body(FOR_EVER, stream=True)), None

@@ -90,6 +90,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("change", "param"), WRONG)
 def test_a_parameter_that_cannot_be_had_is_named(server: Server, change: dict[str, Any], param: str) -> None:
     status, _, body = server.chat({"model": "tiny", "messages": HELLO, **change})

@@ -5,20 +5,18 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-torch = pytest.importorskip("torch")
-
-from safetensors.torch import load_file  # noqa: E402
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer  # noqa: E402
-
-from ianvs_specdec.commands import cli  # noqa: E402
-from ianvs_specdec.common.errors import UserError  # noqa: E402
-from ianvs_specdec.training import corpus, course, lm  # noqa: E402
-from ianvs_specdec.training.heads import conversations, loop, pool  # noqa: E402
-from ianvs_specdec.training.heads.conversations import Conversation  # noqa: E402
-from ianvs_specdec.training.heads.teacher import Teacher  # noqa: E402
-from tests.support.few import few  # noqa: E402
-from tests.support.paths import shared_file  # noqa: E402
+from ianvs_specdec.commands import cli
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.training import corpus, course, lm
+from ianvs_specdec.training.heads import conversations, loop, pool
+from ianvs_specdec.training.heads.conversations import Conversation
+from ianvs_specdec.training.heads.teacher import Teacher
+from tests.support.few import few
+from tests.support.paths import shared_file
 
 HIDDEN, VOCABULARY = 32, 300
 SHAPE = lm.ModelRecipe(hidden=HIDDEN, layers=7, heads=4, kv_heads=2, intermediate=48, minutes=1)
@@ -193,6 +191,7 @@ def test_a_stopped_training_goes_on_as_if_nothing_had_happened(
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["eagle", "eagle3", "medusa"])
 def test_short_answers_train_every_kind(kind: str, target: Path, data: Path, tmp_path: Path, capsys) -> None:
     """Of two tokens, so that no answer reaches the second of three drafts."""
@@ -284,6 +283,7 @@ def test_another_trainings_checkpoints_are_refused(target: Path, data: Path, tmp
     assert "another training (head, seed differ)" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", few(["qwen2", "qwen3"], {"qwen3"}.__contains__))
 def test_heads_take_the_shape_of_other_families(family: str, target: Path, data: Path, tmp_path: Path) -> None:
     """Tied embeddings, heads wider than the hidden size, a chat template of its own, another rotary base."""

@@ -81,6 +81,7 @@ def test_growing_stacks_copies(tokenizer: PreTrainedTokenizerFast) -> None:
             assert torch.equal(ours, theirs)
 
 
+@pytest.mark.slow
 def test_training_learns_grows_and_resumes(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
     tokens, weights = corpus.Batches(tokenizer, rows=4, length=128, seed=77).batch(0)
     with torch.no_grad():

@@ -162,6 +162,7 @@ def test_no_more_requests_are_in_flight_than_permitted(serve: Serve) -> None:
     assert most == 3
 
 
+@pytest.mark.slow
 def test_a_rate_is_kept_and_a_turn_after_the_deadline_is_not_waited_for(serve: Serve) -> None:
     server = serve(lambda prompt, number: answer(prompt))
     with llm(server, api_rate=60, api_deadline=LONG) as model:

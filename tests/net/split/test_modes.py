@@ -46,6 +46,7 @@ def test_the_mode_changes_in_the_middle_of_an_answer(folder, running, alone, sam
     assert len(answer.trace.steps) > 1
 
 
+@pytest.mark.slow
 def test_a_stream_that_breaks_is_resumed_in_its_mode(folder, running, alone):
     way, seen = Breaking(running.port), []
     drafter = drafters.create("draft_model", {"draft": folder})

@@ -45,6 +45,7 @@ def test_the_layer_that_tells_something_is_read() -> None:
     assert 0 <= scores.min() <= scores.max() <= 1
 
 
+@pytest.mark.slow
 def test_a_further_layer_is_read_where_it_adds_something() -> None:
     assert fit(recorded(1, 3)).layers == (1, 3)
     assert fit(recorded(1, 3), layers=[0]).layers == (0,)
@@ -96,6 +97,7 @@ def test_states_come_in_the_order_that_is_asked_for() -> None:
     np.testing.assert_array_equal(states.of(QUERIES[4:7], (3, 0))[1], all_of_one[[3, 0]])
 
 
+@pytest.mark.slow
 def test_a_folder_scores_as_it_did_and_held_out_queries_are_foreseen(tmp_path: Path) -> None:
     states = recorded(2, strength=1.5)
     outcomes = Outcomes(QUERIES, 1.0 - LABELS, np.ones(len(QUERIES)))

@@ -24,6 +24,7 @@ def models():
     return {kind: fitted(kind, asked(800, 0)) for kind in KINDS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_hard_is_learnt(models, kind):
     fresh = asked(1500, 1)

@@ -131,6 +131,7 @@ def test_with_a_token_any_name_of_the_machine_will_do(
         server.close()
 
 
+@pytest.mark.slow
 def test_clients_that_leave_are_not_spoken_of(
     server: FeedbackServer, received: list[Feedback], capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -56,6 +56,7 @@ def test_a_stopped_recording_goes_on_and_a_whole_one_asks_nobody(llm, tmp_path: 
     assert len(read) == 10 + 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "other", [{"queries": QUERIES[:4]}, {"layers": (0, 1)}, {"model": "another"}], ids=["queries", "layers", "model"]
 )

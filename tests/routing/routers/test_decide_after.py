@@ -103,6 +103,7 @@ def value(name: str, rows: list[Any]) -> float:
     return all_columns()[name](Table(["B"] * len(rows), rows))
 
 
+@pytest.mark.slow
 def test_what_will_not_do_stops_there_and_goes_to_the_cloud(
     job: Path, tmp_path: Path, tiny_model: Path, asked: list[int], new_run: Any
 ) -> None:
@@ -171,6 +172,7 @@ def test_what_goes_on_is_continued_and_counts_both_requests(
     assert (value("Early Exits", found), value("Edge Tokens Saved", found)) == (0.0, 0.0)
 
 
+@pytest.mark.slow
 def test_the_engine_and_the_journal_decide_alike(job: Path, tmp_path: Path, tiny_model: Path, asked: list[int]) -> None:
     whole = run(tiny_model, "EdgeOnly")
     scores = []
@@ -219,6 +221,7 @@ def test_whoever_overrules_it_has_the_answer_continued(
         assert "stopped" not in result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop_at", ["inside", "across"])
 def test_a_stop_string_across_the_seam_is_found(
     job: Path, tmp_path: Path, tiny_model: Path, asked: list[int], stop_at: str

@@ -274,6 +274,7 @@ def test_what_is_expected_is_recorded() -> None:
     assert record["expected"] == {"edge": None, "cloud": 0.0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("concurrency", [1, 8])
 def test_with_models_that_sleep(concurrency: int) -> None:
     """Through the host's joint inference, with real threads and times that are far apart."""

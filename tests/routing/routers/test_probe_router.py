@@ -88,6 +88,7 @@ def probe(folder: Path, threshold: float | None = None) -> dict[str, Any]:
     return {"name": "LearnedRouter", "path": str(folder), **({} if threshold is None else {"threshold": threshold})}
 
 
+@pytest.mark.slow
 def test_what_stays_is_answered_as_ever_and_has_cost_the_reading(
     job: Path, tiny_model: Path, folder: Path, asked: list[str]
 ) -> None:
@@ -112,6 +113,7 @@ def test_what_stays_is_answered_as_ever_and_has_cost_the_reading(
     assert len(set(scores)) == len(scores)
 
 
+@pytest.mark.slow
 def test_what_goes_to_the_cloud_has_cost_the_reading(
     job: Path, tiny_model: Path, folder: Path, asked: list[str]
 ) -> None:
@@ -293,6 +295,7 @@ def lifelong(folder: Path, **more: Any) -> dict[str, Any]:
     return {"name": "LifelongRouter", "path": str(folder), "explore": 0.0, **more}
 
 
+@pytest.mark.slow
 def test_what_learns_on_reads_the_question_once_and_learns_from_its_states(
     job: Path, tmp_path: Path, tiny_model: Path, folder: Path, asked: list[str]
 ) -> None:
