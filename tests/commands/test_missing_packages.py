@@ -34,7 +34,7 @@ def started(package: str, run: str, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-@pytest.mark.parametrize("package", ["filelock", "numpy", "yaml"])
+@pytest.mark.parametrize("package", ["numpy", "yaml"])
 def test_the_host_says_what_it_lacks(package: str) -> None:
     expected = f"ianvs: the package {package} is not installed: pip install -r requirements.txt\n"
     assert started(package, "core.cmd.start", "-f", "job.yaml") == (2, expected)

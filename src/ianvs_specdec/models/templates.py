@@ -132,13 +132,17 @@ class _Process:
         assert process.stdin is not None
         assert process.stdout is not None
         began, late = time.monotonic(), threading.Timer(seconds, process.kill)
-        late.start()
         try:
+            late.start()
             process.stdin.write(line)
             process.stdin.flush()
             answered = process.stdout.readline()
         except OSError:
             answered = ""
+        except BaseException:
+            # Interrupted, its answer would be taken for that to the next chat.
+            self.end()
+            raise
         finally:
             late.cancel()
         if not answered:
