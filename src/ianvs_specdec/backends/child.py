@@ -52,7 +52,7 @@ class ChildProcess:
         deadline = time.monotonic() + GRACE
         # It may have children, in its group. The group is killed before its leader is waited for: until then the number
         # is nobody else's.
-        with contextlib.suppress(ChildProcessError, ProcessLookupError):
+        with contextlib.suppress(ChildProcessError, ProcessLookupError, PermissionError):
             while not self._has_ended() and time.monotonic() < deadline:
                 time.sleep(0.02)
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -62,6 +62,8 @@ class ChildProcess:
 
     def _has_ended(self) -> bool:
         """Whether the process has ended, without taking note of it. Raises ChildProcessError once that was done."""
+        if not hasattr(os, "waitid"):  # macOS before Python 3.13
+            return self._process.poll() is not None
         return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def _end(self) -> str | None:

@@ -64,7 +64,14 @@ def limit(job: dict[str, Any]) -> None:
         ("RLIMIT_NPROC", 0),
     ):
         if hasattr(resource, kind):
-            resource.setrlimit(getattr(resource, kind), (most, most))
+            allowed = resource.getrlimit(getattr(resource, kind))[1]
+            least = most if allowed == resource.RLIM_INFINITY else min(most, allowed)
+            try:
+                resource.setrlimit(getattr(resource, kind), (least, least))
+            except ValueError:
+                # macOS refuses limits of address space.
+                if sys.platform != "darwin":
+                    raise
 
 
 def harden() -> None:

@@ -67,18 +67,21 @@ def main() -> None:
     """Answers each line: a template, its variables, a time, and the seconds that it may take."""
     compiled = functools.lru_cache(maxsize=64)(lambda template: environment().from_string(plain(template)))
     _limit_memory()
+    if hasattr(signal, "setitimer"):
+        # Whoever started this may ignore or block the signal, which a child inherits.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         try:
             asked = json.loads(line)
-            # If no process is left to end this one, it ends by itself.
-            _end_after(2 * asked["seconds"])
+            _end_after(asked["seconds"])
             environment().globals["strftime_now"] = datetime.fromisoformat(asked["time"]).strftime
             answer = {"text": compiled(asked["template"]).render(asked["variables"])}
         except (Exception, RecursionError) as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(answer), flush=True)
         _end_after(0)
+        print(json.dumps(answer), flush=True)
 
 
 def _end_after(seconds: float) -> None:

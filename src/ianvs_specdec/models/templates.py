@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import signal
 import struct
 import subprocess
 import sys
@@ -27,6 +28,8 @@ SECONDS = 5.0
 """What one chat may take; templates of models take some milliseconds."""
 START_SECONDS = 120.0
 """What a process may take to start, on a machine that is busy."""
+HAS_TIMER = hasattr(signal, "setitimer")
+"""Whether the process can end itself, which it does where a chat takes longer than ``SECONDS``."""
 LONGEST_REASON = 300
 """Characters of what a template says of itself."""
 
@@ -106,6 +109,8 @@ class _Process:
 
     def render(self, template: str, variables: Mapping[str, Any], moment: str) -> str:
         with self._turn:
+            if self._process is not None and self._process.poll() is not None:
+                self.end()
             if self._process is None:
                 self._start()
             asked = {"template": template, "variables": variables, "time": moment, "seconds": SECONDS}
@@ -122,9 +127,15 @@ class _Process:
             stderr=subprocess.DEVNULL,
             text=True,
             encoding="utf-8",
+            # Ctrl-C is for the server that began it, which answers what it has accepted.
+            start_new_session=True,
         )
-        atexit.register(self.end)
-        self._ask("", START_SECONDS)
+        try:
+            atexit.register(self.end)
+            self._ask("", START_SECONDS)
+        except BaseException:
+            self.end()
+            raise
 
     def _ask(self, line: str, seconds: float) -> dict[str, Any]:
         process = self._process
@@ -133,7 +144,9 @@ class _Process:
         assert process.stdout is not None
         began, late = time.monotonic(), threading.Timer(seconds, process.kill)
         try:
-            late.start()
+            # A thread takes longer to start than a chat to render.
+            if not (line and HAS_TIMER):
+                late.start()
             process.stdin.write(line)
             process.stdin.flush()
             answered = process.stdout.readline()

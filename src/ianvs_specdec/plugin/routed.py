@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import logging
 import threading
 from collections.abc import Iterable, Iterator
@@ -36,11 +35,6 @@ log = logging.getLogger(__name__)
 DIGESTS = "model_files.json"
 SEEDS_APART = 1_000_003
 """Between the seeds of two samples of one answer; repeats have seeds one after the other."""
-
-
-@functools.lru_cache
-def _changed(sampling: Sampling, seed: int, temperature: float) -> Sampling:
-    return dataclasses.replace(sampling, seed=seed, temperature=temperature)
 
 
 class RoutedModel(RowsChecked):
@@ -77,6 +71,7 @@ class RoutedModel(RowsChecked):
         self._journal: Journal | None = None
         self._configs: RequestConfigs | None = None
         self._requests: Requests | None = None
+        self._samplings: dict[tuple[int, float], Sampling] = {}
         self._failed = 0
         self._ended: UserError | None = None
         self._cut_prompts, self._timings, self._worth = CutPrompts(self.side), Timings(), Worth(self.side)
@@ -141,7 +136,10 @@ class RoutedModel(RowsChecked):
         own = self.settings.sampling
         temperature = own.temperature if query.temperature is None else float(query.temperature)
         # Another repeat draws other samples; greedy answers are asked for again all the same.
-        return _changed(own, own.seed + repeat, temperature)
+        changes = own.seed + repeat, temperature
+        if changes not in self._samplings:
+            self._samplings[changes] = dataclasses.replace(own, seed=changes[0], temperature=temperature)
+        return self._samplings[changes]
 
     def _converse(self, query: Query, config: RequestConfig, early: EarlyExit | None = None) -> Attempt:
         """All turns of a query, as far as they are answered."""

@@ -94,6 +94,16 @@ def test_files_that_cannot_be_read(file: Path, tmp_path: Path, capsys: pytest.Ca
     assert sorted(found.name for found in tmp_path.iterdir()) == ["cut.gguf", "other.gguf"]
 
 
+def test_scaled_positions_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "scaled"
+    folder.mkdir()
+    scaled = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    random_model(folder, rope_scaling={**scaled, "original_max_position_embeddings": 32})
+    export_gguf(folder, tmp_path / "scaled.gguf", "f32")
+    assert convert(tmp_path / "scaled.gguf", tmp_path / "out") == 2
+    assert "the rotary positions are scaled" in capsys.readouterr().err
+
+
 def test_nothing_is_replaced(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert convert(file, tmp_path) == 2
     assert "give a folder that does not exist yet" in capsys.readouterr().err

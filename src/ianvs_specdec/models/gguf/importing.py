@@ -58,10 +58,13 @@ def import_gguf(path: Path, folder: Path, kind: str) -> int:
 
 def _read(path: Path) -> tuple[Any, dict[str, Any]]:
     """Configuration, and weights by name."""
+    import gguf
     import torch
     import transformers
     from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
+    reader = gguf.GGUFReader(path)
+    _check_positions(reader)
     config = transformers.AutoConfig.from_pretrained(
         path.parent, gguf_file=path.name, local_files_only=True, trust_remote_code=False
     )
@@ -69,6 +72,10 @@ def _read(path: Path) -> tuple[Any, dict[str, Any]]:
         model = getattr(transformers, CAUSAL).from_config(config)
     config.architectures = [type(model).__name__]
     tensors: dict[str, Any] = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=model)["tensors"]
+    if len(tensors) != len(reader.tensors):
+        raise UserError(
+            f"transformers reads {len(tensors)} of the {len(reader.tensors)} tensors: it cannot be converted"
+        )
     wanted = model.state_dict()
     tied = {"lm_head.weight"} if config.tie_word_embeddings else set()
     if missing := wanted.keys() - tensors.keys() - tied:
@@ -79,6 +86,15 @@ def _read(path: Path) -> tuple[Any, dict[str, Any]]:
         raise UserError(f"{counted(shaped, 'has', 'have')} another shape than the metadata ask for")
     check_finite(tensors.items())
     return config, tensors
+
+
+def _check_positions(reader: Any) -> None:
+    """Raise UserError for scaled rotary positions, which transformers passes over."""
+    architecture = reader.get_field("general.architecture").contents()
+    scaling = reader.get_field(f"{architecture}.rope.scaling.type")
+    kind = "none" if scaling is None else scaling.contents()
+    if kind != "none" or any(tensor.name.startswith("rope_") for tensor in reader.tensors):
+        raise UserError(f"the rotary positions are scaled (rope.scaling.type {kind}): it cannot be converted")
 
 
 def _tokenizer(path: Path, config: Any) -> Any:

@@ -65,7 +65,7 @@ class RemoteDrafter(Drafter):
         self._whole = guess is None or (self._whole and guess == self._last)
         if self._whole:
             tree.tokens[0] = self._last
-            self._tree, self.ready = tree, True
+            self._tree, self.ready, self.budget = tree, True, 0
 
     def propose(self, context: Context, budget: int) -> TokenTree:
         assert self._tree is not None

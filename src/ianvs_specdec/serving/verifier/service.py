@@ -113,7 +113,8 @@ class Service:
     def _open(self, outbox: Outbox, first: Up | None) -> Session:
         if first is None or not first.HasField("open"):
             raise Refused(INVALID, "a session begins with Open: is this another version of ianvs-specdec?")
-        if self.draining:
+        # An answer that has begun may go on: its stream broke, or its edge drafts no more.
+        if self.draining and not first.open.output:
             raise Refused(BUSY, "this verifier is about to stop: try again later, or another one")
         if len(self.sessions) >= self.bounds.sessions:
             raise Refused(BUSY, f"{len(self.sessions)} sessions are the most that this verifier serves at a time")

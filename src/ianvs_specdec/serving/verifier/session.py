@@ -203,7 +203,9 @@ class Session:
         error = self.request.error
         if error is None:
             reason = self.request.result().finish_reason
-            prefill, work = max(1, round(self._steps[0] * TENTHS)), round(sum(self._steps[1:]) * TENTHS)
+            # Without a step where the confirmed tokens end in a stop string already.
+            first, *others = self._steps or [0.0]
+            prefill, work = max(1, round(first * TENTHS)), round(sum(others) * TENTHS)
             self._finish(Down(end=End(finish_reason=reason, prefill=prefill, work=work)))
         elif isinstance(error, UserError):
             self._finish(Down(error=Error(code=INVALID, message=str(error))))
