@@ -198,11 +198,12 @@ def _left(server: Serving) -> list[str]:
     """What the engine still has, a little after the last client is gone."""
     waiting = ("in_flight", "queue_length", "sequences", "sequence_memory_bytes")
     for _ in range(100):
-        found = {name: value for name, value in (server.metrics() or {}).items() if name in waiting and value}
-        if not found:
+        metrics = server.metrics()
+        found = {name: value for name, value in (metrics or {}).items() if name in waiting and value}
+        if metrics is not None and not found:
             return []
         time.sleep(0.1)
-    return [f"the server still has {found}"]
+    return [f"the server still has {found}" if found else "the server does not answer GET /metrics"]
 
 
 def _miscounted(metrics: Mapping[str, float], counts: Mapping[str, int]) -> list[str]:

@@ -16,7 +16,7 @@ import pytest
 
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Completion, Message, Step, Trace
-from ianvs_specdec.records.configuration import Configuration, changes_of
+from ianvs_specdec.records.configuration import Configuration
 from ianvs_specdec.records.database import FILE_NAME
 from ianvs_specdec.records.journal import Journal, answers_of, exported
 from ianvs_specdec.records.run import current_repeat
@@ -326,9 +326,3 @@ def test_two_writers_killed_at_random_moments(tmp_path: Path) -> None:
                 assert found is not None
                 assert found.completion.text == name
         assert journal.corrupt == 0
-
-
-def test_what_changed_is_told_in_the_names_of_today() -> None:
-    before = {"backend": "EagleSpecDec", "model": "abc", "options": {"top_k": 4}}
-    after = Configuration("m", {**before, "options": {"top_k": 5}})
-    assert changes_of({"value": before, "model": "m"}, after) == ["options.eagle_topk 4 -> 5"]

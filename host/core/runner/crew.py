@@ -38,10 +38,18 @@ class _Member:
     rows: set[int] = field(default_factory=set)
 
 
+class _Lost(Exception):
+    """A worker is gone."""
+
+    def __init__(self, member: _Member, error: RayError) -> None:
+        super().__init__(str(error))
+        self.member, self.error = member, error
+
+
 @dataclass
 class Crew:
     """Up to ``size`` workers that answer ``rows``. ``opening``: what ``Worker.open`` takes; ``lost``: how many workers
-    were.
+    were, since one has begun.
     """
 
     config: RayConfig
@@ -76,10 +84,19 @@ class Crew:
                 ready, _ = ray.wait(handles, num_returns=len(handles), timeout=0)
             if not ready and not said and not any(member.node for member in self._members):
                 said = True
-                LOGGER.warning("still waiting for the cluster to place a worker")
+                LOGGER.warning("still waiting for a worker to be placed and to load its models")
+            lost = []
             for handle in ready:
-                if (item := self._receive(handle)) is not None:
+                try:
+                    item = self._receive(handle)
+                except _Lost as loss:
+                    # Rows that it has finished come first.
+                    lost.append(loss)
+                    continue
+                if item is not None:
                     yield item
+            for gone in lost:
+                self._lose(gone.member, gone.error)
 
     def stop(self) -> None:
         if self._deadline is None:
@@ -112,7 +129,7 @@ class Crew:
         return f"row {index + 1} of {len(self.rows)}"
 
     def _receive(self, handle: Any) -> tuple[int, Any, Failure | None] | None:
-        """What a worker has to say: a row, a failure, or that it is ready."""
+        """What a worker has to say: a row, a failure, or that it is ready. Raises ``_Lost`` where it is gone."""
         member, index = self._pending.pop(handle)
         if member not in self._members:  # lost meanwhile: the row is another's now
             return None
@@ -123,12 +140,12 @@ class Crew:
             message = f"a fault of the host itself on {member.node or 'a worker'}: {_reason(error)}"
             raise Failed(Failure(where, message, str(error))) from error
         except RayError as error:
-            self._lose(member, error)
-            return None
+            raise _Lost(member, error) from error
         if index is None:
             member.node, failure = answer
             if failure is not None:
                 raise Failed(failure)
+            self.lost = 0
             return None
         member.rows.discard(index)
         if answer is None:
@@ -138,6 +155,8 @@ class Crew:
         return index, result, failure
 
     def _lose(self, member: _Member, error: RayError) -> None:
+        if member not in self._members:  # of several rows the first told
+            return
         self._dismiss(member)
         self.lost += 1
         where = f"on {member.node}" if member.node else "before it had begun"

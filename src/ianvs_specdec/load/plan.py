@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -34,10 +35,12 @@ LONGEST = 7 * 86400.0
 
 def _from_text(value: Any) -> Any:
     """Options of the command line are texts."""
-    try:
-        return json.loads(value) if isinstance(value, str) else value
-    except ValueError:
+    if not isinstance(value, str):
         return value
+    for parse in (int, float, json.loads):
+        with suppress(ValueError):
+            return parse(value)
+    return value
 
 
 def _list(value: Any) -> list[Any]:

@@ -14,8 +14,6 @@ from ianvs_specdec.records.identity import digest
 ID_DIGITS = 16
 MANNERS = ("backend", "method")
 """Keys, here or there in a configuration, that tell one way of decoding from another."""
-SHOWN = {"options.top_k": "options.eagle_topk"}
-"""Names that have changed since the journal began, as they are told now."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +52,13 @@ def changes_of(record: Mapping[str, Any], configuration: Configuration) -> list[
         return None
     changes = []
     for key in changed:
-        before, after, name = old.get(key), new.get(key), SHOWN.get(key, key)
+        before, after = old.get(key), new.get(key)
         files = _changed_files(record.get("files"), before, configuration.files, after)
         if key == "model" or files:
-            owner = f"model {configuration.model}" if key == "model" else name
+            owner = f"model {configuration.model}" if key == "model" else key
             changes.append(f"{files or 'the files'} of {owner} changed")
         else:
-            changes.append(f"{name} {json.dumps(before)} -> {json.dumps(after)}")
+            changes.append(f"{key} {json.dumps(before)} -> {json.dumps(after)}")
     return changes
 
 
