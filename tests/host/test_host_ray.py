@@ -48,6 +48,7 @@ class EdgeModel:
         if number == 7 and self.how == "raise":
             raise RuntimeError("out of memory")
         if number == 7 and self.how == "die":
+            time.sleep(0.5)  # Results of the rows before it are on their way still.
             os._exit(1)
         if number >= 2 and self.how == "hang":
             Path("hanging").touch()
