@@ -1,6 +1,6 @@
 """Settings as users write them, each declared once: its name, type, bounds, default and meaning.
 
-Error messages, the tables in the docs, ``--help`` and the JSON schema for editors come from these declarations.
+Error messages, ``--help`` and the JSON schema for editors come from these declarations.
 """
 
 from __future__ import annotations
