@@ -166,7 +166,11 @@ class OnlineLearner:
 
     @classmethod
     def of_arrays(cls, found: Mapping[str, NDArray[Any]]) -> OnlineLearner:
-        """Raises KeyError or ValueError for arrays that are not those of a learner."""
+        """Raises ValueError for arrays that are not those of a learner."""
+        if missing := {"grams", "groups", "sides", "scores", "worths", "states"} - found.keys():
+            raise ValueError(
+                f"it has no {', '.join(sorted(missing))}; a folder of an earlier version must be made anew"
+            )
         states = [state if state.any() else None for state in found["states"]]
         columns = (found[name].tolist() for name in ("groups", "sides", "scores", "worths"))
         return cls([Experience(*one) for one in zip(found["grams"], *columns, states, strict=True)])
