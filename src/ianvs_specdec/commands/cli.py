@@ -17,19 +17,19 @@ from ianvs_specdec.common.errors import UserError, packages
 
 COMMANDS = {
     "data": "convert benchmark files to the format of Ianvs, or generate the embedded benchmark",
-    "datastore": "build what the methods rest and suffix retrieve from",
+    "datastore": "build a datastore for the methods rest and suffix",
     "decode": "decode prompts with one method and write outputs and step traces",
-    "example": "put the example, with its models and data, into a folder of yours",
+    "example": "copy the example, with its models and data, into a folder",
     "export": "convert a model: to a GGUF file for llama.cpp, or a GGUF file to a Hugging Face folder",
     "journal": "write the answers of a job as JSON lines",
     "link": "relay connections over an emulated network path: delay, bandwidth, loss, outages",
-    "load": "drive arrivals through speculation policies or a running server, and compare them at every rate",
-    "profile": "measure what steps and drafts of a model cost on this machine",
-    "serve": "offer a model with any back end as an OpenAI-compatible server",
-    "report": "show a workspace of Ianvs as one HTML page, and write its data as JSON and CSV",
+    "load": "load-test speculation policies or a running server at several request rates",
+    "profile": "measure the cost of a model's steps and drafts on this machine",
+    "serve": "serve a model with any back end through an OpenAI-compatible API",
+    "report": "write an HTML report of a workspace of Ianvs, and its data as JSON and CSV",
     "route": "label queries, train a router on them, evaluate routers on recorded outcomes",
     "simulate": "simulate a server under the load of many users, from a cost table",
-    "verifier": "serve a model to edges that draft for it, with a continuous batch of their drafts",
+    "verifier": "serve a model that verifies the drafts of edges, with continuous batching",
     "train": "train the embedded models, or a draft head for any model",
 }
 
@@ -37,7 +37,7 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand. Exit codes: 0 done, 1 failed, 2 wrong usage or input, 130 Ctrl-C, 143 SIGTERM."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    parser = argparse.ArgumentParser(prog="specdec", description="Cloud-edge LLM inference, apart from Ianvs.")
+    parser = argparse.ArgumentParser(prog="specdec", description="Cloud-edge LLM inference without Ianvs.")
     parser.add_argument("--version", action="version", version=f"specdec {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     command = next((argument for argument in arguments[:1] if argument in COMMANDS), "")
