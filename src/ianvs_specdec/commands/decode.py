@@ -44,17 +44,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _methods()
     method = parser.add_mutually_exclusive_group(required=True)
-    method.add_argument("--method", metavar="NAME", help="how to draft: one of those below")
-    method.add_argument("--drafter", metavar="FILE:CLASS", help="a drafter of your own, path/to/file.py:Class")
-    parser.add_argument("--head", type=Path, metavar="DIR", help="folder of the draft head, for methods that have one")
+    method.add_argument("--method", metavar="NAME", help="drafting method, see below")
+    method.add_argument("--drafter", metavar="FILE:CLASS", help="custom drafter, path/to/file.py:Class")
+    parser.add_argument("--head", type=Path, metavar="DIR", help="folder of the draft head, for methods with a head")
     parser.add_argument("--draft", type=Path, metavar="DIR", help="folder of the draft model, for draft_model")
     parser.add_argument("--set", action="append", default=[], metavar="K=V", help="an option of the method; repeatable")
     parser.add_argument("--prompts", required=True, type=Path, metavar="FILE", help='JSONL: {"prompt": [ids] | "text"}')
     parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="JSONL to write")
-    parser.add_argument("--chat", action="store_true", help="put text prompts through the model's chat template")
+    parser.add_argument("--chat", action="store_true", help="apply the model's chat template to text prompts")
     parser.add_argument("--trace", action="store_true", help="write the verified tree of every step")
     parser.add_argument(
-        "--max-new-tokens", type=int, default=128, metavar="N", help="most tokens of one output (default 128)"
+        "--max-new-tokens", type=int, default=128, metavar="N", help="maximum number of tokens per output (default 128)"
     )
     parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 = greedy (default)")
     parser.add_argument("--top-p", type=float, default=1.0, metavar="P", help="1 = off (default)")
@@ -64,10 +64,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seed", type=int, default=0, metavar="S", help="prompt i (from 0) is sampled with seed S + i (default 0)"
     )
     parser.add_argument("--dtype", choices=DTYPES, default="float32", help="type of the weights (default float32)")
-    parser.add_argument("--quantization", choices=("none", *OWN), default="none", help="bits of the weights")
-    parser.add_argument("--engine", choices=ENGINES, default="auto", help="what computes (default: the fastest)")
+    parser.add_argument("--quantization", choices=("none", *OWN), default="none", help="quantization of the weights")
+    parser.add_argument(
+        "--engine", choices=ENGINES, default="auto", help="implementation of the model (default: the fastest)"
+    )
     parser.add_argument("--device", default="cpu", help="cpu (default), cuda, cuda:1, mps ...")
-    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: as many as torch takes)")
+    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: torch's)")
     add_template(parser)
     remote_decode.add_arguments(parser)
 
@@ -76,7 +78,9 @@ def run(options: argparse.Namespace) -> int:
     if options.verifier is not None:
         return remote_decode.run(options)
     if options.model is None:
-        raise UserError("--model is missing: give the folder of the model, or with --verifier the address of one")
+        raise UserError(
+            "--model is missing: give the folder of the model, or the address of a verifier with --verifier"
+        )
     # Everything the user may have got wrong is found before the model is loaded.
     method, settings = method_of(options)
     rule, length = str(settings.get("acceptance", "rejection")), settings.get("length", drafters.default_length(method))
