@@ -36,27 +36,33 @@ FIRST_PATIENCE = 30.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    far = parser.add_argument_group("a verifier elsewhere")
-    far.add_argument("--verifier", metavar="HOST:P", help="draft here, and have specdec verifier decide there")
-    far.add_argument("--verifier-ca", type=Path, metavar="FILE", help="certificate that signed the verifier's, PEM")
-    far.add_argument("--token-file", type=Path, metavar="FILE", help="the token that the verifier knows this edge by")
+    far = parser.add_argument_group("remote verifier")
     far.add_argument(
-        "--in-flight", type=int, default=IN_FLIGHT, metavar="N", help=f"drafts on their way (default {IN_FLIGHT})"
+        "--verifier", metavar="HOST:P", help="draft here, verify with the specdec verifier at this address"
+    )
+    far.add_argument("--verifier-ca", type=Path, metavar="FILE", help="certificate that signed the verifier's, PEM")
+    far.add_argument("--token-file", type=Path, metavar="FILE", help="file with the token of this edge")
+    far.add_argument(
+        "--in-flight", type=int, default=IN_FLIGHT, metavar="N", help=f"concurrent drafts (default {IN_FLIGHT})"
     )
     far.add_argument(
         "--mode",
         choices=MODES,
         default="auto",
-        help="who drafts: split = here, stream = there, auto = the faster",
+        help="where to draft: split = here, stream = on the verifier, auto = the faster",
     )
     far.add_argument(
         "--outage",
         choices=POLICIES,
         default="wait",
-        help="what to do when the verifier is gone (default: wait)",
+        help="action if the verifier is unreachable (default: wait)",
     )
     far.add_argument(
-        "--patience", type=float, default=PATIENCE, metavar="S", help=f"seconds until it counts as gone ({PATIENCE:g})"
+        "--patience",
+        type=float,
+        default=PATIENCE,
+        metavar="S",
+        help=f"seconds until it counts as unreachable ({PATIENCE:g})",
     )
 
 
