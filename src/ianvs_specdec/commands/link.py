@@ -24,27 +24,29 @@ from ianvs_specdec.net.link.presets import PRESETS
 from ianvs_specdec.net.link.relay import exact_loop
 
 OPTIONS = (
-    ("--preset", "NAME", f"one of: {', '.join(PRESETS)}; further options take the place of its own"),
+    ("--preset", "NAME", f"one of: {', '.join(PRESETS)}; other options override its values"),
     ("--delay", "TIME", "one way, such as 25ms"),
-    ("--jitter", "TIME", "the delay is that much shorter or longer at most"),
+    ("--jitter", "TIME", "maximum deviation from the delay"),
     ("--up", "RATE", "from the client to the target, such as 10mbit"),
     ("--down", "RATE", "from the target to the client"),
-    ("--loss", "SHARE", "of segments, such as 0.5%%; each arrives a round trip later"),
-    ("--queue", "TIME", f"longest wait for those before on the access link (default {1000 * QUEUE:g}ms)"),
+    ("--loss", "SHARE", "share of lost segments, such as 0.5%%; each arrives a round trip later"),
+    ("--queue", "TIME", f"maximum queueing time of a segment (default {1000 * QUEUE:g}ms)"),
     ("--outage", "WHEN", f"nothing passes: {FORMS}"),
     ("--on-outage", "WHAT", f"{HOLD} connections (default), or {CUT} them with a reset"),
-    ("--seed", "N", "of losses, jitter and random outages (default 0)"),
+    ("--seed", "N", "seed of losses, jitter and random outages (default 0)"),
 )
 """Each is a key of the YAML or JSON file, too, with underscores."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--listen", required=True, metavar="HOST:PORT", help="where clients connect; port 0: any free")
-    parser.add_argument("--to", required=True, metavar="HOST:PORT", help="where connections lead")
+    parser.add_argument(
+        "--listen", required=True, metavar="HOST:PORT", help="address to listen on; port 0: any free port"
+    )
+    parser.add_argument("--to", required=True, metavar="HOST:PORT", help="target of the connections")
     parser.add_argument("-f", "--file", type=Path, metavar="FILE", help="YAML or JSON file with the options below")
     for option, metavar, text in OPTIONS:
         parser.add_argument(option, metavar=metavar, help=text)
-    parser.add_argument("--record", type=Path, metavar="FILE", help="JSON lines to write: what each connection met")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="JSON lines to write, one per connection")
     parent.add_argument(parser, "is answered with the record's summary so far")
 
 
