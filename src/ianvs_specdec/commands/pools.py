@@ -14,16 +14,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--models",
         nargs="+",
         metavar="NAME[=PRICE]",
-        help="choose from these models, two or more: --outcomes then has a column NAME_correct for each, and NAME_cost "
-        "where no price of an answer is given",
+        help="route among these models, two or more; --outcomes needs a column NAME_correct for each, and NAME_cost for "
+        "each model without a price per answer",
     )
     parser.add_argument(
         "--threshold",
         type=float,
         nargs="+",
         metavar="X",
-        help="from which score on a query goes to the cloud, for --scores (default 0.5 where scores are from 0 to 1); "
-        "with --models, from which on to each dearer model (default: equal parts)",
+        help="minimum score of a query for the cloud, for --scores (default 0.5 if scores are from 0 to 1); "
+        "with --models, one for each more expensive model (default: evenly spaced)",
     )
 
 
@@ -38,7 +38,7 @@ def check(options: argparse.Namespace) -> None:
         raise UserError(f"--threshold must be a number, not {told}")
     wanted = len(options.models) - 1 if options.models else 1
     if len(options.threshold) != wanted or (np.diff(options.threshold) < 0).any():
-        many = f"{wanted} rising numbers, one for each model but the cheapest" if wanted > 1 else "one number"
+        many = f"{wanted} increasing numbers, one for each model except the cheapest" if wanted > 1 else "one number"
         raise UserError(f"--threshold must be {many}, not {told}")
     if options.scores is None and not options.models:
         raise UserError("--threshold is for --scores: a trained router has its own")
