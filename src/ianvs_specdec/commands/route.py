@@ -6,10 +6,10 @@ import argparse
 import importlib
 
 ACTIONS = {
-    "label": "ask both models, and write the quality and cost of their answers",
+    "label": "run both models and write the quality and cost of their answers",
     "train": "train and calibrate a router on such outcomes",
-    "calibrate": "fit what a cascade makes of the edge's answers to such outcomes",
-    "eval": "what routers would make of recorded outcomes: accuracy against cost",
+    "calibrate": "calibrate a cascade on such outcomes",
+    "eval": "evaluate routers on recorded outcomes: accuracy against cost",
 }
 
 
