@@ -44,9 +44,7 @@ SHOWN = ("auroc", "apgr", "cpt50", "cpt80", "ece", "share", "quality")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--outcomes", type=Path, required=True, metavar="FILE", help="what became of the queries (.jsonl)"
-    )
+    parser.add_argument("--outcomes", type=Path, required=True, metavar="FILE", help="outcomes of the queries (.jsonl)")
     add_model(parser, "edge", required=True)
     parser.add_argument("--journal", type=Path, metavar="DIR", help="folder of the journal (default: FILE.journal)")
     parser.add_argument(
@@ -68,14 +66,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--after",
         type=natural,
         metavar="N",
-        help="also fit what the first N tokens of the edge's answer say: for decide_after, with which it ends there "
-        f"where {100 * SURE:.0f} %% of those that score as high or higher would go to the cloud in the end",
+        help="also fit a score of the first N tokens of the edge's answer, for decide_after: an answer ends there if "
+        f"{100 * SURE:.0f} %% of the answers with this score or a higher one would go to the cloud",
     )
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="calibration to write (.json)")
-    parser.add_argument("--label", choices=LABELS, default="hybrid", help="what to tell (hybrid: the cloud is better)")
+    parser.add_argument(
+        "--label", choices=LABELS, default="hybrid", help="label to predict (hybrid: the cloud is better)"
+    )
     parser.add_argument("--epsilon", type=float, default=0.0, help="hybrid: better by more than this (0)")
-    parser.add_argument("--folds", type=int, default=10, metavar="N", help="of the cross-fitting (10)")
-    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="draws the folds (0)")
+    parser.add_argument("--folds", type=int, default=10, metavar="N", help="folds of the cross-fitting (10)")
+    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="seed of the folds (0)")
     add_threshold(parser)
 
 
