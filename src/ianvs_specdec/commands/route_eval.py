@@ -72,7 +72,7 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
         "--outcomes",
         type=Path,
         metavar="FILE",
-        help="CSV with the columns query, edge_correct, cloud_correct and, if you like, id, group, edge_cost, "
+        help="CSV with the columns query, edge_correct, cloud_correct and optionally id, group, edge_cost, "
         "cloud_cost; or what specdec route label writes (.jsonl)",
     )
     source.add_argument(
@@ -94,26 +94,24 @@ def _add_routers(parser: argparse.ArgumentParser) -> None:
         "--scores",
         type=Path,
         metavar="FILE",
-        help="CSV with the columns router, score, and query_id or row (from 0); with --models you may add model: "
-        "the score then is the quality that the router expects of it",
+        help="CSV with the columns router, score, and query_id or row (from 0); with --models optionally model: "
+        "the score is then the expected quality of that model",
     )
     parser.add_argument(
         "--label",
         choices=LABELS,
         default="hybrid",
-        help="what scores of --scores and --job are probabilities of, for ECE (default hybrid: the cloud is better)",
+        help="label that the scores of --scores and --job predict, for ECE (default hybrid: the cloud is better)",
     )
 
 
 def _add_held_out(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--held-out", type=float, metavar="SHARE", help="take only what specdec route train holds out of this file"
+        "--held-out", type=float, metavar="SHARE", help="evaluate only the queries that specdec route train holds out"
     )
-    parser.add_argument("--by", choices=("row", "group"), help="what is held out (default row)")
-    parser.add_argument("--split-seed", type=natural, metavar="N", help="another seed holds out others (default 0)")
-    parser.add_argument(
-        "--include-seen", action="store_true", help="take queries, too, that one of the routers was trained with"
-    )
+    parser.add_argument("--by", choices=("row", "group"), help="hold out rows or groups (default row)")
+    parser.add_argument("--split-seed", type=natural, metavar="N", help="seed of the held-out queries (default 0)")
+    parser.add_argument("--include-seen", action="store_true", help="include training queries of the routers")
 
 
 @packages()
