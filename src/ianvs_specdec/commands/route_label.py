@@ -39,14 +39,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for side in SIDES:
         add_model(parser, side)
     parser.add_argument("--journal", type=Path, metavar="DIR", help="folder of the journal (default: OUT.journal)")
-    parser.add_argument("--algorithm", metavar="NAME", help="the job's algorithm, where models or data differ by it")
+    parser.add_argument(
+        "--algorithm", metavar="NAME", help="the job's algorithm, if its algorithms have different models or data"
+    )
     parser.add_argument("--limit", type=positive, metavar="N", help="N questions, spread evenly over all")
     parser.add_argument(
         "--concurrency",
         type=positive,
         default=1,
         metavar="N",
-        help="queries at a time, where the back end can: ours, api and vllm",
+        help="concurrent queries, for our engine, api and vllm",
     )
     parser.add_argument(
         "--quality", default="benchmark", metavar="NAME", help=f"how answers are scored: {', '.join(NAMES)}"
@@ -56,10 +58,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="K=V",
-        help="what the benchmark's scorers need, as in the dataset processor: judge_model, run_code, ...; repeatable",
+        help="option of the benchmark's scorers, as in the dataset processor: judge_model, run_code, ...; repeatable",
     )
     parser.add_argument("--samples", type=positive, metavar="N", help="sampled answers per model, for soft labels")
-    parser.add_argument("--temperature", type=float, metavar="T", help="of the samples (default: the model's, or 1)")
+    parser.add_argument(
+        "--temperature", type=float, metavar="T", help="temperature of the samples (default: the model's, or 1)"
+    )
     parser.add_argument("--label", choices=LABELS, help="default hybrid; soft with --samples")
     parser.add_argument("--epsilon", type=float, default=0.0, help="hybrid: by how much better (0 to 1, default 0)")
 
