@@ -48,21 +48,21 @@ SHOWN = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--outcomes", type=Path, required=True, metavar="FILE", help="what to train on (.csv, .jsonl)")
+    parser.add_argument("--outcomes", type=Path, required=True, metavar="FILE", help="training outcomes (.csv, .jsonl)")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write; a router is replaced")
-    parser.add_argument("--kind", choices=FITTED, default="logistic", help="what to train (logistic)")
-    parser.add_argument("--label", choices=LABELS, default="gain", help="what to learn (gain: how much better)")
+    parser.add_argument("--kind", choices=FITTED, default="logistic", help="kind of router (logistic)")
+    parser.add_argument("--label", choices=LABELS, default="gain", help="training label (gain: difference in quality)")
     parser.add_argument("--epsilon", type=float, default=0.0, help="hybrid: better by more than this (0)")
     parser.add_argument(
         "--set", dest="options", action="append", default=[], metavar="NAME=VALUE", help="an option of the kind"
     )
     held = parser.add_mutually_exclusive_group()
-    held.add_argument("--held-out", type=float, default=0.25, metavar="SHARE", help="share not trained on (0.25)")
+    held.add_argument("--held-out", type=float, default=0.25, metavar="SHARE", help="share of held-out queries (0.25)")
     held.add_argument("--test", type=Path, metavar="FILE", help="outcomes of other queries to hold out instead")
     parser.add_argument("--by", choices=("row", "group"), default="row", help="hold out queries, or groups of them")
-    parser.add_argument("--split-seed", type=natural, default=0, metavar="N", help="another seed holds out others (0)")
+    parser.add_argument("--split-seed", type=natural, default=0, metavar="N", help="seed of the held-out queries (0)")
     parser.add_argument("--folds", type=int, metavar="N", help="for calibration and threshold (5; encoder 1)")
-    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of the training (0)")
+    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="seed of the training (0)")
     add_threshold(parser)
     edge_states.add_arguments(parser)
 
