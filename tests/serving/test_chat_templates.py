@@ -33,4 +33,4 @@ def test_what_the_template_refuses_is_a_wrong_request(tmp_path: Path) -> None:
         assert (status, answer["error"]["param"]) == (400, "messages")
         assert "no moods, 20" in answer["error"]["message"]
         assert server.chat(body)[0] == 200
-        assert "the chat template is told the date of the day" in server.output
+        assert "the chat template uses today's date" in server.output

@@ -245,6 +245,6 @@ def test_three_hundred_half_requests_where_256_files_may_be_open(tmp_path: Path,
         finally:
             process.kill()
     told = (tmp_path / "errors").read_text()
-    assert "128 connections at a time" in told
+    assert "at most 128 concurrent connections" in told
     assert "Traceback" not in told
     assert "out of system resource" not in told

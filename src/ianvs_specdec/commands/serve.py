@@ -33,33 +33,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--truncate-prompts",
         action="store_const",
         const=True,
-        help="cut prompts that do not fit into the model's window; without, they are refused",
+        help="truncate prompts that exceed the model's window instead of rejecting them",
     )
     add_template(parser)
-    parser.add_argument("--emulate", metavar="FILE", help="cost table: answer as fast as that machine would")
+    parser.add_argument("--emulate", metavar="FILE", help="cost table: emulate the speed of that machine")
     parser.add_argument("--name", metavar="NAME", help="the model's name for clients (default: the folder's)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
     parser.add_argument("--port", type=int, default=8000, metavar="N", help="default 8000; 0 = any that is free")
     parser.add_argument(
-        "--api-key-env", metavar="NAME", help="environment variable with the key that clients must give"
+        "--api-key-env", metavar="NAME", help="environment variable with the key that clients must send"
     )
     parser.add_argument(
         "--concurrency",
         type=int,
         metavar="N",
-        help=f"requests worked on at the same time (default {CONCURRENCY}; 1 where the back end takes one)",
+        help=f"concurrent requests (default {CONCURRENCY}; 1 for back ends without concurrency)",
     )
-    parser.add_argument("--queue", type=int, default=256, metavar="N", help="requests that may wait (default 256)")
+    parser.add_argument("--queue", type=int, default=256, metavar="N", help="waiting requests (default 256)")
     parser.add_argument(
-        "--connections", type=int, default=1000, metavar="N", help="connections at a time (default 1000)"
+        "--connections", type=int, default=1000, metavar="N", help="concurrent connections (default 1000)"
     )
     parser.add_argument(
         "--deadline", type=float, default=300.0, metavar="S", help="seconds for one answer (default 300)"
     )
     parser.add_argument(
-        "--max-body", type=int, default=4 << 20, metavar="BYTES", help="longest request (default 4 MiB)"
+        "--max-body", type=int, default=4 << 20, metavar="BYTES", help="maximum size of a request (default 4 MiB)"
     )
-    parser.add_argument("--grace", type=float, default=30.0, metavar="S", help="seconds to finish in when stopped (30)")
+    parser.add_argument(
+        "--grace", type=float, default=30.0, metavar="S", help="seconds to finish requests at shutdown (30)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -81,14 +83,17 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"{message}: {install('serve')}") from error
     bound = bind(options.host, options.port)
     if options.host not in LOOPBACK and not key:
-        print("specdec serve: whoever reaches this port can use it; --api-key-env asks for a key", file=sys.stderr)
+        print(
+            "specdec serve: every client that reaches this port can use it; --api-key-env requires a key",
+            file=sys.stderr,
+        )
     most = possible(options.connections)
     if most < options.connections:
-        reason = f"{most} connections at a time, since the system permits this process few open files (ulimit -n)"
+        reason = f"at most {most} concurrent connections, limited by the open files of this process (ulimit -n)"
         print(f"specdec serve: {reason}", file=sys.stderr)
     llm.load()
     if CLOCK in reads(chat_template(llm)) and not settings.sampling.template_time:
-        print("specdec serve: the chat template is told the date of the day; --template-time sets it", file=sys.stderr)
+        print("specdec serve: the chat template uses today's date; --template-time sets it", file=sys.stderr)
     heap.keep()
     name = options.name or served_name(settings.own.model)
     metrics = Metrics(name, settings.backend)
