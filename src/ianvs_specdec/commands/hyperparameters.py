@@ -62,7 +62,7 @@ def add_template(parser: argparse.ArgumentParser) -> None:
         help='variables of the chat template, such as {"enable_thinking": false}',
     )
     parser.add_argument(
-        "--template-time", default="", metavar="TIME", help="what its clock shows, such as 2026-11-28T09:00"
+        "--template-time", default="", metavar="TIME", help="time of its clock, such as 2026-11-28T09:00"
     )
 
 
@@ -115,7 +115,7 @@ def read_hyperparameters(
             raise UserError(f"{file}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     values = _yaml(text, str(file)) or {}
     if not isinstance(values, dict):
-        raise UserError(f"{file}: expected hyperparameters, one key: value a line")
+        raise UserError(f"{file}: expected hyperparameters, one key: value per line")
     arguments: dict[str, str] = {}
     for item in items:
         key, equals, value = item.partition("=")
