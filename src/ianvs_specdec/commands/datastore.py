@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--field",
         choices=("text", "answer"),
         default="text",
-        help="what of a line to take: all of it (default), or only the answers in it",
+        help="part of a line to index: all of it (default) or only its answers",
     )
     add_template(build)
     build.add_argument("--seed", type=int, default=0, help="of the embedded world's conversations")
