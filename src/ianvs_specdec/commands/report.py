@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=200,
         metavar="N",
-        help="queries per test case that can be looked at one by one (default: 200); figures are over all of them",
+        help="queries per test case shown one by one (default: 200); figures include all queries",
     )
     parser.add_argument(
         "--load",
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="DIR",
-        help="also show the sweep that `specdec load` wrote into DIR; repeatable (those of the jobs are shown anyway)",
+        help="also show the results of `specdec load` in DIR; repeatable (those in the jobs' folders are always shown)",
     )
 
 
