@@ -24,7 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="DIR", help="folder in Hugging Face format, or a name on the hub")
     parser.add_argument("--backend", metavar="NAME", help="the back end that drafts (default autoregressive)")
     parser.add_argument(
-        "--seconds", type=float, default=SECONDS, metavar="S", help=f"at the most for measuring (default {SECONDS:g})"
+        "--seconds",
+        type=float,
+        default=SECONDS,
+        metavar="S",
+        help=f"maximum time of the measurement (default {SECONDS:g})",
     )
     parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="cost table to write (JSON)")
 
