@@ -79,7 +79,7 @@ def test_what_is_wrong_is_told_where_it_stands(
         ([*asked, "--arrivals", str(trace), *out], f"{trace}:2: the column 'TIMESTAMP' is missing"),
         ([*asked, "--policies", "fixed:0", *out], "--policies: policies goes with --settings, not with --url"),
         (asked, "where to? Give --out DIR"),
-        (["--rates", "1", *out], "which server? Give --url"),
+        (["--rates", "1", *out], "give --url of a running server"),
         (["-f", "none.yaml"], "none.yaml: cannot be read"),
     ):
         error = message(capsys, *arguments)

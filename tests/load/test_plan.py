@@ -71,8 +71,8 @@ def test_commas_within_brackets_belong_to_a_policy(data: Path, monkeypatch: pyte
 
 def test_one_server_is_named(data: Path) -> None:
     for server, part in (
-        ({}, "which server? Give --url"),
-        (RUNNING | STARTED, "which server? Give --url"),
+        ({}, "give --url of a running server"),
+        (RUNNING | STARTED, "give --url of a running server"),
         ({"url": "http://127.0.0.1:1"}, "--model is missing"),
         ({"settings": SETTINGS}, "--policies is missing"),
         ({**STARTED, "policies": "fixd:0"}, "unknown speculation length 'fixd'. Did you mean 'fixed'?"),

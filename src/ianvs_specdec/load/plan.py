@@ -119,7 +119,7 @@ class SweepPlan(Settings):
 
     noun: ClassVar[str] = "option"
 
-    url: Text = Field("", description="a server with the OpenAI protocol that runs already")
+    url: Text = Field("", description="URL of a running server with the OpenAI protocol")
     model: Text = Field("", description="the model's name on the server at --url")
     api_key_env: Text = Field("", description="environment variable with the key for the server at --url")
     settings: Text = Field("", description="YAML file with a model's hyperparameters, served here for each policy")
@@ -130,20 +130,22 @@ class SweepPlan(Settings):
     )
     concurrency: Positive | None = Field(None, description="see specdec serve")
     queue: Whole | None = Field(None, description="see specdec serve")
-    rates: Annotated[tuple[float, ...], BeforeValidator(_rates)] = Field(description="requests a second, such as 1,2,4")
+    rates: Annotated[tuple[float, ...], BeforeValidator(_rates)] = Field(
+        description="requests per second, such as 1,2,4"
+    )
     duration: Duration = Field(30.0, description="seconds of arrivals in each round")
     repeats: Annotated[int, TYPED, Field(ge=1, le=MOST_REPEATS), called("a whole number from 1 to 100")] = Field(
         1, description="rounds of each policy at each rate, in turn, each repeat with new arrivals"
     )
     arrivals: Text = Field(POISSON, description=f"{', '.join(PATTERNS)}, or a trace (Azure CSV, Mooncake JSONL)")
     data: Text = Field(description="data file of Ianvs with the questions to ask")
-    max_tokens: Positive = Field(128, description="longest answer")
+    max_tokens: Positive = Field(128, description="maximum tokens of an answer")
     temperature: Annotated[float, TYPED, Field(ge=0, le=HOTTEST), called("0 (greedy) or more")] = Field(
-        0.0, description="of the answers"
+        0.0, description="temperature of the answers"
     )
-    seed: Whole = Field(0, description="of arrivals, questions, the policies' order and the intervals")
+    seed: Whole = Field(0, description="seed of arrivals, questions, the policies' order and the intervals")
     warmup: Annotated[float, TYPED, Field(ge=0, le=LONGEST), called("0 or more seconds")] = Field(
-        0.0, description="seconds at the begin of each round that are not counted"
+        0.0, description="seconds at the start of each round that are excluded"
     )
     timeout: Duration = Field(300.0, description="seconds for one answer")
     slo: Annotated[dict[str, float], BeforeValidator(_slo)] = Field(
@@ -185,7 +187,7 @@ class SweepPlan(Settings):
 
 def _check_server(given: Collection[str]) -> None:
     if ("url" in given) == ("settings" in given):
-        raise UserError("which server? Give --url with one that runs, or --settings with a model to be served")
+        raise UserError("give --url of a running server, or --settings of a model to serve")
     wrong = SERVED if "url" in given else REACHED
     other, own = ("--settings", "--url") if "url" in given else ("--url", "--settings")
     for name in wrong:
