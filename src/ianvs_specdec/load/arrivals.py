@@ -35,7 +35,7 @@ def read_chats(path: Path) -> list[list[Message]]:
             raise UserError(f"{where}: the key 'question' is missing: each line is a question and its answer")
         chats.append(messages_of(parsed(*own_form(row, None, where), str(number), where), ()))
     if not chats:
-        raise UserError(f"{path}: there are no questions in it")
+        raise UserError(f"{path}: the file has no questions")
     return chats
 
 
