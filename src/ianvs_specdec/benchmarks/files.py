@@ -100,7 +100,7 @@ def records(path: File) -> Iterator[tuple[str, Row]]:
     elif kind == "parquet":
         yield from _parquet(path)
     else:
-        raise UserError(f"{path}: what is in it is not known by its name: .jsonl, .json, .csv (also .gz) or .parquet")
+        raise UserError(f"{path}: unknown file type, expected .jsonl, .json, .csv (also .gz) or .parquet")
 
 
 def with_header(path: File, lines: Iterator[tuple[str, list[str]]]) -> Iterator[tuple[str, Row]]:
