@@ -129,7 +129,7 @@ CUT = gzip.compress(json.dumps(PROBLEM).encode() * 2, mtime=0)[:-9]
         ("a.json", b"[", "a.json: not JSON"),
         ("a.csv", b"question,answer\n\xff,b\n", "a.csv: cannot be read after line"),
         ("a.csv", b"question,answer\na,b,c\n", "a.csv:2: 3 columns, but the header"),
-        ("a.txt", b"a", "a.txt: what is in it is not known by its name"),
+        ("a.txt", b"a", "a.txt: unknown file type"),
     ],
 )
 def test_what_cannot_be_read(name: str, content: bytes, message: str, tmp_path: Path, refused: Any) -> None:

@@ -122,7 +122,7 @@ def _ending(path: str) -> str:
 def _kind(path: str) -> str:
     kind = KINDS.get(_ending(path))
     if kind is None:
-        raise UserError(f"{path}: what is in it is not known by its name: {', '.join(f'.{end}' for end in KINDS)}")
+        raise UserError(f"{path}: unknown file type, expected {', '.join(f'.{end}' for end in KINDS)}")
     return kind
 
 
