@@ -111,7 +111,7 @@ def test_what_cannot_be_had(tmp_path: Path, refused: Callable[..., str]) -> None
         (
             path,
             (*COLUMNS, "--scorer", "number", "--answer", "s"),
-            "row 1: the answer: scorer number can make nothing of 'letters'",
+            "row 1: the answer: scorer number cannot read 'letters'",
         ),
     ]
     for given, options, message in told:

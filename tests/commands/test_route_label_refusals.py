@@ -22,7 +22,7 @@ from tests.support.labelling import Place
         (b'{"question": {"turns": ["q"], "scorer": "none"}, "answer": "B"}\n', "its scorer none compares with nothing"),
         (
             b'{"question": {"turns": ["q"], "scorer": "number"}, "answer": "many"}\n',
-            "scorer number can make nothing",
+            "scorer number cannot read",
         ),
     ],
 )

@@ -68,12 +68,12 @@ FAULTS = [
     ({"question": "q?", "turns": ["a"], "answer": "A"}, "the question has 'turns' of its own"),
     (choice("x", answer=None), "needs the letter of an option"),
     (choice("x", answer="Athens"), "needs the letter of an option, A to D, not 'Athens'. Did you mean 'A'?"),
-    (choice("x", answer="many", scorer="number"), "the answer: scorer number can make nothing of 'many'"),
+    (choice("x", answer="many", scorer="number"), "the answer: scorer number cannot read 'many'"),
     (choice("x", answer=["a"], scorer="text"), "the answer: scorer text needs a text"),
     (choice("x", answer={"refrences": ["a"]}, scorer="text"), "unknown field 'refrences'. Did you mean 'references'?"),
     (choice("x", answer={"references": "a"}, scorer="text"), "'references' must be a list of texts"),
     (choice("x", answer="a", scorer="code"), "scorer code needs an object with the texts prompt, entry_point, test"),
-    (choice("good"), "the id 'good' stands twice, first in data.jsonl:1"),
+    (choice("good"), "the id 'good' is a duplicate, first in data.jsonl:1"),
     (choice("x", id=None), "'id' must be a text or a whole number, not None"),
     (choice("x", id=["x"]), "'id' must be a text or a whole number"),
     (choice("x", group={}), "'group' must be a text or a whole number"),
@@ -172,7 +172,7 @@ def test_the_run_says_the_same(plugin: Job, capfd: pytest.CaptureFixture[str]) -
 def test_lines_are_those_of_the_file_where_rows_are_left_out(plugin: Job, capfd: pytest.CaptureFixture[str]) -> None:
     plugin.env["on_malformed_row"] = "skip"
     plugin.rows(["no JSON", choice("a"), "", choice("a")])
-    assert "data.jsonl:4: the question: the id 'a' stands twice, first in data.jsonl:2" in check(plugin, capfd)[1][-1]
+    assert "data.jsonl:4: the question: the id 'a' is a duplicate, first in data.jsonl:2" in check(plugin, capfd)[1][-1]
 
 
 def test_without_a_processor_the_models_are_asked(job: Job, capfd: pytest.CaptureFixture[str]) -> None:

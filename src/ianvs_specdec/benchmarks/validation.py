@@ -44,7 +44,7 @@ class Reader:
         _check_texts(query, where)
         _check_answer(query, answer, self._judged, self._where("answer", place))
         if query.id in self._places:
-            raise UserError(f"{where}: the id {query.id!r} stands twice, first in {self._places[query.id]}")
+            raise UserError(f"{where}: the id {query.id!r} is a duplicate, first in {self._places[query.id]}")
         self._places[query.id] = place
         return question, answer, query
 
@@ -76,7 +76,7 @@ def _check_answer(query: Query, answer: Any, judged: bool, where: str) -> None:
         _check_letter(query, answer, where)
     elif query.scorer == "number":
         if isinstance(answer, bool) or not isinstance(answer, (str, int, float)) or extract_number(str(answer)) is None:
-            raise UserError(f"{where}: scorer number can make nothing of {answer!r:.80}: it needs a number")
+            raise UserError(f"{where}: scorer number cannot read {answer!r:.80}: it needs a number")
     elif query.scorer == "text" or (query.scorer == "judge" and judged):
         _check_references(query, answer, where)
         if query.scorer == "judge":
