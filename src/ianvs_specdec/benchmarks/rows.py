@@ -69,7 +69,7 @@ def _fields(question: Any, answer: Any, where: str) -> tuple[Any, Any]:
         return question, answer
     beside = {name: value for name, value in row.items() if name not in LINE and _belongs(name)}
     if twice := [name for name in beside if name in fields]:
-        raise UserError(f"{where} has {twice[0]!r} of its own, and another stands beside it")
+        raise UserError(f"{where} has {twice[0]!r} twice: inside and outside the question")
     if "subject" in beside:
         beside.setdefault("group", beside.pop("subject"))
     return {**fields, **beside}, answer
