@@ -51,7 +51,7 @@ def failure(answer: str, gold: Mapping[str, Any], limits: Limits) -> str:
     """Why the answer's program does not pass the row's tests, "" if it does."""
     source = program(answer, gold["prompt"], gold["entry_point"])
     if source is None:
-        return f"the answer holds no program with {gold['entry_point']}"
+        return f"the answer has no program that defines {gold['entry_point']}"
     return run(f"{source}\n{gold['test']}\n\ncheck({gold['entry_point']})\n", limits)
 
 
