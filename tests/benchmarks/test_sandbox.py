@@ -135,7 +135,7 @@ def test_a_program_sees_neither_environment_nor_packages(monkeypatch: pytest.Mon
     [
         ("import sys\nsys.exit(0)", "SystemExit: 0"),
         ("raise SystemExit", "SystemExit"),
-        ("exit = None\nimport os\nos._exit(0)", "ended before its end (exit status 0)"),
+        ("exit = None\nimport os\nos._exit(0)", "exited early (exit status 0)"),
         ("raise KeyboardInterrupt", "KeyboardInterrupt"),
         ("raise RuntimeError('at import')", "RuntimeError: at import"),
         ("def f():\n    return f()\nf()", "RecursionError"),

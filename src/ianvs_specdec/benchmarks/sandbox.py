@@ -110,4 +110,4 @@ def _reason(said: bytes, token: str, status: int, limits: Limits) -> str:
     # bubblewrap reports a signal as a shell does.
     if status in {sign for kill in (signal.SIGKILL, signal.SIGXCPU) for sign in (-kill, 128 + kill)}:
         return f"more than {limits.seconds:g} s of processor time"
-    return f"ended before its end (exit status {status})"
+    return f"exited early (exit status {status})"
