@@ -94,7 +94,7 @@ def test_what_is_not_there(tmp_path: Path, write: Callable[..., Path], refused: 
     empty = write("empty.jsonl")
     assert "no questions" in refused("mmlu", "--from", empty)
     message = refused("mmlu", "--from", empty.parent)
-    assert "holds no questions by the names they go by: all/test-*.parquet" in message
+    assert "holds no questions with the expected names (all/test-*.parquet" in message
     assert main(["data", "prepare", "mmlu", "--from", str(empty), "--out", str(tmp_path / "o.json")]) == 2
 
 

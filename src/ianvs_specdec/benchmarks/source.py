@@ -71,7 +71,7 @@ class Inputs:
                 return [member for file in found for member in self._unpacked(file, part)]
         if required:
             names = ", ".join(self.source.parts[part].names)
-            raise UserError(f"{path} holds no {part} by the names they go by: {names}. Name the files themselves")
+            raise UserError(f"{path} holds no {part} with the expected names ({names}): name the files themselves")
         return []
 
     def _unpacked(self, file: File, part: str) -> list[File]:
