@@ -104,5 +104,5 @@ def rows(inputs: Inputs, options: argparse.Namespace) -> list[Row]:
     if options.per_subject is None and options.seed is None:
         return SETS[options.set]()
     if options.set != TRAIN:
-        raise UserError(f"--per-subject and --seed are for --set {TRAIN}: the set {options.set} is what it is")
+        raise UserError(f"--per-subject and --seed are for --set {TRAIN}: the set {options.set} is fixed")
     return _knowledge(knowledge_train(options.per_subject or TRAIN_PER_SUBJECT, options.seed or 0))
