@@ -89,7 +89,7 @@ class PendingAnswer:
         except (ValueError, TypeError, KeyError) as error:
             kind = ImplausibleNumber.KIND if isinstance(error, ImplausibleNumber) else "broken line"
             failure = (time.monotonic() - self._started, kind)
-            raise AnswerError(f"{self._name}'s worker tells what cannot be true: {error}", [failure]) from error
+            raise AnswerError(f"{self._name}'s worker returned an invalid value: {error}", [failure]) from error
 
     def _take(self, line: Mapping[str, Any]) -> bool:
         if line["drafts"] is not None:
@@ -113,7 +113,7 @@ class PendingAnswer:
             if self._output.emit is not None:
                 self._output.emit(new)
         if line["finish"] is not None and not isinstance(line["finish"], str):
-            raise TypeError("how the answer ended is no text")
+            raise TypeError("the finish reason is not a string")
         self._reason = self._reason or line["finish"]
         return self._reason is None
 

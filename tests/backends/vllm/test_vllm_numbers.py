@@ -46,7 +46,7 @@ def ask(llm: VllmLLM, **sampling: Any) -> Any:
 )
 def test_what_no_worker_counts_is_a_failed_request(stand_in: Callable[..., VllmLLM], change: dict[str, Any]) -> None:
     llm = stand_in(engine_args={"change": change})
-    with pytest.raises(AnswerError, match="vLLM's worker tells what cannot be true") as caught:
+    with pytest.raises(AnswerError, match="vLLM's worker returned an invalid value") as caught:
         ask(llm, logprobs=True)
     assert caught.value.failures[0][1] in ("implausible number", "broken line")
 
