@@ -76,7 +76,7 @@ def test_a_cut_prompt_is_cut_for_the_whole_answer(model: Path) -> None:
 @pytest.mark.slow
 def test_back_ends_that_cannot_say_so(model: Path) -> None:
     other = backend("huggingface")(str(model))
-    with pytest.raises(UserError, match="does not tell a model's hidden states") as refused:
+    with pytest.raises(UserError, match="does not return hidden states") as refused:
         other.encode(MESSAGES, SAMPLING, LAYERS)
     assert refused.value.key == "backend"
     for ask in (lambda: other.begin(MESSAGES, SAMPLING, 3), lambda: other.resume(MESSAGES, SAMPLING, [1])):

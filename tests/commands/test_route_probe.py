@@ -102,7 +102,7 @@ def test_what_cannot_be_is_one_message(tmp_path: Path, tiny_model: Path, capsys:
     assert "--edge FILE" in refused(capsys, *given, "--kind", "probe")
     assert "reads the query alone" in refused(capsys, *given, *edge(tiny_model))
     without = edge(tiny_model, "backend=huggingface")
-    assert "does not tell a model's hidden states" in refused(capsys, *given, "--kind", "probe", *without)
+    assert "does not return hidden states" in refused(capsys, *given, "--kind", "probe", *without)
     assert not out.exists()
 
     evaluated = ("eval", "--outcomes", file, "--out", tmp_path / "eval")

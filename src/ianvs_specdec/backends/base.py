@@ -17,7 +17,7 @@ MOST_THREADS = 1024
 """Of one operation. Libraries start as many as they are told, and end the process where the system gives no more."""
 Threads = Annotated[int, Field(ge=1, le=MOST_THREADS, description="CPU threads of one operation")]
 DType = Literal["auto", "float32", "bfloat16", "float16"]
-Truncate = Annotated[bool, Field(description="cut a prompt that does not fit into the model's window")]
+Truncate = Annotated[bool, Field(description="truncate a prompt that exceeds the model's window")]
 
 OnChunk = Callable[[str, int], None]
 """Called with each piece of text as it becomes final and the number of tokens in it (0 where not known before the end).
@@ -88,7 +88,7 @@ class LLM(ABC):
     def check_encode(cls) -> None:
         """Raise UserError, with the ``key`` at fault, where the back end has no hidden states."""
         raise UserError(
-            f"the back end {cls.backend} does not tell a model's hidden states: name one of our own engine, "
+            f"the back end {cls.backend} does not return hidden states: name one of our own engine, "
             "autoregressive or a drafting method",
             key="backend",
         )

@@ -252,7 +252,7 @@ def test_back_ends_without_hidden_states_are_refused_before_anything_is_asked(
 ) -> None:
     modules = {"edgemodel": (EdgeModel, {"model": str(tiny_model), "backend": backend})}
     for router in (probe(folder), {"name": "BudgetRouter", "router": probe(folder), "cloud_share": 0.5}):
-        with pytest.raises(UserError, match="does not tell a model's hidden states") as refused:
+        with pytest.raises(UserError, match="does not return hidden states") as refused:
             check_router_beside(router, modules)
         assert refused.value.key == "path"
     check_router_beside(probe(folder), {"edgemodel": (EdgeModel, {"model": str(tiny_model)})})
