@@ -262,5 +262,5 @@ def test_some_nonsense_costs_the_queries_their_score_and_is_told(
     assert message == (
         "1 of 3 queries have no score: 1 judgments of the judge gpt-4 are missing; the first: "
         "expected a rating from 1 to 10 such as [[5]], got 'Rating: [[12]]' "
-        "(the next run asks the judge for them anew, and no model)"
+        "(the next run repeats only these)"
     )

@@ -49,13 +49,13 @@ class JudgeSettings(Settings):
     base_url: Text | None = Field(None, description="as api_base_url")
     key_env: Text | None = Field(None, description="as api_key_env")
     prompts: str = Field("", description="a file like FastChat's judge_prompts.jsonl; by default specdec-judge-v1")
-    concurrency: Count = Field(8, description="judgments that are asked for at a time")
+    concurrency: Count = Field(8, description="concurrent judgments")
     timeout: float | None = Field(None, description="as api_timeout")
     deadline: float | None = Field(None, description="as api_deadline")
     retries: int | None = Field(None, description="as api_retries")
     retry_budget: float | None = Field(None, description="as api_retry_budget")
     rate: float | None = Field(None, description="as api_rate")
-    max_tokens: Count = Field(2048, description="the most tokens of a judgment")
+    max_tokens: Count = Field(2048, description="maximum tokens of a judgment")
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
@@ -122,7 +122,7 @@ def judge_all(pairs: Pairs) -> list[float | None]:
         model = next(gold["judge"]["model"] for _, gold in pairs if _has_judge(gold))
         without = sum(verdict.score is None for verdict in asked)
         reason = f"{len(problems)} judgments of the judge {model} are missing; the first: {problems[0]}"
-        reason += " (the next run asks the judge for them anew, and no model)"
+        reason += " (the next run repeats only these)"
         if without == len(asked):
             raise UserError(f"no answer has a rating: {reason}")
         log.warning("%d of %d queries have no score: %s", without, len(asked), reason)
