@@ -207,10 +207,10 @@ class WorkerProcess(ChildProcess):
 
     def _dead(self, when: str) -> UserError:
         if self._garbled:
-            return UserError(f"the {self.name} process wrote what is no answer {when} (its log: {self.log})")
+            return UserError(f"the {self.name} process wrote an invalid answer {when} (its log: {self.log})")
         end = self._end()
         if end is None:
-            return UserError(f"the {self.name} process does not answer any more {when} (its log: {self.log})")
+            return UserError(f"the {self.name} process stopped responding {when} (its log: {self.log})")
         return UserError(f"the {self.name} process {end} {when}. The end of its log {self.log}: {self._last_words()}")
 
     def _told(self, text: str) -> str:

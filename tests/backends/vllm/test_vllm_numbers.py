@@ -56,7 +56,7 @@ def test_what_no_worker_counts_is_a_failed_request(stand_in: Callable[..., VllmL
 )
 def test_a_line_that_is_none_lets_nobody_wait(stand_in: Callable[..., VllmLLM], line: str) -> None:
     llm = stand_in(engine_args={"line": line})
-    with pytest.raises(UserError, match="the vLLM process wrote what is no answer"):
+    with pytest.raises(UserError, match="the vLLM process wrote an invalid answer"):
         ask(llm)
 
 
