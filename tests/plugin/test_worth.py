@@ -49,7 +49,7 @@ def test_a_head_that_guesses_nothing_is_told_once(job: Path, tmp_path: Path, cap
             model.predict(row(text))
         model.cleanup()
     (told,) = warnings(caplog)
-    assert "edge model: the head guesses next to nothing" in told
+    assert "edge model: almost no drafts of the head are accepted" in told
 
 
 @pytest.mark.slow

@@ -37,7 +37,9 @@ class Worth:
             if guesser and before < ENOUGH <= self._drafts and self._accepted < NOTHING * self._drafts:
                 told = f"of {self._drafts} drafts {self._accepted} tokens were accepted"
                 why = "it may be of another model, or read other layers than it was trained on"
-                log.warning("%s model: the %s guesses next to nothing (%s): %s", self._side, guesser, told, why)
+                log.warning(
+                    "%s model: almost no drafts of the %s are accepted (%s): %s", self._side, guesser, told, why
+                )
             alone = trace.busy is None and plain.get("busy") is None
             if drafts and alone and plain.get("token") and trace.seconds_per_token and len(self._times) < FIRST:
                 self._times.append(trace.seconds_per_token / plain["token"])
