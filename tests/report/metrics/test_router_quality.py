@@ -133,7 +133,7 @@ def test_empty_columns_have_a_reason(job: Path, caplog: pytest.LogCaptureFixture
     values(rows(list(KNOWING)))
     (record,) = caplog.records
     assert record.getMessage() == (
-        "Router AUROC and Router APGR are empty: what the cloud model makes of a query is known of 7 of 8 only; put "
+        "Router AUROC and Router APGR are empty: the cloud model's answer is known for 7 of 8 only; put "
         "CloudOnly or OracleRouter before this router in the job"
     )
     low = [0.01 * index for index in range(8)]

@@ -92,7 +92,7 @@ def _compared(y_true: Sequence[Any], y_pred: Sequence[Any], table: Table) -> tup
                     "the same settings; choose a threshold at which both sides are asked"
                 )
             return (
-                f"what the {side} model makes of a query is known of {int(np.isfinite(outcomes).sum())} of "
+                f"the {side} model's answer is known for {int(np.isfinite(outcomes).sum())} of "
                 f"{len(outcomes)} only; put {side.capitalize()}Only or OracleRouter before this router in the job"
             )
         sides.append(outcomes / 100.0)
