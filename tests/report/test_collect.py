@@ -228,7 +228,7 @@ def test_changed_references_are_told(bench: Bench) -> None:
     rows = [choice(number, gold="C") for number in range(8)]
     bench.data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     (note,) = collect(bench.folder)["cases"][3]["notes"]
-    assert "other figures come out: Accuracy 12.5 (leaderboard: 87.5)" in note
+    assert "these figures differ: Accuracy 12.5 (leaderboard: 87.5)" in note
 
 
 def test_scorers_that_ask_or_run_are_not_called(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

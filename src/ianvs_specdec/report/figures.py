@@ -59,7 +59,7 @@ _UNITS = {
     "Bandwidth Up": ("B/token", -1, "bytes sent for each output token"),
     "Bandwidth Down": ("B/token", -1, "bytes received for each output token"),
     "Rounds per Answer": ("", -1, "drafts of the edge that the verifier judged, for each answer"),
-    "Draft-Ahead Hit Rate": ("", 1, "share of the verdicts that left in place what was drafted behind them already"),
+    "Draft-Ahead Hit Rate": ("", 1, "share of the verdicts for whose outcome a draft was made ahead"),
     "Cloud Busy Time": ("s/token", -1, "time that the verifier worked for each output token, its waits left out"),
     "Break-Even Round Trip": (
         "s",
@@ -86,9 +86,9 @@ _UNITS = {
     "Queries": ("", 0, "number of queries"),
     "Replayed": ("", 0, "queries answered from the journal of an earlier run"),
     "Failed": ("", -1, "queries without an answer"),
-    "Retries": ("", -1, "failed attempts that another attempt made good"),
+    "Retries": ("", -1, "failed attempts that were repeated"),
     "Truncated Prompts": ("", -1, "prompts that lost their oldest tokens to fit into the model's window"),
-    "Model Memory": ("MB", -1, "what the model's weights and caches hold"),
+    "Model Memory": ("MB", -1, "memory of the model's weights and caches"),
 }
 _PART = re.compile(r"^(?P<base>.*?)(?: p\d+)?(?:: .*)?(?P<end> CI95| Known)?$")
 
@@ -136,7 +136,7 @@ def figures(case: Case, metrics: Sequence[str], table: Table) -> dict[str, float
             differing.append(f"{name} {value:g} (leaderboard: {said:g})")
     if differing and not case.repeats and not case.notes:
         shown = ", ".join(differing[:3]) + (f" and {len(differing) - 3} more" if len(differing) > 3 else "")
-        case.notes.append(f"computed anew from the answers and the data file, other figures come out: {shown}")
+        case.notes.append(f"recomputed from the answers and the data file, these figures differ: {shown}")
     return found
 
 
