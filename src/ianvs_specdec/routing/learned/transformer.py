@@ -179,4 +179,4 @@ def _check(given: dict[str, Any]) -> None:
         raise unknown("dtype", given["dtype"], DTYPES, key="dtype")
     for name in ("width", "tokenizer"):
         if given["model"] and given[name]:
-            raise UserError(f"{name} is for an encoder from nothing: a model has its own", key=name)
+            raise UserError(f"{name} is for an encoder trained from scratch: a model has its own", key=name)
