@@ -46,9 +46,9 @@ class OwnSettings(Settings):
     price_completion: Price | None = None
     price_cached: Price | None = Field(None, description="cached tokens of a prompt; by default they cost as others")
     max_failures: Annotated[int, Field(ge=0, le=LARGEST_COUNT)] = Field(
-        0, description="queries that may remain without an answer before the test case is given up"
+        0, description="failed queries before the test case fails"
     )
-    samples: Annotated[int, Field(ge=1, le=MOST_SAMPLES)] = Field(1, description="how many answers are asked for")
+    samples: Annotated[int, Field(ge=1, le=MOST_SAMPLES)] = Field(1, description="number of answers per query")
     samples_temperature: Annotated[float, rule(_warm)] = Field(
         1.0, description="the temperature of all answers but the first"
     )
