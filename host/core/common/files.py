@@ -19,9 +19,9 @@ _ADVICE = {
     "EROFS": f"the file system is read-only: {_NO_ACCESS}",
     "EACCES": f"no permission: {_NO_ACCESS}",
     "EPERM": f"no permission: {_NO_ACCESS}",
-    "ENOENT": f"no file can be made there: {_NO_ACCESS}",
+    "ENOENT": f"no file can be created there: {_NO_ACCESS}",
     "ENOTDIR": f"a part of the path is a file, not a folder: {_NO_ACCESS}",
-    "EEXIST": f"a file stands where a folder belongs: {_NO_ACCESS}",
+    "EEXIST": f"a file exists where a folder is expected: {_NO_ACCESS}",
 }
 
 
