@@ -104,7 +104,7 @@ WRONG: list[tuple[str, Change, str, str, str]] = [
     ("missing module", lambda j: j.modules.pop(2), "algorithm.yaml", "modules:", "needs a module of type hard_example_mining"),
     ("missing sides", lambda j: j.env.update(hard_example_mining_mode="mining-free"), "algorithm.yaml", "modules:", "needs a module of type drafter and verifier"),
     ("module twice", lambda j: j.modules.append(dict(j.modules[0])), "algorithm.yaml", "- type: edgemodel", "a second module of type edgemodel"),
-    ("hyperparameter twice", lambda j: j.modules[0].update(hyperparameters=[{"seed": {"values": [1]}}, {"seed": {"values": [2]}}]), "algorithm.yaml", "- seed:", "stands twice"),
+    ("hyperparameter twice", lambda j: j.modules[0].update(hyperparameters=[{"seed": {"values": [1]}}, {"seed": {"values": [2]}}]), "algorithm.yaml", "- seed:", "duplicate hyperparameter"),
     ("number for a name", lambda j: j.modules[0].update(hyperparameters=[{3: {"values": [1]}}]), "algorithm.yaml", "- 3:", "is written '- NAME:"),
     ("column name", lambda j: j.env["metrics"].append({"name": "time", "url": "env/metrics.py"}), "testenv.yaml", "name: time", "a column of every leaderboard"),
     ("no metrics", lambda j: j.env.update(metrics=[]), "testenv.yaml", "metrics:", "metrics is empty"),
@@ -232,7 +232,7 @@ def test_an_edge_model_that_sedna_would_call(job: Job, capfd: pytest.CaptureFixt
         """,
     )
     job.modules[0].update(name="Callable", url="algo/callable.py")
-    assert "Sedna would take the model for a factory" in refused(job, capfd)
+    assert "Sedna would use the model as a factory" in refused(job, capfd)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ TOLERATED: list[tuple[str, Change, str, str, str]] = [
     ("visualization", lambda j: j.job["rank"].update(visualization={"mode": "all", "method": "print_table"}), "job.yaml", "mode:", "the mode 'all' is not known"),
     ("selected metric", lambda j: j.job["rank"].update(selected_dataitem={"metrics": ["Accuracy", "Cloud Cost"]}), "job.yaml", "- Cloud Cost", "Its column stays empty"),
     ("selected hyperparameter", lambda j: (j.hyperparameters(0, model=["a"]), j.job["rank"].update(selected_dataitem={"hyperparameters": ["edgemodel-model", "cloudmodel-model"]})), "job.yaml", "- cloudmodel-model", "Its column stays empty"),
-    ("value twice", lambda j: j.hyperparameters(0, seed=[1, 2, 1]), "algorithm.yaml", "values:", "a value of seed stands twice: what is the same is run once"),
+    ("value twice", lambda j: j.hyperparameters(0, seed=[1, 2, 1]), "algorithm.yaml", "values:", "a value of seed is a duplicate: it runs once"),
     ("metric twice", lambda j: j.env["metrics"].append(dict(j.env["metrics"][0])), "testenv.yaml", "- name: Accuracy", "stands twice: it is computed once"),
     ("metric without url", lambda j: j.env["metrics"][0].pop("url"), "testenv.yaml", "- name: Accuracy", "'Accuracy' is taken from env/metrics.py"),
     ("metric of another paradigm", lambda j: j.env["metrics"].append({"name": "samples_transfer_ratio"}), "testenv.yaml", "- name: samples_transfer_ratio", "belongs to another paradigm"),

@@ -77,16 +77,16 @@ class ModuleConfig:
             ((name, body),) = item.items()
             entries = at.at(name).mapping(body, {"values": list}, required=("values",))
             if entries.get("values") == []:
-                at.add(f"{name} has no values: nothing would be run", name)
+                at.add(f"{name} has no values: there is no test case", name)
             elif "values" in entries and name == "other_hyperparameters":
                 base.update(self._other_hyperparameters(entries["values"], at.at(name, "values")))
             elif name in choices:
-                at.add(f"the hyperparameter {name!r} stands twice in {self.type} {self.name}")
+                at.add(f"duplicate hyperparameter {name!r} in {self.type} {self.name}")
             elif "values" in entries:
                 self.places[name] = at.place()
                 choices[name] = list({repr(value): value for value in entries["values"]}.values())
                 if len(choices[name]) < len(entries["values"]):
-                    at.warn(f"a value of {name} stands twice: what is the same is run once", name, "values")
+                    at.warn(f"a value of {name} is a duplicate: it runs once", name, "values")
         if (count := math.prod(map(len, choices.values()))) > MOST_TEST_CASES:
             message = f"{count:,} combinations of hyperparameters: more than {MOST_TEST_CASES:,} are not run"
             self.at.add(message, "hyperparameters")
@@ -140,7 +140,7 @@ class ModuleConfig:
         if missing:
             self.at.add(f"{self.type} {self.name} has no method {' and no '.join(missing)}", "name")
         if self.type == EDGE and "__call__" in defined:
-            self.at.add(f"{self.name} defines __call__: Sedna would take the model for a factory", "name")
+            self.at.add(f"{self.name} defines __call__: Sedna would use the model as a factory", "name")
 
     def _check_names(self) -> None:
         """Names against the constructor's signature, then the class's own ``check_hyperparameters``, if it has one."""
