@@ -23,8 +23,8 @@ def checked(job: Job, capfd: pytest.CaptureFixture[str], code: int = 0) -> list[
 
 
 TOLERATED: list[tuple[str, Change, str, str, str]] = [
-    ("mode in the job", lambda j: j.job.update(hard_example_mining_mode="self-design"), "job.yaml", "hard_example_mining_mode:", "belongs into the testenv file. The mode of this job is mining-then-inference"),
-    ("mode in the algorithm", lambda j: j.algorithm.update(hard_example_mining_mode="self-design"), "algorithm.yaml", "hard_example_mining_mode:", "belongs into the testenv file"),
+    ("mode in the job", lambda j: j.job.update(hard_example_mining_mode="self-design"), "job.yaml", "hard_example_mining_mode:", "set it in the testenv file. The mode of this job is mining-then-inference"),
+    ("mode in the algorithm", lambda j: j.algorithm.update(hard_example_mining_mode="self-design"), "algorithm.yaml", "hard_example_mining_mode:", "set it in the testenv file"),
     ("key of the job", lambda j: j.job.update(description="mine"), "job.yaml", "description:", "unknown key in benchmarkingjob, which has no effect: 'description'"),
     ("key of the testenv", lambda j: j.env.update(gpu_num=1), "testenv.yaml", "gpu_num:", "unknown key in testenv, which has no effect: 'gpu_num'"),
     ("key of the dataset", lambda j: j.env["dataset"].update(val_data="v.jsonl"), "testenv.yaml", "val_data:", "unknown key in dataset"),

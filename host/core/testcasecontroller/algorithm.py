@@ -87,7 +87,7 @@ class Algorithm:
         given: list[str] = []
         for module in self.modules:
             if module.type in given:
-                module.at.add(f"a second module of type {module.type}: each type may stand once")
+                module.at.add(f"a second module of type {module.type}: each type is allowed once")
             given.append(module.type)
         if mining_mode == SELF_DESIGN and ROUTER not in given:
             self.at.fails_upstream(f"it asks for a module of type {ROUTER} in every mode", "modules")
@@ -133,5 +133,5 @@ class Algorithm:
 
 def misplaced_mode(at: Section, mining_mode: str) -> None:
     """Warn of a mining mode that stands where Ianvs, too, does not look for it: many examples have it there."""
-    message = "has no effect here, as in Ianvs: it belongs into the testenv file. The mode of this job is"
+    message = "has no effect here, as in Ianvs: set it in the testenv file. The mode of this job is"
     at.warn(f"{MODE_KEY} {message} {mining_mode}", MODE_KEY)
