@@ -157,7 +157,7 @@ def test_many_faults_are_told_in_few_lines(plugin: Job, capfd: pytest.CaptureFix
     (first, *others, _) = lines
     assert "(also at 3, 4, 5, 6, 7, 8, 9, 10 and 1 more)" in first
     assert others == []
-    assert lines[-1] == "ianvs: data.jsonl: 29 further rows cannot be used for reasons like these"
+    assert lines[-1] == "ianvs: data.jsonl: 29 further rows cannot be used for similar reasons"
     plugin.rows([choice("same")] * 2000)
     assert "990 further rows at least" in check(plugin, capfd)[1][-1]
 

@@ -59,5 +59,5 @@ def _ask(module: ModuleConfig, hook: str, point: dict[str, Any], dataset: Datase
         problems.add(place, reason)
     if len(faults) > SHOWN:
         more = plural(len(faults) - SHOWN, "further row") + " at least" * (len(faults) == COUNTED)
-        problems.add(dataset.file, f"{more} cannot be used for reasons like these")
+        problems.add(dataset.file, f"{more} cannot be used for similar reasons")
     return ()
