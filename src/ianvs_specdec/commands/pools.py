@@ -14,8 +14,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--models",
         nargs="+",
         metavar="NAME[=PRICE]",
-        help="route among these models, two or more; --outcomes needs a column NAME_correct for each, and NAME_cost for "
-        "each model without a price per answer",
+        help="route among these models, two or more; --outcomes needs a column NAME_correct for each, and NAME_cost "
+        "for each model without a price per answer",
     )
     parser.add_argument(
         "--threshold",
