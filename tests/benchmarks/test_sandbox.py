@@ -144,7 +144,7 @@ def test_a_program_sees_neither_environment_nor_packages(monkeypatch: pytest.Mon
         ("import os\nos.write = os._exit = None", ""),
         ("import json\njson.dumps = None", ""),
         ("raise Exception('x' * 10**6)", "Exception: xxx"),
-        ("class E(Exception):\n    def __str__(self): raise ValueError\nraise E", "ended before its end"),
+        ("class E(Exception):\n    def __str__(self): raise ValueError\nraise E", "exited early"),
     ],
 )
 def test_ends_of_all_kinds(source: str, reason: str) -> None:
@@ -162,7 +162,7 @@ def test_much_output_goes_nowhere(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_a_program_cannot_pass_by_flooding_the_verdict() -> None:
     flood = "try:\n        os.write(number, b'x' * 10_000)\n    except OSError:\n        pass"
-    assert run(f"import os\nfor number in range(3, 64):\n    {flood}").startswith("ended before its end")
+    assert run(f"import os\nfor number in range(3, 64):\n    {flood}").startswith("exited early")
 
 
 def test_a_program_cannot_pass_by_guessing_the_verdict() -> None:
@@ -171,7 +171,7 @@ def test_a_program_cannot_pass_by_guessing_the_verdict() -> None:
     except OSError:
         pass"""
     source = f"import os\nfor number in range(3, 64):\n    {guess}\nos._exit(0)"
-    assert run(source).startswith("ended before its end")
+    assert run(source).startswith("exited early")
 
 
 def descriptors() -> set[tuple[int, int, int]]:

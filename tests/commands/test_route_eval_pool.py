@@ -151,7 +151,7 @@ def test_no_outcomes(tmp_path: Path, capsys: Any) -> None:
             ("--models", "a", "b", "c", "--threshold", "0.5"),
             "--threshold must be 2 increasing numbers, one for each model",
         ),
-        (("--models", "a", "b", "c", "--threshold", "0.6", "0.5"), "must be 2 rising numbers"),
+        (("--models", "a", "b", "c", "--threshold", "0.6", "0.5"), "must be 2 increasing numbers"),
         (("--models", "a", "b", "--threshold", "nan"), "--threshold must be a number, not nan"),
         (("--threshold", "0.5", "0.6"), "--threshold must be one number, not 0.5 0.6"),
     ],

@@ -65,7 +65,7 @@ FAULTS = [
     ({"question": "q?", "choices": ["a", "b"], "options": ["c", "d"], "answer": 0}, "must hold the only options"),
     ({"question": "q?", "scorers": "choice", "answer": "A"}, "unknown field 'scorers'. Did you mean 'scorer'?"),
     ({"question": "q?", "prompt": "You are ...", "answer": "A"}, "unknown field 'prompt'"),
-    ({"question": "q?", "turns": ["a"], "answer": "A"}, "the question has 'turns' of its own"),
+    ({"question": "q?", "turns": ["a"], "answer": "A"}, "the question has 'turns' twice"),
     (choice("x", answer=None), "needs the letter of an option"),
     (choice("x", answer="Athens"), "needs the letter of an option, A to D, not 'Athens'. Did you mean 'A'?"),
     (choice("x", answer="many", scorer="number"), "the answer: scorer number cannot read 'many'"),

@@ -88,7 +88,10 @@ def test_chats_of_a_data_file(tmp_path: Path) -> None:
         [{"role": "user", "content": "one?"}],
         [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "two?"}],
     ]
-    for text, part in (('{"prompt": "x"}\n', f"{path}:1: the key 'question' is missing"), ("", "no questions in it")):
+    for text, part in (
+        ('{"prompt": "x"}\n', f"{path}:1: the key 'question' is missing"),
+        ("", "the file has no questions"),
+    ):
         path.write_text(text)
         with pytest.raises(UserError) as raised:
             read_chats(path)
