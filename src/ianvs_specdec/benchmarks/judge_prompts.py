@@ -59,7 +59,7 @@ _FIELDS = {
     "single-v1-multi-turn": _SECOND,
     "single-math-v1-multi-turn": _SECOND | _REFERENCES,
 }
-"""Per prompt what can stand in its template."""
+"""The fields of each prompt's template."""
 
 
 @dataclass(frozen=True)

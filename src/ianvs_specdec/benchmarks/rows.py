@@ -77,7 +77,7 @@ def _fields(question: Any, answer: Any, where: str) -> tuple[Any, Any]:
 
 @functools.cache
 def _belongs(name: str) -> bool:
-    """Whether what stands under this name beside a question is one of its fields. What is not is told, once."""
+    """Whether a column of this name is a field of the question. Other names are reported once."""
     if not (like := difflib.get_close_matches(name, BESIDE, 1, 0.81)):  # idx is not id
         warn_once(f"a field of data rows that is not read: {name}")
     return bool(like)

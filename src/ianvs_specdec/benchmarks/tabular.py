@@ -90,7 +90,7 @@ def _rows(where: str, data: Any) -> Iterator[Row]:
 
 
 def _quiet() -> None:
-    """What goes wrong is told once, by our own message."""
+    """Silence the library: our message reports the error."""
     import datasets
 
     datasets.logging.set_verbosity(logging.CRITICAL)
@@ -175,7 +175,7 @@ def reach(repository: str) -> None:
 
 @contextmanager
 def _readable(where: str, place: Any = lambda: "") -> Iterator[None]:
-    """Turns what the library says about data that it cannot read into a UserError."""
+    """Turn the library's errors about unreadable data into a UserError."""
     from datasets.exceptions import DatasetsError
 
     try:

@@ -1,4 +1,4 @@
-"""What is wrong with the rows of a data file, told before a model is asked, by ``ianvs check`` among others."""
+"""Validation of the rows of a data file before a model runs, for example by ``ianvs check``."""
 
 from __future__ import annotations
 

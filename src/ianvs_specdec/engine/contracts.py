@@ -1,4 +1,4 @@
-"""What the loop asks of a target and a drafter, and what it tells them (of a speculation length: ``scheduling``)."""
+"""The interfaces of targets and drafters to the loop (that of speculation lengths: ``scheduling``)."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Target(Protocol):
         it first sees a shape. Otherwise whoever asks first pays for all."""
 
     def memory(self, positions: int) -> int:
-        """Bytes that a sequence of so many tokens takes at most."""
+        """Maximum bytes of a sequence of ``positions`` tokens."""
 
     def open(self, features: Sequence[int] = ()) -> SequenceState:
         """A new, empty sequence.

@@ -143,7 +143,7 @@ class CostTable:
 
     @property
     def largest_draft(self) -> int:
-        """The most tokens that a draft is told to have; 0 where there are none."""
+        """The largest draft of the table, in tokens; 0 without drafts."""
         return self.draft.second[-1] if self.draft is not None else 0
 
     def to_json(self) -> dict[str, Any]:

@@ -120,7 +120,7 @@ class Emulation(Meter):
             )
 
     def _hold(self, seconds: float) -> float:
-        """Wait until so many seconds of the table have passed. Returns those that count."""
+        """Wait until ``seconds`` of the table have passed. Returns those that count."""
         due, now = self._at + seconds * self.scale, self._clock.now()
         if now > due:
             self._overran = True

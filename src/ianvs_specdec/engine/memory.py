@@ -1,4 +1,4 @@
-"""What a model or a drafter holds in memory, told apart from the rest of a process that has several."""
+"""Memory of one model or drafter, in a process that has several."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _MEMORY_GROUP = Path("/sys/fs/cgroup")
 
 
 def for_sequences(device: torch.device) -> int | None:
-    """Bytes that keys and values of all sequences may take on ``device``; None where it does not tell what is free."""
+    """Bytes for the keys and values of all sequences on ``device``; None if its free memory is unknown."""
     if device.type == "cuda":
         return int(SHARE_FOR_SEQUENCES * torch.cuda.mem_get_info(device)[0])
     if device.type != "cpu" or "SC_AVPHYS_PAGES" not in os.sysconf_names:

@@ -117,12 +117,12 @@ class Request:
 
     @property
     def positions(self) -> int:
-        """The most tokens that its sequence may come to hold."""
+        """Maximum tokens of its sequence."""
         return len(self.context.tokens) + self._output.remaining
 
     @property
     def memory(self) -> int:
-        """The most bytes that its sequence and its drafter may come to hold."""
+        """Maximum bytes of its sequence and its drafter."""
         return self._target.memory(self.positions) + self.drafter.memory(self.positions)
 
     def result(self) -> Decoded:

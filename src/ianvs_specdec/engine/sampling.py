@@ -84,7 +84,7 @@ class Processor:
 
 
 class Noise:
-    """Gumbel noise keyed by seed and position: whoever samples a position with it makes the same draw.
+    """Gumbel noise keyed by seed and position: every sampler draws the same token at a position.
 
     The token at a position is the argmax of log-probability plus noise (the Gumbel-max trick), so it depends on the
     distribution and the seed alone, not on how many tokens are computed at once. The noise is made on the CPU and is

@@ -1,4 +1,4 @@
-"""What a speculation length is asked before every step and told after it: all requests that share the step at once."""
+"""The interface of speculation lengths: called before and after every step, for all requests that share it."""
 
 from __future__ import annotations
 

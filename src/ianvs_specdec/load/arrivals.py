@@ -19,7 +19,7 @@ from ianvs_specdec.common.types import Message, messages_of
 from ianvs_specdec.load.patterns import CONSTANT, Arrival, pause, scaled
 
 MOST = 100_000
-"""Requests of one rate: more than one process can send, or anybody wait for."""
+"""Maximum requests of one rate."""
 LEAD_IN = 2.0
 """Seconds before the first request can come: guidellm says that it has begun about a second before it can send."""
 TICK = 1e-6

@@ -1,4 +1,4 @@
-"""What is asked of a sweep: checked options, and what tells one sweep from another."""
+"""Validated options of a sweep, and its identity."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _policies(value: Any) -> tuple[str, ...]:
 
 
 def _split(text: str) -> list[str]:
-    """At the commas that stand in no brackets: ``table:[[1,4,5],[5,64,0]]`` is one policy."""
+    """Split at commas outside of brackets: ``table:[[1,4,5],[5,64,0]]`` is one policy."""
     parts, depth = [""], 0
     for character in text:
         depth += (character in "[(") - (character in "])")

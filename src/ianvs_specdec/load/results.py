@@ -180,7 +180,7 @@ def _statistics(columns: Columns, window: float, slo: bool) -> dict[str, Statist
     weighed = {
         "ttft": (columns.ttft, columns.counted),
         "tpot": (columns.tpot, columns.counted),
-        # Of each request guidellm tells the first and the last token, so its tokens have their mean pause.
+        # guidellm reports the first and last token of a request, so its tokens have their mean pause.
         "itl": (columns.tpot, columns.counted * columns.later_tokens),
         "latency": (columns.latency, columns.counted),
     }
@@ -223,7 +223,7 @@ def _mean(values: Floats, weights: Floats) -> Statistic:
 
 
 def _put(tree: dict[str, Any], name: str, value: Any) -> None:
-    """``ttft.p50`` stands in the object ``ttft`` under ``p50``."""
+    """The value of a dotted name: ``ttft.p50`` is ``p50`` of the object ``ttft``."""
     outer, point, inner = name.partition(".")
     if point:
         tree.setdefault(outer, {})[inner] = value

@@ -45,7 +45,7 @@ class Sample:
 
 
 class Place(NamedTuple):
-    """Where a round stands in a sweep. ``repeat`` counts the policy's rounds at this rate, from 0."""
+    """A round's place in a sweep. ``repeat`` counts the policy's rounds at this rate, from 0."""
 
     rate: float
     policy: str
@@ -120,7 +120,7 @@ def _watch(process: subprocess.Popen[bytes], server: Server, plan: SweepPlan) ->
     pause = max(SHORTEST_LOOK, plan.duration / SAMPLES)
     deadline = time.monotonic() + LEAD_IN + plan.duration + plan.timeout + OVERHEAD
     samples = [_look(server, process.pid)]
-    # Another server than ours is not asked again and again for what it does not tell.
+    # Other servers have no such metrics: stop polling.
     told = samples[0].server is not None
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What our server told of itself during a round, by the samples of its ``/metrics``."""
+"""Our server's metrics during a round, from samples of its ``/metrics``."""
 
 from __future__ import annotations
 

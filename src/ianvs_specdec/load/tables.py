@@ -77,7 +77,7 @@ def to_csv(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def value_of(row: Mapping[str, Any], place: str) -> Any:
-    """``ttft.p50`` is what stands in the object ``ttft`` under ``p50``; None where there is nothing."""
+    """The value of a dotted name: ``ttft.p50`` is ``p50`` of the object ``ttft``; None if it is missing."""
     outer, _, inner = place.partition(".")
     found = row.get(outer)
     return found.get(inner) if inner and isinstance(found, Mapping) else None if inner else found

@@ -23,7 +23,7 @@ LARGEST_GAP = 0.5
 """The part of a trace's time that may pass without a request: beyond, a piece is missing or a date is wrong, and
 scaling it to a rate would make one burst of it."""
 GAP_FROM = 10
-"""Requests from which on a trace is told to have such a gap: fewer have one by chance."""
+"""Requests from which on such a gap is an error: smaller traces have one by chance."""
 MILLISECONDS = 1000.0
 
 

@@ -1,4 +1,4 @@
-"""JSON files that come with weights: they may be from anybody."""
+"""JSON files that come with weights, from untrusted sources."""
 
 from __future__ import annotations
 

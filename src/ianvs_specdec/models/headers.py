@@ -16,7 +16,7 @@ WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 FLOATS = ("F64", "F32", "F16", "BF16")
 """The types, as safetensors names them, of weights that are not quantized."""
 NAMED = 3
-"""A message names so many tensors and counts the others."""
+"""Tensors named in a message; the others are counted."""
 
 
 @dataclass(frozen=True)

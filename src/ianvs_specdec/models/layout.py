@@ -1,4 +1,4 @@
-"""Whether a folder's weights are those of the model that its config.json describes, told from headers alone.
+"""Check a folder's weights against its config.json, by headers alone.
 
 For the families Llama, Mistral, Qwen2 and Qwen3, which are nearly all that is run here, every tensor's name and shape
 follow from the configuration. Of other families only the numbers are held against the weights; the rest shows when
@@ -175,7 +175,7 @@ def _check_ends(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def _check_types(tensors: Mapping[str, Header], quantized: bool) -> None:
-    """Numbers that stand for weights only together with others would be taken as they are."""
+    """Quantized numbers without their scales would be read as weights."""
     scaled = {name.rpartition(".")[0] for name in tensors if quantized and SCALES.search(name)}
     for name, header in sorted(tensors.items()):
         # A bias of several dimensions is a mask, which older files of GPT-2 hold.

@@ -47,7 +47,7 @@ def load(kind: str, folder: Path, *, what: str, key: str | None = None, start: b
                 use_safetensors=True,
                 local_files_only=True,
                 trust_remote_code=False,
-                # They are told below, by name.
+                # They are reported below, by name.
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
                 **settings,
@@ -112,7 +112,7 @@ def check_device(name: str, *, key: str = "device") -> None:
 
 
 def _check_told(model: Any, told: Mapping[str, Any], start: bool) -> None:
-    """``told`` is what transformers says of the loading."""
+    """``told`` is transformers' report on the loading."""
 
     def at_fault(names: Iterable[str]) -> list[str]:
         base = f"{model.base_model_prefix}."

@@ -27,13 +27,13 @@ ELSEWHERE = ("quantization_config", "compression_config", "task_specific_params"
 """Parts of a configuration from which nothing is built."""
 
 MOST_LAYERS = 10_000
-"""Where no header tells how many there can be; the deepest models have some hundred."""
+"""Limit without a header; the deepest models have about 100."""
 LARGEST_SIZE = 1 << 24
-"""Where no header tells; the largest vocabularies have some 300,000 tokens."""
+"""Limit without a header; the largest vocabularies have about 300,000 tokens."""
 MOST_POSITIONS = 1 << 30
 """The longest windows have some 10 million."""
 PACKED = 16
-"""A quantized tensor has fewer numbers than the matrix that it stands for, at most by this factor."""
+"""Maximum ratio of the numbers of a matrix to those of its quantized tensor."""
 
 
 def check_numbers(

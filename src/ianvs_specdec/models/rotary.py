@@ -1,4 +1,4 @@
-"""What a configuration, a mapping or one of transformers, says of positions: how they are told, and how many."""
+"""Rotary positions of a configuration, a mapping or one of transformers: their encoding and number."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from jinja2.utils import Namespace
 MEMORY = 2 << 30
 """Bytes of address space that rendering may add to what the process has."""
 GENERATION = re.compile(r"(\{%[-+]?\s*(?:end)?)generation(\s*[-+]?%\})")
-"""Marks of transformers', around what an assistant says."""
+"""Markers of transformers around the assistant's text."""
 
 
 class _Namespace(Namespace):

@@ -1,4 +1,4 @@
-"""Chats as the text that a model's chat template makes of them, in bounded time and memory.
+"""Render chats with a model's chat template, in bounded time and memory.
 
 Templates run in a process of their own (``template_process``), which is ended if a chat takes longer than ``SECONDS``.
 """
@@ -31,7 +31,7 @@ START_SECONDS = 120.0
 HAS_TIMER = hasattr(signal, "setitimer")
 """Whether the process can end itself, which it does where a chat takes longer than ``SECONDS``."""
 LONGEST_REASON = 300
-"""Characters of what a template says of itself."""
+"""Maximum characters of a template's own error message."""
 
 
 CLOCK = "strftime_now"

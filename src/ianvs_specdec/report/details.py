@@ -24,7 +24,7 @@ LONGEST_TEXT = 20_000
 MOST_TOKENS = 2_048
 """Tokens of an answer that are kept one by one."""
 LONGEST_CHARACTER = 16
-"""Tokens without a character after which decoding starts anew: the decoder reads all of them again with each token."""
+"""Tokens without a character after which decoding restarts: the decoder reads all of them again with each token."""
 
 
 def choose(rows: Mapping[int, Row], most: int) -> list[int]:
@@ -167,7 +167,7 @@ def kinds(tokens: int, steps: Sequence[Sequence[int]]) -> str:
     """
     if not steps or sum(step[2] for step in steps) + 1 < tokens:
         return ""
-    # The last step may emit less than it accepted; the length of the whole tells.
+    # The last step may emit less than it accepted: the total length decides.
     return ("p" + "".join("a" * step[1] + "t" * (step[2] - step[1]) for step in steps))[:tokens]
 
 

@@ -1,4 +1,4 @@
-"""Figures of a test case: the leaderboard's own, completed by what its answers tell, and what the charts show."""
+"""Figures of a test case: the leaderboard's, completed from its answers, and those of the charts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUANTILES = (*range(101), 99.5, 99.9)
 """Percents at which a distribution is kept: the values in between are interpolated."""
 GROUPED = ("Accuracy", "Speedup", "Mean Accepted Tokens", "Throughput", "Latency", "Edge Ratio")
 ASKING = ("judge", "code")
-"""Scorers that ask a model or run code. A report does neither: it has what the leaderboard says."""
+"""Scorers that call a model or run code. A report does neither: it shows the leaderboard's values."""
 
 Kinds = dict[str, dict[str, float | None]]
 

@@ -14,7 +14,7 @@ from ianvs_specdec.plugin.workspace.cases import Case
 BACKEND, PLAIN = "SplitSpecDec", "autoregressive stream"
 TIME, FORMULA = "Internal Token Latency", "Break-Even Round Trip"
 WAY = ("delay", "jitter", "preset")
-"""Of a path: what the round trip tells."""
+"""Options of a path that determine its round trip."""
 SHOWN = ("mode", "length", "in_flight", "outage", "branches", "nodes")
 """Options of an edge that its line is named by, where they are given."""
 

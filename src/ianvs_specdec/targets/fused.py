@@ -135,7 +135,7 @@ class FusedTarget:
         """Compute the parts' tokens behind what their sequences hold; their keys and values are written, not yet
         kept."""
         sizes = [len(part.tokens) for part in parts]
-        # One sequence alone has few shapes, and pays for no row that nobody needs.
+        # One sequence alone has few shapes, and pays for no unused row.
         spare = 0 if len(parts) == 1 else padded(sum(sizes)) - sum(sizes)
         nobody = self.embedding.new_zeros(spare, self._queries * self._width, dtype=self._attention_dtype)
         joined = together([part.tokens for part in parts], [parts[0].tokens.new_zeros(spare)])
@@ -170,7 +170,7 @@ class FusedTarget:
         view.slots[layer].copy_(heads[self._queries :])
         queries, rows = heads[: self._queries].to(self._attention_dtype), heads.shape[1]
         if not view.causal:
-            # Heads that share keys as so many more rows: kernels that take masks know nothing of groups.
+            # Heads that share keys become rows: kernels with masks do not support groups.
             queries = queries.reshape(self._keys, -1, self._width)
         attended = functional.scaled_dot_product_attention(
             queries[None],

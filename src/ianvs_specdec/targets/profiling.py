@@ -38,7 +38,7 @@ PATTERN = 16
 ENOUGH = 10
 """Samples of a point, whose median counts."""
 PASSES = 2
-"""Each point is measured in so many passes over all, so that a busy minute does not decide one alone."""
+"""Passes over all points, so that a busy minute does not decide one point alone."""
 LONGEST_POINT = 3.0
 """Seconds for all budgets of a number of requests in one pass."""
 FIRST_PIECES = (8, 32, 128, 512, 2048)
@@ -51,7 +51,7 @@ PAUSE = 8
 
 @dataclass
 class _Probe:
-    """A length that says what it is told, and keeps what came of the last step."""
+    """A length with a set budget, which keeps the outcome of the last step."""
 
     budget: int = 0
     confidence: float = 0.0
@@ -149,7 +149,7 @@ class _Measuring:
                     return
 
     def steps(self, count: int, prompt: int) -> None:
-        """Verify drafts of every size for so many requests that have read prompts of that length."""
+        """Verify drafts of every size for ``count`` requests with prompts of ``prompt`` tokens."""
         if not self.fits(count, prompt) or self._out_of_time():
             return
         engine = self._ready(count, prompt, _Filler(self._drafter))
@@ -160,7 +160,7 @@ class _Measuring:
         engine.close()
 
     def drafts(self, count: int) -> None:
-        """Draft for so many requests at once."""
+        """Draft for ``count`` requests at once."""
         if self._out_of_time():
             return
         engine = self._ready(count, SHORT, self._drafter)

@@ -14,7 +14,7 @@ from ianvs_specdec.benchmarks.world.questions import LETTERS
 
 
 def _words(rng: random.Random, world: World, count: int) -> list[str]:
-    """Different names, numbers or values of one kind, as they stand in the options of a question."""
+    """Different names, numbers or values of one kind, for the options of a question."""
     kind = rng.choice(list(world.kinds.values()))
     numbers = [str(n) for n in rng.sample(range(rng.choice((30, 100, 200, 1000))), count)]
     values = [v for relation in kind.relations if len(v := kind.values(relation.name)) >= count]

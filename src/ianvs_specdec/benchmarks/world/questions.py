@@ -48,7 +48,7 @@ class WorldQuestion:
 
 
 def question_of(item: WorldQuestion) -> str:
-    """The question without its options, by which questions are told apart."""
+    """The question without its options, its identity."""
     return item.prompt.split("\nA. ")[0]
 
 

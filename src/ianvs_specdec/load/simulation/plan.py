@@ -12,7 +12,7 @@ from ianvs_specdec.load.patterns import POISSON, Arrival
 CLOSED = "closed"
 PATTERNS = (*OPEN_PATTERNS, CLOSED)
 PER_EDGE = 1 / 60
-"""Requests a second of one edge, unless told otherwise: one a minute."""
+"""Default requests per second of one edge: one per minute."""
 QUEUE = 256
 """Requests that wait at the most, as with ``specdec serve``."""
 

@@ -71,7 +71,7 @@ class EmittedTokens:
 
 @cache
 def _chain(nodes: int) -> TokenTree:
-    """A draft of so many tokens; which ones makes no difference."""
+    """A chain of ``nodes`` tokens; their ids make no difference."""
     return TokenTree.chain(0, [0] * nodes)
 
 

@@ -22,7 +22,7 @@ from ianvs_specdec.load.simulation.workload import Workload
 DISTANCES = 0.5
 """Standard deviation of the logarithm of the edges' network delays: most lie within half and twice the median."""
 SPANS = 60
-"""Parts of the time for which the course of things is told."""
+"""Time intervals of ``over_time``."""
 
 
 def simulate(plan: UserPlan, costs: CostTable, length: Length, workload: Workload) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from ianvs_specdec.load.simulation.requests import UserRequest
 from ianvs_specdec.records.journal import answers_of
 
 MOST_LEVELS = 256
-"""Of a draft: deeper ones are not told apart."""
+"""Maximum depth of a draft; deeper ones count as this depth."""
 PRIOR = 2.0
 """Trials that all answers of a task count for against those of one answer, which alone are few."""
 LARGEST_LINE = 64 << 20

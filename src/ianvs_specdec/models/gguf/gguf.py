@@ -96,7 +96,7 @@ def _write_metadata(writer: Any, name: str, model: Architecture, words: Vocabula
 
 
 class _Tensor:
-    """One tensor of the file, told to the writer at once and converted when it is written."""
+    """One tensor of the file, announced to the writer at once and converted when it is written."""
 
     def __init__(self, writer: Any, model: Architecture, checkpoint: Checkpoint, name: str, kind: str) -> None:
         import gguf

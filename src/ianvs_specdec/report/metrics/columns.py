@@ -144,7 +144,7 @@ def slo_met(table: Table) -> Column:
 
 
 def cut_prompts(table: Table) -> float:
-    """Prompts that lost tokens; NaN where none is known to have, and servers do not tell of all."""
+    """Prompts that lost tokens; NaN if none is known and servers do not report all."""
     known = float(table.query("truncated").sum())
     return NAN if not known and table.query("untold").any() else known
 
@@ -289,6 +289,6 @@ def _of_percentile(values: Callable[[Table], Column], percent: float) -> Callabl
 
 
 def _most_memory(table: Table) -> float:
-    """MB; NaN where a model that answered does not tell."""
+    """MB; NaN if it is unknown for a model that answered."""
     memory = table.turn("memory")
     return NAN if np.isnan(memory).any() else largest(memory) / 1e6

@@ -160,7 +160,7 @@ class Table:
             scored = scores([result for _, result, _, _ in y_pred], list(y_true))
             _check_answered([result for _, result, _, _ in y_pred])
         except UserError as error:
-            # What does not depend on the scores still can be told.
+            # Columns that do not depend on the scores are still known.
             self._unscored, scored = error, [None] * len(y_pred)
         self._queries["score"] = np.array([number(score) for score in scored], dtype=np.float64)
         self.groups = [str(result.get("group", "")) for _, result, _, _ in y_pred]
@@ -266,6 +266,6 @@ def _before(edge: Response | None, cloud: Response | None) -> list[Response]:
 
 
 def _busy(spans: Mapping[str, Column]) -> Column:
-    """Each request's own share of the time: what it was told, where that is less than what the spans tell."""
+    """Each request's own share of the time: the reported share, if it is below that of the spans."""
     share = shared_time(spans["issued"], spans["latency"])
     return np.where(spans["share"] < share, spans["share"], share)

@@ -14,7 +14,7 @@ from ianvs_specdec.report.metrics.columns import chance_level, mean
 from ianvs_specdec.report.metrics.table import Table
 
 MANY = 0.1
-"""Share of the answers from which on it is told: a few come from any model."""
+"""Share of the answers from which on a note reports it: a few come from any model."""
 
 
 def telling(

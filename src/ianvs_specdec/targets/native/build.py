@@ -24,7 +24,7 @@ REASON = "why_not.txt"
 STAMP = "sources.txt"
 GENERIC = "generic"
 PROCESSOR = "processor"
-"""The library that only tells which instruction sets the processor has."""
+"""The library that detects the processor's instruction sets."""
 
 _AVX512 = ("-march=x86-64-v4",)
 _BF16 = (*_AVX512, "-mavx512vnni", "-mavx512bf16")
@@ -134,7 +134,7 @@ def _probe(flags: Sequence[str]) -> list[str]:
 
 
 def _run(command: Sequence[str], given: str = "") -> str | None:
-    """None, or the first error that the command told."""
+    """None, or the command's first error."""
     try:
         done = subprocess.run(
             command, input=given, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False

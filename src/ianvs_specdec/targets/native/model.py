@@ -16,7 +16,7 @@ from ianvs_specdec.targets.native.product import Product
 
 ALL, LAST, NONE = interface.ALL, interface.LAST, interface.NONE
 POSITIONS_AT_ONCE = 512
-"""Rotations are always computed in blocks of so many positions, so that a position's never depend on the others."""
+"""Rotations are always computed in blocks of this size, so that a position's never depend on the others."""
 
 
 class Rotations:
@@ -29,7 +29,7 @@ class Rotations:
         self._made = cosine.contiguous(), sine.contiguous()
 
     def __call__(self, positions: int) -> tuple[Tensor, Tensor]:
-        """Those of at least so many positions."""
+        """The rotations of at least ``positions`` positions."""
         have = len(self._made[0])
         if positions > have:
             starts = range(have, max(positions, 2 * have), POSITIONS_AT_ONCE)
