@@ -1,6 +1,6 @@
-"""Evaluate routers on recorded outcomes, without asking a model: what each makes of the queries beside the edge alone,
-the cloud alone, random routing and the oracle. With --models routers choose from several models. For a probe the edge
-reads the queries, unless what it thinks of them is recorded.
+"""Evaluate routers on recorded outcomes, compared with the edge alone, the cloud alone, random routing and the oracle.
+With --models, routers choose among several models. No model runs, except that the edge reads the queries for a probe
+unless their hidden states are stored.
 
 OUT gets metrics.csv, curves.csv, comparisons.csv, evaluation.json and, with matplotlib, curves.png. Every figure has a
 95 % interval (bootstrap over queries, not stratified); differences are paired.
