@@ -1,10 +1,8 @@
-"""Fit how much of the edge's answers CascadeRouter is to doubt, on queries whose outcomes are known: which probability
-that the cloud answers better the signals amount to, and the threshold. The file that is written is what CascadeRouter
-wants as its calibration in YAML.
+"""Calibrate CascadeRouter on queries with known outcomes: fit the probability that the cloud answers better to signals
+of the edge's answer, and pick the threshold. The output file is the hyperparameter calibration of CascadeRouter.
 
-Outcomes are the JSON lines that specdec route label writes. The edge model is asked again through the same journal,
-with log-probabilities; what is in the journal already is not asked twice. Figures are cross-fitted: each query is
-scored by a fit to others.
+Outcomes are the JSON lines of specdec route label. The edge model runs again, with log-probabilities, through the same
+journal, which keeps its answers. Figures are cross-fitted: each query is scored by a fit to the others.
 """
 
 from __future__ import annotations
