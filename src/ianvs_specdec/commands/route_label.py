@@ -1,8 +1,8 @@
-"""Ask an edge and a cloud model the questions of a data file, and write what their answers are worth: one JSON line per
-query with the quality of both (0 to 1), what they cost, and a label for routers that learn (1 = to the cloud). Every
-answer goes into a journal, from which a second run takes it: nothing is asked twice.
+"""Run an edge and a cloud model on the questions of a data file and write the outcomes: one JSON line per query with
+the quality of both answers (0 to 1), their costs, and a label to train routers (1 = to the cloud). A journal keeps
+every answer, so that a second run repeats none.
 
-With --job the answers are those of a finished job of Ianvs, and nobody is asked.
+With --job the answers are those of a finished job of Ianvs, and no model runs.
 """
 
 from __future__ import annotations
