@@ -1,7 +1,7 @@
-"""Train a router on the outcomes of two models, calibrate it, pick its threshold, and say what it does on queries that
-were held out. The folder that is written is what LearnedRouter wants as its path in YAML.
+"""Train a router on the outcomes of two models, calibrate it, pick its threshold, and evaluate it on held-out queries.
+The output folder is the hyperparameter path of LearnedRouter.
 
-Outcomes are read as CSV (query, edge_correct, cloud_correct) or as the JSON lines that specdec route label writes.
+Outcomes are a CSV file (query, edge_correct, cloud_correct) or the JSON lines of specdec route label.
 """
 
 from __future__ import annotations
