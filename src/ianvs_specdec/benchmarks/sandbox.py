@@ -51,7 +51,7 @@ def run(source: str, limits: Limits) -> str:
 
 
 def confinement() -> tuple[str, ...]:
-    """What confines programs on this machine."""
+    """The isolation of programs on this machine."""
     return (BWRAP, LIMITS) if _bwrap() else (LIMITS,)
 
 

@@ -60,7 +60,7 @@ def scorer(name: str) -> Callable[[Sequence[str], Any], float | None]:
 
 
 def prediction(scorer_name: str, answers: Sequence[str]) -> str | None:
-    """What the scorer looks at: the chosen letter, the number, or the last answer, without thoughts."""
+    """The scored part of an answer: the chosen letter, the number, or the text without reasoning."""
     if scorer_name == "choice":
         return extract_choice(answers[-1])
     if scorer_name == "number":

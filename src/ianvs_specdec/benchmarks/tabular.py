@@ -27,7 +27,7 @@ KINDS = {
     "tsv": "csv",
     "arrow": "arrow",
 }
-"""What a file's name ends in -> the library's name for its kind."""
+"""File name extension -> the library's name of the format."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def _kind(path: str) -> str:
 
 
 def _from_disk(path: str) -> Any:
-    """What the library itself has saved in a folder; None if it is another kind of folder."""
+    """The data set that the library saved in a folder; None for other folders."""
     import datasets
 
     if (Path(path) / "dataset_dict.json").is_file():

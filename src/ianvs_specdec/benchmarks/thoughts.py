@@ -1,4 +1,4 @@
-"""What an answer says without the model's thoughts: these are neither scored nor judged nor run."""
+"""Removal of a model's reasoning from its answer: it is neither scored nor judged nor run."""
 
 from __future__ import annotations
 

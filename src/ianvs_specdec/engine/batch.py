@@ -37,7 +37,7 @@ class Batch:
 
 
 def guarded(request: Request, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
-    """What ``function`` returns; where it raises, only ``request`` ends."""
+    """Result of ``function``; an exception ends only ``request``."""
     try:
         return function(*args, **kwargs)
     except Exception as error:

@@ -10,7 +10,7 @@ from torch import Tensor
 from ianvs_specdec.common.types import rounded
 
 Triple = tuple[float, float, float]
-"""Of a token: its log-probability, the entropy and the margin."""
+"""Log-probability, entropy and margin of a token."""
 
 
 def confidence(logits: Tensor, tokens: Sequence[int]) -> Tensor:

@@ -37,7 +37,7 @@ class Prompt:
 
 
 Piece = Prompt | TokenTree
-"""What one sequence has computed in one step."""
+"""Result of one sequence in one step."""
 
 
 def pieces(tokens: Sequence[int], rows: int | None) -> Iterator[Prompt]:
@@ -83,11 +83,11 @@ class Target(Protocol):
 
     @property
     def window(self) -> int | None:
-        """How many positions the model can address; None = unlimited."""
+        """Number of positions that the model can address; None = unlimited."""
 
     @property
     def prompt_rows(self) -> int | None:
-        """How many tokens of a prompt may be computed in one step: longer ones come in pieces; None = all."""
+        """Maximum tokens of a prompt in one step: longer prompts are split; None = unlimited."""
 
     @property
     def near_tie(self) -> float:
@@ -95,11 +95,11 @@ class Target(Protocol):
 
     @property
     def layers(self) -> int:
-        """How many layers the model has."""
+        """Number of layers."""
 
     @property
     def vocabulary(self) -> int:
-        """How many token ids the model knows: 0 to one less."""
+        """Size of the vocabulary: token ids are below it."""
 
     @property
     def weights(self) -> Sequence[Any]:
@@ -170,7 +170,7 @@ class Observation:
 
 
 class Lines(Protocol):
-    """What may follow a context, as a tree of tokens. Node 0 is the last token of the context."""
+    """Proposed continuations of a context, as a tree of tokens. Node 0 is the last token of the context."""
 
     def grow(self, nodes: Sequence[int]) -> list[list[tuple[int, float]]]:
         """The likeliest tokens behind each of these nodes, the likeliest first, with the probability of each behind
@@ -216,7 +216,7 @@ class Drafter:
 
     @property
     def unread_tokens(self) -> int:
-        """How many tokens of the request it has not read and has to before it can draft: a length weighs that time."""
+        """Tokens of the request that it must read before it can draft; a length counts that time."""
         return 0
 
     def prepare(self, target: Target) -> Sequence[int]:

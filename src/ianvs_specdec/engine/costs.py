@@ -47,7 +47,7 @@ def _growing(knots: tuple[int, ...]) -> tuple[int, ...]:
 Knot = Annotated[int, Field(ge=0, lt=1 << 31)]
 Axis = Annotated[tuple[Knot, ...], Field(min_length=1, max_length=256), AfterValidator(_growing)]
 Seconds = Annotated[float, Field(ge=0, le=1e4)]
-"""What takes longer is a mistake in the unit."""
+"""Longer times are a mistake in the unit."""
 Text = Annotated[str, Field(max_length=10_000)]
 
 
@@ -93,7 +93,7 @@ def _takes_time(grid: Grid) -> Grid:
 
 @dataclass(frozen=True, config=STRICT)
 class CostTable:
-    """What the file holds (see above)."""
+    """Content of the file (see above)."""
 
     step: Annotated[Grid, AfterValidator(_takes_time)]
     prompt: Annotated[Grid, AfterValidator(_takes_time)]

@@ -75,7 +75,7 @@ class Emulation(Meter):
         self._overran = False
 
     def describe(self) -> Mapping[str, Any]:
-        """What is emulated, for records of what was measured."""
+        """Description of the emulation, for the records of measurements."""
         costs = self.costs
         return {"machine": costs.machine, "model": costs.model, "method": costs.method, "scale": self.scale}
 
@@ -156,5 +156,5 @@ def scale_for(costs: CostTable, own: CostTable, at_once: int) -> float:
 
 
 def _ratio(own: float, theirs: float) -> float:
-    """What takes no time in the table cannot be stretched."""
+    """0 for a step without time in the table, which cannot be stretched."""
     return own / theirs if theirs > 0 else 0.0

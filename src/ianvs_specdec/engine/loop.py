@@ -92,7 +92,7 @@ class Engine:
 
     @property
     def occupancy(self) -> Occupancy:
-        """What is under way and what waits; from any thread."""
+        """Running and waiting requests; callable from any thread."""
         running = list(self._running)
         held = sum(request.memory for request in running)
         return Occupancy(len(running), len(self._waiting), held, self._done)
@@ -142,7 +142,7 @@ class Engine:
 
     @metered
     def _choose(self, batch: Batch) -> None:
-        """How far to speculate for whom."""
+        """Set the draft length of each request."""
         unread = len([request for request in self._running if request.unread]) if batch.reading else 0
         reading = len([request for request in self._running if not request.began])
         running = [request.stats for request in batch.decoding]
@@ -170,7 +170,7 @@ class Engine:
 
     @metered
     def _accept(self, batch: Batch) -> None:
-        """What of each tree is right; whose prompt is read puts out its first token."""
+        """Verify the trees; a request with a finished prompt emits its first token."""
         for request, output in zip(batch.reading + batch.decoding, batch.outputs, strict=True):
             guarded(request, request.accept, output)
 

@@ -30,7 +30,7 @@ _LEAVES: tuple[Any, ...] = (
 
 
 SHARE_FOR_SEQUENCES = 0.5
-"""Of the memory that is free when a model is loaded: another model may be loaded after it, and steps need some."""
+"""Share of the memory that is free after loading: another model may follow, and steps need some."""
 
 _MEMORY_GROUP = Path("/sys/fs/cgroup")
 """Of the process where it runs in a container: what limits the memory, by the files of Linux' control groups, version

@@ -81,7 +81,7 @@ class Request:
         self.opened = False
         """Whether it has a sequence, to be closed."""
         self.unread: list[int] = []
-        """What is still to be computed of the prompt."""
+        """The remaining tokens of the prompt."""
         self.began = False
         """Whether the prompt is read, and trees are verified from now on."""
         self._read: list[tuple[Tensor, ...]] = []
@@ -126,7 +126,7 @@ class Request:
         return self._target.memory(self.positions) + self.drafter.memory(self.positions)
 
     def result(self) -> Decoded:
-        """What came of it. Raises what it ended with where its output is not whole."""
+        """The result. Raises the request's error if its output is incomplete."""
         if self.error is not None:
             raise self.error
         assert self._output.finish_reason is not None
@@ -197,7 +197,7 @@ class Request:
 
     @property
     def drafted(self) -> int:
-        """How many tokens that can be accepted the next step verifies."""
+        """Drafted tokens of the next step, without scouts."""
         return len(self.piece) - 1 - len(self.piece.scouts) if isinstance(self.piece, TokenTree) else 0
 
     def accept(self, output: Output) -> None:

@@ -1,4 +1,4 @@
-"""How far rounding moves a logit when its token is computed beside others instead of alone."""
+"""Rounding differences of a logit between a token computed with others and alone."""
 
 from __future__ import annotations
 

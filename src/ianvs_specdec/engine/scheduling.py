@@ -40,7 +40,7 @@ class Load:
 
     @property
     def context_tokens(self) -> int:
-        """What the running requests hold together."""
+        """Tokens in the cache of all running requests."""
         return sum([stats.context_tokens for stats in self.running])
 
 
@@ -76,12 +76,12 @@ class Finished:
 
     @property
     def seconds(self) -> float:
-        """What the step took in all."""
+        """Total seconds of the step."""
         return self.draft_seconds + self.verify_seconds + self.other_seconds
 
 
 class Length(Protocol):
-    """How far to speculate. One instance serves all requests of an engine."""
+    """A speculation length. One instance serves all requests of an engine."""
 
     @property
     def confidence(self) -> float:

@@ -104,7 +104,7 @@ class TokenTree:
         return tuple(tokens)
 
     def mask(self, device: torch.device | None = None) -> Tensor:
-        """Who sees whom: bool ``[nodes, nodes]``, row = query; a node sees its ancestors and itself."""
+        """Attention mask: bool ``[nodes, nodes]``, row = query; a node sees its ancestors and itself."""
         size = (len(self) + 7) // 8
         seen = [1]
         for node, parent in enumerate(self.parents[1:], start=1):

@@ -21,7 +21,7 @@ from ianvs_specdec.load.patterns import PATTERNS, POISSON
 
 SLO = ("ttft", "tpot", "latency")
 AS_SERVED = "as-served"
-"""What results call the policy of a server that runs already."""
+"""Name of a running server's policy in the results."""
 SERVED = ("settings", "backend", "set", "policies", "concurrency", "queue")
 """Keys for a server that is started here."""
 REACHED = ("url", "model", "api_key_env")
@@ -180,7 +180,7 @@ class SweepPlan(Settings):
         return found | ({"arrivals": self.trace} if self.trace else {})
 
     def to_json(self) -> dict[str, Any]:
-        """What two runs of one sweep have in common: the options, with what the files hold."""
+        """Identity of a sweep: its options, with the contents of the files."""
         contents = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in self._files().items()}
         return {**self.model_dump(mode="json"), "contents": contents}
 

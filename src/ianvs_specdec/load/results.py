@@ -27,7 +27,7 @@ LATE = 0.1
 """Seconds: where the client sends one request in a hundred later than so, the load was not the one that was asked."""
 
 COMPARED = frozenset({"output_tokens_per_second", "slo_goodput", "latency.mean"})
-"""What a policy is compared with each other one by."""
+"""The figures of comparisons between policies."""
 
 Statistic = Callable[[Floats], Floats]
 """From how often each request is drawn, [draws, requests], to a value for each draw; NaN = not defined."""
@@ -80,7 +80,7 @@ class Columns:
 
 
 def _within(first: Floats, last: Floats, tokens: Floats, opened: float, closed: float) -> Floats:
-    """How many tokens of each request came in the window: the first when it came, the others evenly up to the last."""
+    """Tokens of each request in the window: the first at its arrival, the others evenly up to the last."""
     known = ~np.isnan(first) & (tokens > 0)
     begin, end = np.where(known, first, 0.0), np.where(known, np.fmax(last, first), 0.0)
     share = (np.clip(closed, begin, end) - np.clip(opened, begin, end)) / np.maximum(end - begin, 1e-9)
@@ -251,7 +251,7 @@ def _client_seconds(rounds: Sequence[Round], plan: SweepPlan) -> float | None:
 
 
 def _lossless(measured: Measured, plain: Measured) -> dict[str, Any]:
-    """How many outputs are those of plain decoding, of the requests that both have completed."""
+    """Number of outputs equal to plain decoding, of the requests that both completed."""
     outputs, expected = _outputs(measured), _outputs(plain)
     both = outputs.keys() & expected.keys()
     same = sum(outputs[request] == expected[request] for request in both)

@@ -1,4 +1,4 @@
-"""What answers: ``specdec serve`` with one policy, started on the loopback, or a server that runs already."""
+"""Servers: ``specdec serve`` with one policy, started on the loopback interface, or a running server."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def run(plan: SweepPlan, out: Path) -> list[dict[str, Any]]:
 
 
 def results(plan: SweepPlan, out: Path) -> list[dict[str, Any]]:
-    """What the finished rounds came to, in the order of rates and policies; written as JSON and CSV."""
+    """Results of the finished rounds, in the order of rates and policies; written as JSON and CSV."""
     found = []
     for rate in plan.rates:
         places = {policy: [Place(rate, policy, repeat) for repeat in range(plan.repeats)] for policy in plan.policies}

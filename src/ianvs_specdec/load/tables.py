@@ -57,7 +57,7 @@ SHOWN = (
     "Draft Length",
     "Lossless",
 )
-"""What the screen has room for."""
+"""The columns on the screen."""
 
 
 def to_text(results: Sequence[Mapping[str, Any]]) -> str:

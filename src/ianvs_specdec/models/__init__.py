@@ -1,1 +1,1 @@
-"""What a model's folder holds, looked at before it is used, and loaded only if it is what it claims to be."""
+"""Model folders: validated before use, loaded only if complete and consistent."""

@@ -21,7 +21,7 @@ NAMED = 3
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says of one tensor. ``kind`` is its type as safetensors names it."""
+    """The header of one tensor. ``kind`` is its type as safetensors names it."""
 
     shape: tuple[int, ...]
     kind: str
@@ -29,7 +29,7 @@ class Header:
 
     @property
     def elements(self) -> int:
-        """How many numbers the tensor has."""
+        """Number of elements."""
         product = 1
         for size in self.shape:
             product *= size

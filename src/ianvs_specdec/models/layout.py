@@ -30,7 +30,7 @@ FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 SIZES = ("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers", "vocab_size")
 WEIGHT_NAMES = re.compile(r"(^|\.)(weight|bias)$")
 IGNORED = re.compile(r"rotary_emb\.inv_freq$")
-"""What older files hold besides the weights; it follows from the configuration."""
+"""Further tensors of older files; they follow from the configuration."""
 EAGLE_NAMES = re.compile(r"(model\.)?(midlayer\.|fc\.(weight|bias)$)")
 MEDUSA_NAMES = re.compile(r"\d+\.\d+\.linear\.weight")
 MEDUSA_FILES = "medusa_lm_head.*"
@@ -38,7 +38,7 @@ MEDUSA_FILES = "medusa_lm_head.*"
 
 @dataclass(frozen=True)
 class ModelSizes:
-    """What a draft head must agree with: the target's vocabulary, the width of its hidden states, its layers."""
+    """Requirements of a draft head: the target's vocabulary, the width of its hidden states, its layers."""
 
     vocabulary: int
     hidden: int

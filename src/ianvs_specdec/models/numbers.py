@@ -16,7 +16,7 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.models.headers import Header
 
 LAYERS = re.compile(r"(^|_)(n_layer|layers|blocks)$")
-"""How many modules there are. Each of them has weights of its own."""
+"""Counts of modules. Each module has its own weights."""
 SIZES = re.compile(r"(_size|_dim|_width|_rank|_heads|_experts|_labels|^n_embd|^n_inner|^n_head|^d_model|^d_ff|^d_kv)$")
 """How large a matrix is, in one direction, or how many parts it has."""
 NO_SIZES = re.compile(r"window|chunk|patch|image|group|batch|block|beam|mscale")
@@ -53,7 +53,7 @@ def check_numbers(
 
 
 def _wanted(name: str, value: Any, layers: int, size: int) -> str | None:
-    """What is wrong with a number, None where nothing is."""
+    """The error of a number, None if it is valid."""
     if isinstance(value, float) and not math.isfinite(value):
         return "expected a finite number"
     if NO_SIZES.search(name):

@@ -42,7 +42,7 @@ class _Namespace(Namespace):
 
 @functools.cache
 def environment() -> Environment:
-    """What transformers compiles chat templates with."""
+    """The environment in which transformers compiles chat templates."""
     made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
     made.filters["tojson"] = _to_json
     made.globals |= {"raise_exception": _raise, "dict": lambda *args, **kwargs: dict(*args, **kwargs)}

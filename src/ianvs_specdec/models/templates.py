@@ -25,9 +25,9 @@ from ianvs_specdec.common.types import Message, Sampling
 from ianvs_specdec.models.documents import read_object
 
 SECONDS = 5.0
-"""What one chat may take; templates of models take some milliseconds."""
+"""Maximum seconds per chat; templates of models take some milliseconds."""
 START_SECONDS = 120.0
-"""What a process may take to start, on a machine that is busy."""
+"""Maximum seconds for the start of the process, on a busy machine."""
 HAS_TIMER = hasattr(signal, "setitimer")
 """Whether the process can end itself, which it does where a chat takes longer than ``SECONDS``."""
 LONGEST_REASON = 300
@@ -35,7 +35,7 @@ LONGEST_REASON = 300
 
 
 CLOCK = "strftime_now"
-"""What templates call to have the time; transformers has it of the machine."""
+"""The function by which templates read the clock; in transformers, the machine's."""
 NOTE = "template_time.txt"
 GGUF_HEAD = 64 << 20
 """Bytes of a GGUF file in which its metadata end; vocabularies have some megabytes."""

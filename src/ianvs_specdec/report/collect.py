@@ -153,7 +153,7 @@ def _case(
 def _judged(
     workspace: Workspace, case: Case, dataset: Dataset, rows: Mapping[int, Row]
 ) -> tuple[str, dict[int, Judgments]]:
-    """Who judged, and the judgments; a note where the judge's prompts cannot be read."""
+    """The judge and its judgments; a note if the judge's prompts cannot be read."""
     asked = {}
     for index, (_, result, _, _) in rows.items():
         query, answers = dataset.queries[index], [turn["completion"] for turn in result.get("turns", ())]

@@ -1,4 +1,4 @@
-"""What a report says of its figures: of how many answers one knows, what computed them, and doubts."""
+"""Notes of a report on its figures: numbers of known answers, engines, and doubts."""
 
 from __future__ import annotations
 

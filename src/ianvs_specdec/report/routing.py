@@ -61,7 +61,7 @@ def _outcome(answer: Answered, dataset: Dataset, index: int) -> Outcome | None:
 
 @dataclass
 class _Scores:
-    """What a router gave, and the test cases that it gave it in."""
+    """Scores of a router, and their test cases."""
 
     router: str
     values: Floats

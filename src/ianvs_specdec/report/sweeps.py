@@ -17,7 +17,7 @@ FIGURES = {
     "p99": ("latency", "p99"),
     "goodput": ("slo_goodput", ""),
 }
-"""What is drawn, and where a result has it."""
+"""The plotted figures, and their fields in a result."""
 LARGEST_FILE = 64 << 20
 """Bytes: a sweep's rates and policies are fewer than this holds."""
 

@@ -1,1 +1,1 @@
-"""What computes a model: compiled, in torch, or as transformers has it."""
+"""Implementations of a model: native, torch, transformers."""

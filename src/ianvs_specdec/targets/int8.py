@@ -20,7 +20,7 @@ from torch import Tensor
 
 LARGEST = 127
 LARGEST_WITHOUT_VNNI = 64
-"""Of a weight: two products with unsigned activations, 2 * 255 * 64, stay below 2 ** 15."""
+"""Maximum of a weight: two products with unsigned activations, 2 * 255 * 64, stay below 2 ** 15."""
 _PACKED_FROM = 1 << 20
 """Elements from which oneDNN's blocked layout is faster than the plain kernel."""
 

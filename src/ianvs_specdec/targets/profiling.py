@@ -1,4 +1,4 @@
-"""What steps and drafts cost here: measured through the engine itself, into a table of ``engine.costs``."""
+"""Measure the cost of steps and drafts through the engine, as a table of ``engine.costs``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ is told apart by them."""
 DRAFTS = (1, 2, 4, 8, 16)
 """Budgets that the drafter is given."""
 MOST_ROWS = 512
-"""Of a step that verifies trees: 64 requests with drafts of 7."""
+"""Rows of a verification step: 64 requests with drafts of 7."""
 SHORT, LONG = 64, 512
 """Tokens of a prompt: between them lies what context costs."""
 MOST_READ = 8192
@@ -191,7 +191,7 @@ class _Measuring:
         engine.close()
 
     def _pause(self, engine: Engine, count: int) -> None:
-        """What drafting costs after a while without it, for each token that the drafter has to read."""
+        """Measure the cost per token that a drafter must read after a pause."""
         budget = DRAFTS[0]
         for _ in range(2):
             self._probe.budget = 0

@@ -1,4 +1,4 @@
-"""What came of a simulation, as JSON."""
+"""Result of a simulation, as JSON."""
 
 from __future__ import annotations
 

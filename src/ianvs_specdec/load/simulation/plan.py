@@ -1,4 +1,4 @@
-"""What is simulated: how many edges ask, when, and how far away they are."""
+"""The simulated workload: number of edges, arrivals, network delays."""
 
 from __future__ import annotations
 

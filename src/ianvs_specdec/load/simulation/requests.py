@@ -1,4 +1,4 @@
-"""What the engine serves in a simulation: requests, drafts and a target that compute nothing."""
+"""Requests, drafts and a target for simulations, without computation."""
 
 from __future__ import annotations
 

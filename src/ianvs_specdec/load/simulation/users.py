@@ -26,7 +26,7 @@ SPANS = 60
 
 
 def simulate(plan: UserPlan, costs: CostTable, length: Length, workload: Workload) -> dict[str, Any]:
-    """What ``length`` makes of the plan: JSON, the same for the same arguments."""
+    """Simulate the plan with ``length``: JSON, deterministic."""
     env = simpy.Environment()
     watched = _Watched(length, costs.largest_draft)
     finished: list[SimulatedAnswer] = []
@@ -76,7 +76,7 @@ class _Watched:
         self._steps = self._asked = self._tokens = self._waiting = 0
 
     def span(self, until: float, emitted: int) -> Span:
-        """What happened since the last call."""
+        """The time interval since the last call."""
         steps = self._steps
         found = Span(
             until,

@@ -1,4 +1,4 @@
-"""What users ask in a simulation, and how often drafts for it are right: as recorded, or as stated."""
+"""Requests of a simulation and their acceptance, as recorded or stated."""
 
 from __future__ import annotations
 

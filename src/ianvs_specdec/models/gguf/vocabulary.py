@@ -33,7 +33,7 @@ PRE_TOKENIZERS: dict[tuple[str, ...], str] = {
     (f"split {_WORDS}\\p{{N}}{_REST}", "bytes"): "qwen2",
     (f"split {_CASED}", "bytes"): "tekken",
 }
-"""What is done to a text before the merges, in order -> ``tokenizer.ggml.pre``."""
+"""Steps before the merges, in order -> ``tokenizer.ggml.pre``."""
 IGNORE_MERGES = frozenset({"llama-bpe", "tekken"})
 
 
@@ -101,7 +101,7 @@ def _byte_level(data: Mapping[str, Any], path: Path) -> Vocabulary:
 
 
 def _rules(step: Mapping[str, Any] | None) -> list[str]:
-    """What a pre-tokenizer does, in the words of ``PRE_TOKENIZERS``."""
+    """The steps of a pre-tokenizer, as named in ``PRE_TOKENIZERS``."""
     if step is None:
         return []
     kind = step.get("type")

@@ -16,7 +16,7 @@ from ianvs_specdec.report.metrics.intervals import half_width
 from ianvs_specdec.report.metrics.table import Table
 
 BY_CATEGORY = ("Accuracy", "Speedup", "Mean Accepted Tokens", "Throughput")
-"""What there is by category, with interval."""
+"""Metrics by category, with interval."""
 
 BY_SUBJECT = "Accuracy"
 

@@ -13,7 +13,7 @@ from ianvs_specdec.plugin.processor import ROUNDS
 from ianvs_specdec.report.metrics.table import NAN
 
 BY_ROUND = ("Accuracy", "Edge Ratio", "Cloud Cost", "Router AUROC", "Router APGR")
-"""What there is by round, with interval."""
+"""Metrics by round, with interval."""
 
 Metric = Callable[[Sequence[Any], Sequence[Any]], float]
 

@@ -74,7 +74,7 @@ def why_empty(y_true: Sequence[Any], y_pred: Sequence[Any], table: Table) -> str
 
 
 def _compared(y_true: Sequence[Any], y_pred: Sequence[Any], table: Table) -> tuple[Sides, list[Scored]] | str:
-    """What both sides made of the queries and the router's scores of them; or what is lacking."""
+    """Both sides' outcomes and the router's scores of the queries; or the reason why they are unknown."""
     answered = [index for index, row in enumerate(y_pred) if not row[1].get("error")]
     scores = np.array([_score(y_pred[index][1]) for index in answered])
     if not len(scores) or np.isnan(scores).any():
@@ -133,7 +133,7 @@ def _asked(row: Sequence[Any], side: str) -> bool:
 
 
 def _answer(row: Sequence[Any], side: str) -> Mapping[str, Any] | None:
-    """What the side has answered in this row, if it was asked."""
+    """The side's answer in this row, if there is one."""
     _, result, edge, cloud = row
     found: Mapping[str, Any] | None = answer_of(result, edge) if side == "edge" else cloud
     return found

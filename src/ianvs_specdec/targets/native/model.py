@@ -54,7 +54,7 @@ class Layer:
 
 @dataclass
 class Parts:
-    """What the sequences of a step have computed: ``add`` for each, then ``Model.step``."""
+    """A step of several sequences: ``add`` for each, then ``Model.step``."""
 
     structs: list[interface.Part] = field(default_factory=list)
     rows: int = 0
@@ -214,7 +214,7 @@ class State:
         return self._pointer
 
     def __len__(self) -> int:
-        """How many positions stay."""
+        """Number of cached positions."""
         return int(self._library.specdec_sequence_length(self.pointer))
 
     def commit(self, path: Sequence[int]) -> None:
