@@ -10,11 +10,11 @@ import torch
 
 from ianvs_specdec import drafters
 from ianvs_specdec.common.types import Sampling
-from ianvs_specdec.drafters.eagle import checkpoint as eagle_checkpoint
 from ianvs_specdec.drafters.eagle import drafter as eagle
 from ianvs_specdec.drafters.eagle import head as eagle_head
-from ianvs_specdec.drafters.eagle.static import PATHS, limited
+from ianvs_specdec.drafters.eagle import native as eagle_native
 from ianvs_specdec.drafters.eagle.steps import Level
+from ianvs_specdec.drafters.eagle.trees import PATHS, limited
 from ianvs_specdec.engine import Context, Observation, TokenTree, decode
 from ianvs_specdec.engine.sampling import Noise
 from ianvs_specdec.targets import fused_sequence
@@ -137,8 +137,7 @@ def test_weights_that_are_too_large_to_fold_draft_the_same(target, folder, monke
         options = {"head": folder / label, "total_tokens": 14, "depth": 3, "eagle_topk": 4}
         folded = run(target, drafters.create("eagle", options))[0]
         with monkeypatch.context() as patch:
-            patch.setattr(eagle_checkpoint, "FOLDED_TABLE", 0)
-            patch.setattr(eagle_head, "_CACHED_WEIGHT", 0)
+            patch.setattr(eagle_native, "FOLDED_TABLE", 0)
             patch.setattr(fused_sequence, "_FIRST_CAPACITY", 4)
             patch.setattr(eagle_head, "_FIRST_POSITIONS", 4)
             eagle._FITTED.clear()

@@ -15,7 +15,7 @@ from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
 from ianvs_specdec.drafters.eagle.guesses import Guesses
 from ianvs_specdec.drafters.eagle.native import NativeDraft, NativeHead
 from ianvs_specdec.drafters.eagle.steps import Level, Pairs
-from ianvs_specdec.drafters.eagle.trees import Growth, chain, dynamic
+from ianvs_specdec.drafters.eagle.trees import Growth, dynamic, static
 from ianvs_specdec.drafters.lockstep import lockstep, only
 from ianvs_specdec.engine import Context
 from ianvs_specdec.targets.native import library
@@ -33,6 +33,8 @@ TARGETS = [
     *((variant, torch.bfloat16) for variant in VARIANTS[1:]),
 ]
 """Every type of weights, and every instruction set that this processor has."""
+
+CHAIN = tuple((0,) * depth for depth in range(1, 9))
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +133,7 @@ def grown(head, sequence, new, nodes, shape, confidence):
     guesses = Guesses(Context([3], 1, 9, Sampling(), torch.Generator()), head, draws=False)
     least = math.log(confidence) if confidence else -math.inf
     growth = Growth(head, sequence, new, guesses, 3, nodes, least)
-    return only(lockstep(head, [chain(growth, 8) if shape == "chain" else dynamic(growth, 8, 10)]))
+    return only(lockstep(head, [static(growth, CHAIN[:nodes]) if shape == "chain" else dynamic(growth, 8, 10)]))
 
 
 @pytest.mark.parametrize("label", HEADS)

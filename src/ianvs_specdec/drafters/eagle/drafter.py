@@ -6,7 +6,6 @@ Li et al. 2024 (arXiv 2401.15077), EAGLE-2 (arXiv 2406.16858) and EAGLE-3 (arXiv
 from __future__ import annotations
 
 import copy
-import math
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,10 +18,10 @@ from ianvs_specdec.drafters.eagle.guesses import Guesses
 from ianvs_specdec.drafters.eagle.head import EagleHead
 from ianvs_specdec.drafters.eagle.layout import FILES, WHAT
 from ianvs_specdec.drafters.eagle.native import NativeDraft, NativeHead
-from ianvs_specdec.drafters.eagle.static import limited, static
 from ianvs_specdec.drafters.eagle.steps import Growing, Head, Pairs, Pending
-from ianvs_specdec.drafters.eagle.trees import Growth, chain, dynamic
+from ianvs_specdec.drafters.eagle.trees import Growth, dynamic, limited, static
 from ianvs_specdec.drafters.lockstep import lockstep, only
+from ianvs_specdec.drafters.probabilities import least_log
 from ianvs_specdec.drafters.tensors import find
 from ianvs_specdec.engine import Context, Drafter, Observation, Output, Target, TokenTree
 from ianvs_specdec.engine.sampling import by_probability
@@ -159,21 +158,16 @@ class Eagle(Drafter):
         return pairs
 
     def _native(self, context: Context, nodes: int) -> NativeDraft:
-        limits = Limits(nodes, self._levels, self._topk, _least(context))
+        limits = Limits(nodes, self._levels, self._topk, least_log(context))
         tree = self._shape == "dynamic"
         return NativeDraft(self._sequence, self._new_pairs(), context.tokens[-1], limits, tree)
 
     def _grow(self, context: Context, nodes: int) -> Growing:
         guesses = Guesses(context, self._head, draws=self._shape != "dynamic")
         pairs, root = self._new_pairs(), context.tokens[-1]
-        growth = Growth(self._head, self._sequence, pairs, guesses, root, nodes, _least(context))
+        growth = Growth(self._head, self._sequence, pairs, guesses, root, nodes, least_log(context))
         if self._shape == "static":
             return static(growth, limited(nodes, *self._static_limits))
         if self._shape == "chain":
-            return chain(growth, self._levels)
+            return static(growth, tuple((0,) * depth for depth in range(1, min(self._levels, nodes) + 1)))
         return dynamic(growth, self._levels, self._topk)
-
-
-def _least(context: Context) -> float:
-    """The log-probability below which nothing is guessed."""
-    return math.log(context.confidence) if context.confidence > 0 else -math.inf
