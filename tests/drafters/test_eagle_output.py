@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
-from copy import deepcopy
 
 import pytest
-import torch
 
 from ianvs_specdec import drafters
-from ianvs_specdec.drafters.eagle import drafter as eagle
 from ianvs_specdec.targets.registry import target_of
 from tests.drafters.eagle_heads import ENGINES, PROMPT, run, save_heads, wide
 from tests.support.few import few
@@ -64,29 +61,12 @@ def test_the_output_is_the_targets_own(target, folder, label, tree, settings):
     assert accepted > 0 or tree == "chain"
 
 
-def test_rejection_sampling_and_half_precision_run(model, target, folder):
-    for typed in (target, target_of(deepcopy(model).to(torch.bfloat16)), target_of(deepcopy(model).double())):
-        for tree in ("dynamic", "static", "chain"):
-            drafter = drafters.create("eagle", {"head": folder / "eagle3", "tree": tree})
-            for sampling in ({}, {"temperature": 1.0, "top_p": 0.9}):
-                assert len(run(typed, drafter, max_tokens=6, **sampling)[1].token_ids) == 6
-
-
 def test_the_context_window_ends_drafts(folder):
     target = target_of(wide(max_position_embeddings=20))
     drafter = drafters.create("eagle", {"head": folder / "eagle"})
     expected = run(target, drafters.create("autoregressive"), length="fixed:0")[1]
     assert run(target, drafter)[1].token_ids == expected.token_ids
     assert len(expected.token_ids) == 12
-
-
-def test_a_head_is_fitted_to_a_target_once(target, folder, monkeypatch):
-    first = drafters.create("eagle", {"head": folder / "eagle"})
-    first.prepare(target)
-    monkeypatch.setattr(eagle.EagleCheckpoint, "read", lambda folder: pytest.fail("read again"))
-    again = drafters.create("eagle", {"head": str(folder / "eagle")})
-    again.prepare(target)
-    assert again._head is first._head
 
 
 TRACES = {

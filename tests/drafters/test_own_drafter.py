@@ -58,26 +58,6 @@ def refused(drafter, **options):
     return caught.value.key, str(caught.value)
 
 
-def test_how_far_it_is_behind_is_its_own_to_say_and_a_fault_there_is_told(file, tmp_path):
-    text = (
-        CODE
-        + """
-
-class Behind(Repeats):
-    @property
-    def unread_tokens(self):
-        return 7 // self.times
-"""
-    )
-    (tmp_path / "mine.py").write_text(text)
-    drafter = drafters.create("own", {"drafter": "mine.py:Behind", "drafter_options": {"times": 2}})
-    assert drafter.unread_tokens == 3
-    drafter.times = 0
-    with pytest.raises(UserError, match=rf"mine\.py:{len(text.splitlines())}: ZeroDivisionError"):
-        _ = drafter.unread_tokens
-    assert drafters.create("own", {"drafter": "mine.py:Repeats", "drafter_options": {"times": 2}}).unread_tokens == 0
-
-
 def test_it_is_made_with_its_options_and_nothing_is_written_beside_it(file, tmp_path):
     settings = {"drafter": f"{file}:Repeats", "drafter_options": {"times": 3}, "length": "fixed:2"}
     assert drafters.create("own", settings).times == 3
@@ -166,13 +146,6 @@ def test_the_command_decodes_with_the_drafter_that_the_page_shows(tmp_path, tiny
     assert max(step["drafted"] for row in drafted for step in row["steps"]) == 4
     short = decode("--drafter", drafter, "--set", "longest=4", "--set", "length=fixed:2")
     assert max(step["drafted"] for row in short for step in row["steps"]) == 2
-
-
-def test_the_command_tells_what_the_drafter_does_not_take(tmp_path, tiny_model, capsys):
-    drafter = shown_drafter(tmp_path / "bigrams.py")
-    arguments = ["--model", str(tiny_model), "--prompts", "x", "--out", "y", "--drafter", drafter]
-    assert main(["decode", *arguments, "--set", "longst=4"]) == 2
-    assert "unknown option of Bigrams 'longst'. Did you mean 'longest'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

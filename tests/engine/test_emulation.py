@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
-from dataclasses import replace
-from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,15 +10,13 @@ import pytest
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.common.types import Sampling
-from ianvs_specdec.engine.batch import Batch
-from ianvs_specdec.engine.costs import Grid
-from ianvs_specdec.engine.emulation import Emulation, WallClock, scale_for
+from ianvs_specdec.engine.emulation import Emulation, scale_for
 from ianvs_specdec.engine.loop import Engine
 from ianvs_specdec.engine.request import Request
 from ianvs_specdec.engine.scheduling import Finished
 from ianvs_specdec.lengths.fixed import Fixed
 from ianvs_specdec.targets.registry import target_of
-from tests.support.cost_tables import LEVEL, PROMPT, PROMPT_ROW, simple
+from tests.support.cost_tables import LEVEL, simple
 from tests.support.tiny import tiny_model
 
 PROMPT_IDS = [5, 6, 7, 5, 6, 7, 5, 6, 7]
@@ -96,31 +91,6 @@ def test_each_step_lasts_as_long_as_the_table_says_and_writes_what_it_wrote(targ
     assert clock.time == pytest.approx(total), "no time passes besides"
 
 
-def test_a_step_that_reads_and_verifies_takes_what_both_take(target):
-    """Another request comes while one decodes: of those that verify there is one, and the other reads."""
-    clock, length = Counted(), Told(0)
-    table = simple(request=0.004)
-    table = replace(table, prompt=Grid((0, 100), (0, 100), ((0.02, 0.05), (0.03, 0.07))))
-    engine = Engine(target, length, meter=Emulation(table, 1.0, clock))
-    for _ in range(2):
-        request = Request(target, drafters.create("autoregressive"), PROMPT_IDS, Sampling(max_tokens=12), eos_ids=())
-        engine.add(request)
-        for _ in range(4):
-            engine.step()
-    mixed, context = next((told, held) for told, held in length.told if told.prompt_rows and told.shares)
-    read = len(PROMPT_IDS)
-    assert (mixed.prompt_rows, mixed.context) == (read, context)
-    assert mixed.verify_seconds == pytest.approx(table.step_seconds(1, context, 1, read, read))
-
-
-def test_tokens_come_when_their_step_has_ended(target):
-    clock = Counted()
-    came: list[float] = []
-    served(target, Emulation(simple(), 1.0, clock), Told(0), count=1, on_tokens=lambda _: came.append(clock.time))
-    assert came[0] == pytest.approx(PROMPT + len(PROMPT_IDS) * PROMPT_ROW), "the first one when the prompt is read"
-    assert min(later - earlier for earlier, later in pairwise(came)) > 0.009
-
-
 def test_a_step_that_this_machine_is_too_slow_for_is_counted_and_told(caplog):
     clock = Counted()
     emulation = Emulation(simple(), 1.0, clock)
@@ -155,19 +125,6 @@ def test_what_the_engine_does_between_its_steps_is_within_the_next_and_idling_is
     assert (clock.time, emulation.overruns) == (pytest.approx(5.03), 0)
 
 
-def test_after_a_step_that_failed_the_next_one_lasts_as_long_as_any():
-    clock = Counted()
-    emulation = Emulation(simple(), 1.0, clock)
-    emulation.begin()
-    clock.time = 5.0
-    emulation.fail()
-    emulation.add("compute", 5.0, Batch([], []))
-    emulation.end(busy=True)
-    emulation.begin()
-    emulation.add("compute", 0.0, ONE_ROW)
-    assert (clock.time, emulation.overruns) == (pytest.approx(5.01), 0)
-
-
 def test_the_scale_makes_this_machine_faster_at_all_points():
     theirs = simple()
     slower = simple(request=0.05)
@@ -180,11 +137,3 @@ def test_the_scale_makes_this_machine_faster_at_all_points():
     # Of 8 rows, 0.017 s here and 0.4 s more there: a step of fewer rows has fewer requests.
     assert scale == 50.0
     assert scale_for(theirs, theirs, at_once=8) == 2.0, "with a margin"
-
-
-def test_the_wall_clock_never_returns_early():
-    clock = WallClock()
-    for pause in (0.0, 0.0001, 0.002):
-        moment = clock.now() + pause
-        clock.until(moment)
-        assert time.perf_counter() >= moment

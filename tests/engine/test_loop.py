@@ -179,21 +179,6 @@ def test_near_ties_are_told_by_output_position(apart, near):
         assert all(gap < 1e-3 for _, gap in result.trace.near_ties)
 
 
-def test_near_ties_of_sampled_tokens_are_told_in_log_probabilities():
-    """These are logits over the temperature, and so is the limit."""
-    target = HuggingFaceTarget(tiny_model())
-
-    def near_ties(limit):
-        target.near_tie = limit
-        sampling = Sampling(max_tokens=TOKENS, temperature=0.5)
-        return decode(target, NONE, FIXED_0, PROMPT, sampling, eos_ids=[], rule="coupled").trace.near_ties
-
-    gaps = near_ties(1e6)
-    assert len(gaps) == TOKENS
-    assert near_ties(1.0) == [(position, gap) for position, gap in gaps if gap < 2.0]
-    assert any(0.5 < gap < 2.0 for _, gap in gaps)
-
-
 def test_the_context_window_is_respected():
     model = tiny_model("gpt2", n_positions=20)  # learned positions: one too many is an error
     free = generated_by_transformers(model, PROMPT, 12)

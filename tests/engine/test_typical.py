@@ -11,7 +11,6 @@ from ianvs_specdec import drafters, lengths
 from ianvs_specdec.backends.specdec import AutoregressiveLLM, MedusaSpecDecLLM
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import TokenTree, acceptance, decode
-from ianvs_specdec.engine.acceptance import Greedy, Typical
 from ianvs_specdec.targets.huggingface import HuggingFaceTarget
 from tests.support.one_sequence import OneSequence
 from tests.support.tiny import Guesser, tiny_model
@@ -52,15 +51,6 @@ def test_just_above_and_just_below_the_threshold(distribution, draft, accepted):
     assert judged(TokenTree.chain(9, [draft]), distribution, SURE).path == ([0, 1] if accepted else [0])
 
 
-def test_the_less_decided_the_target_the_less_it_takes():
-    """0.05 is rejected beside 0.9 and accepted beside nineteen others: the threshold is a share of exp(-entropy)."""
-    one_of_many = [0.05] * 20
-    assert math.isclose(0.3 * math.exp(-math.log(20)), 0.015)
-    assert judged(TokenTree.chain(9, [3]), one_of_many, one_of_many).path == [0, 1]
-    mostly_one = [0.9, 0.05, 0.05] + [0.0] * 17
-    assert judged(TokenTree.chain(9, [1]), mostly_one, mostly_one).path == [0]
-
-
 def test_the_longest_path_wins_then_the_likeliest():
     short_and_likely = TokenTree([9, 0, 3, 3], [-1, 0, 0, 2])
     assert judged(short_and_likely, UNDECIDED, SURE, UNDECIDED, SURE).path == [0, 2, 3]
@@ -68,11 +58,6 @@ def test_the_longest_path_wins_then_the_likeliest():
     assert judged(twice_as_long, UNDECIDED, SURE, SURE, SURE).path == [0, 3]
     second_level = TokenTree([9, 0, 1, 3, 0], [-1, 0, 0, 1, 2])
     assert judged(second_level, UNDECIDED, LOPSIDED, LOPSIDED, SURE, SURE).path == [0, 2, 4]
-
-
-def test_scouts_are_not_accepted():
-    tree = TokenTree([9, 0, 1], [-1, 0, 0], scouts=frozenset({1}))
-    assert judged(tree, LOPSIDED, SURE, SURE).path == [0, 2]
 
 
 def test_the_next_token_is_drawn_from_what_passes():
@@ -91,11 +76,6 @@ def test_the_penalty_follows_each_branch():
     assert (verdict.path, verdict.token) == ([0, 1], 1)
     assert judge(TokenTree.chain(1, [2]), logits[:2]).path == [0, 1]
     assert rule(sampling, prompt=(3,))(TokenTree.chain(3, [2]), logits[:2]).path == [0]
-
-
-def test_greedy_decoding_is_greedy_whatever_the_rule():
-    assert isinstance(acceptance.create(Sampling(), [9], torch.Generator(), "typical"), Greedy)
-    assert isinstance(rule(), Typical)
 
 
 @pytest.mark.parametrize("penalty", [1.0, 1.2])

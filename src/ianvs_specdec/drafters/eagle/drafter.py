@@ -6,7 +6,6 @@ Li et al. 2024 (arXiv 2401.15077), EAGLE-2 (arXiv 2406.16858) and EAGLE-3 (arXiv
 from __future__ import annotations
 
 import copy
-import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,8 +30,6 @@ from ianvs_specdec.targets.native.target import NativeTarget
 READ_AT_ONCE = 512
 """Pairs of one request that share a step of the head with its draft. All requests may be behind at the same time, after
 a pause: this bounds the memory of that step, and is enough to compute at full speed."""
-
-_FITTED: weakref.WeakKeyDictionary[Target, dict[Path, Head]] = weakref.WeakKeyDictionary()
 
 
 class Eagle(Drafter):
@@ -71,16 +68,12 @@ class Eagle(Drafter):
     @torch.inference_mode()
     def prepare(self, target: Target) -> Sequence[int]:
         if target is not self._target:
-            fitted = _FITTED.setdefault(target, {})
-            folder = self._folder.resolve()
-            if folder not in fitted:
-                checkpoint = EagleCheckpoint.read(self._folder)
-                fitted[folder] = (
-                    NativeHead(checkpoint, target)
-                    if isinstance(target, NativeTarget)
-                    else EagleHead(checkpoint, target)
-                )
-            self._head, self._target = fitted[folder], target
+            checkpoint = EagleCheckpoint.read(self._folder)
+            if isinstance(target, NativeTarget):
+                self._head = NativeHead(checkpoint, target)
+            else:
+                self._head = EagleHead(checkpoint, target)
+            self._target = target
         return self._head.features
 
     def fork(self) -> Eagle:

@@ -6,7 +6,6 @@ asks for get their keys and values and nothing else.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -122,9 +121,7 @@ class EagleHead:
         self._output = product(f"{layer}self_attn.o_proj")
         self._gate_up = product(f"{layer}mlp.gate_proj", f"{layer}mlp.up_proj")
         self._down = product(f"{layer}mlp.down_proj")
-        # Fitted heads are remembered for as long as the target lives, so they must not keep it alive.
-        self._target: Target = weakref.proxy(target)
-        self._unembed = product("lm_head") if self._eagle3 else None
+        self._unembed = product("lm_head") if self._eagle3 else target.unembed
         self._cosine = torch.empty(0)
 
     def open(self) -> HeadSequence:
@@ -146,10 +143,9 @@ class EagleHead:
         self._compute([(sequence, asked) for sequence, asked in parts if isinstance(asked, Level) or asked.tokens])
         states = [sequence.hidden for sequence, _ in parts]
         hidden = torch.cat(states)
-        if self._unembed is None:
-            logits = self._target.unembed(hidden.to(self._dtype))
-        else:
-            logits = self._unembed(self._normed(hidden, "norm").to(self._dtype))
+        if self._eagle3:
+            hidden = self._normed(hidden, "norm")
+        logits = self._unembed(hidden.to(self._dtype))
         return list(logits.split([len(own) for own in states]))
 
     def _compute(self, parts: Sequence[Asked]) -> None:
