@@ -9,7 +9,6 @@ import pytest
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.load.plan import SweepPlan
-from ianvs_specdec.load.processes import processor_seconds
 from ianvs_specdec.load.servers import ServerDied, Started, arguments
 from tests.support.models import build_model
 
@@ -51,11 +50,3 @@ def test_one_that_runs_answers_and_is_told_when_it_dies(tmp_path: Path) -> None:
             server.check()
     finally:
         server.stop()
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not tell processor time by process")
-def test_processor_time_of_a_process() -> None:
-    before = processor_seconds(os.getpid())
-    assert before is not None
-    assert before > 0
-    assert processor_seconds(2**22 + 1) is None

@@ -80,13 +80,6 @@ def test_figures_of_a_server(stub: Stub, data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("guidellm")
-def test_objectives_that_nobody_meets_are_told(stub: Stub, data: Path, tmp_path: Path) -> None:
-    (row,) = sweep.run(plan_of(stub, data, rates="2", slo="ttft=1e-9"), tmp_path / "out")
-    assert row["slo_goodput"] == 0
-    assert row["notes"] == ["no request met the objectives"]
-
-
-@pytest.mark.usefixtures("guidellm")
 def test_a_server_that_answers_nothing(stub: Stub, data: Path, tmp_path: Path) -> None:
     stub.rule |= {"refused": list(range(10))}
     (row,) = sweep.run(plan_of(stub, data, rates="2", slo="ttft=1"), tmp_path / "out")

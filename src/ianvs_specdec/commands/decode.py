@@ -129,8 +129,8 @@ def _methods() -> str:
         # That of --drafter has the options of its class.
         if name != "own":
             lines.append(f"  {name}: {method.about}")
-            rows = (row for row in table(method.options) if row.name != "acceptance")
-            lines += [f"    {row.name}: {row.wanted} ({row.default}); {row.description}" for row in rows]
+            rows = (row for row in table(method.options) if row[0] != "acceptance")
+            lines += [f"    {key}: {wanted} ({default}); {text}" for key, wanted, default, text in rows]
     return "\n".join([*lines, f"  all methods have acceptance: one of {', '.join(drafters.RULES)}"])
 
 
