@@ -46,7 +46,6 @@ LARGE = 1 << 30
 """Bytes whose sum shows how fast the memory is: several times what a large cache holds."""
 STEPS_IN_TURN = 5
 """Steps that one computes before it is another's turn; the first is not counted: the caches hold what others left."""
-GENERATE = "transformers generate"
 PROMPT = "prompt"
 
 
@@ -99,7 +98,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
         ours = list(_ours(options, model, prompt, wait))
         theirs = dict(_theirs(options, folder, prompt, stack))
         steps = _times(options, [*(entry for entry, _ in ours), *theirs.values()])
-        rates = _rates(options, model, [entry for entry, _ in ours], prompt, head)
+        rates = _rates(options, [entry for entry, _ in ours], head)
     bandwidth = _bandwidth(torch, options.device, wait)
     place = str(torch.cuda.get_device_name(options.device)) if cuda else options.device
     head_name = f"the head {head.name}" if options.model and head else "a random EAGLE-3 head"
@@ -189,15 +188,11 @@ def _times(options: argparse.Namespace, entries: Sequence[Ours | Theirs]) -> dic
     return found
 
 
-def _rates(
-    options: argparse.Namespace, model: Any, entries: list[Ours], prompt: list[int], head: Path | None
-) -> dict[str, list[float]]:
+def _rates(options: argparse.Namespace, entries: list[Ours], head: Path | None) -> dict[str, list[float]]:
     """Token/s of each turn, per entry and tau."""
     if not options.tau:
         return {}
-    from bench.steps import generate
-
-    runs: dict[str, Callable[[], float]] = {GENERATE: lambda: generate(model, prompt, options.tokens)}
+    runs: dict[str, Callable[[], float]] = {}
     for entry in entries:
         for tau in (1.0, *options.tau):
             runs[f"{entry.name}, tau {tau:g}"] = lambda entry=entry, tau=tau: entry.speculate(  # type: ignore[misc]
@@ -266,14 +261,13 @@ def _accepted(report: Report) -> Iterator[str]:
     rates, beside = report["tokens_per_second"], dict(report["beside"])
     drafts = f"drafts of {report['settings']['draft']} tokens by {report['drafted_by']}"
     yield f"token/s at a stated acceptance: {drafts}; how many count is drawn so that tau tokens come out per step"
-    generated = median(rates[GENERATE])
     rows = []
     for name, found in rates.items():
-        rate = middle(found)
-        other = beside.get(name.rpartition(", tau")[0])
+        rate, entry = middle(found), name.rpartition(", tau")[0]
+        one, other = median(rates[f"{entry}, tau 1"]), beside.get(entry)
         plain = f"{rate.value * median(report['steps'][other]['1']):.2f}" if other else ""
-        rows.append([name, f"{rate.value:.1f}", interval(vars(rate), 1), f"{rate.value / generated:.2f}", plain])
-    yield from columns(["", "token/s", "95 %", "of generate", "of llama.cpp, autoregressive"], rows)
+        rows.append([name, f"{rate.value:.1f}", interval(vars(rate), 1), f"{rate.value / one:.2f}", plain])
+    yield from columns(["", "token/s", "95 %", "of tau 1", "of llama.cpp, autoregressive"], rows)
 
 
 if __name__ == "__main__":

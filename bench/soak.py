@@ -179,11 +179,12 @@ def _megabytes(process: psutil.Process) -> float:
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.soak", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10.0, metavar="M")
-    parser.add_argument("--at-once", type=positive, default=64, metavar="N", help="clients (64)")
-    parser.add_argument("--overload", type=float, default=0.0, metavar="X", help="times what the server answers")
-    parser.add_argument("--tokens", type=int, default=200, metavar="N", help="of the longest answer (200)")
-    parser.add_argument("serve", nargs="*", metavar="-- OPTIONS", help="of specdec serve")
+    add = parser.add_argument
+    add("--minutes", type=float, default=10.0, metavar="M")
+    add("--at-once", type=positive, default=64, metavar="N", help="clients (64)")
+    add("--overload", type=float, default=0.0, metavar="X", help="times what the server answers")
+    add("--tokens", type=int, default=200, metavar="N", help="of the longest answer (200)")
+    add("serve", nargs="*", metavar="-- OPTIONS", help="of specdec serve")
     options = parser.parse_args(argv)
     if options.minutes <= 0 or options.tokens < 2 or options.overload < 0:
         parser.error("--minutes must be more than 0, --tokens more than 1, --overload 0 or more")

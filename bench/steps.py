@@ -98,16 +98,6 @@ def speculate(
     return done
 
 
-def generate(model: Any, prompt: Sequence[int], tokens: int) -> float:
-    """Tokens per second of ``generate`` of transformers, without the prompt and the first token."""
-    from bench.methods import FirstToken
-
-    ids, first = torch.tensor([list(prompt)], device=model.device), FirstToken()
-    settings = {"max_new_tokens": tokens + 1, "min_new_tokens": tokens + 1, "do_sample": False, "pad_token_id": 0}
-    model.generate(ids, attention_mask=torch.ones_like(ids), streamer=first, **settings)
-    return tokens / (time.perf_counter() - first.time)
-
-
 def _read(target: Target, ids: Sequence[int], features: Sequence[int]) -> tuple[SequenceState, Output]:
     state = target.open(features)
     parts = [target.step([(state, piece)])[0] for piece in pieces(ids, target.prompt_rows)]

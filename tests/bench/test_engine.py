@@ -28,7 +28,6 @@ SMALL = [
 @pytest.fixture(autouse=True)
 def bench_is_importable(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT))
-    monkeypatch.setattr("bench.statistics.RESAMPLES", 100)
     monkeypatch.setattr("bench.engine.LARGE", 1 << 16)
 
 
@@ -46,10 +45,7 @@ def test_a_run_on_the_cpu_prints_and_writes_everything(tmp_path, capsys):
     assert main([*arguments, "--quantization", "none,int8", "--out", str(tmp_path / "deep")]) == 0
     report = json.loads((tmp_path / "deep" / "engine.json").read_text())
     names = ["ours float32, fused", "ours int8, fused"]
-    assert list(report["tokens_per_second"]) == [
-        "transformers generate",
-        *(f"{name}, tau {tau}" for name in names for tau in ("1", "2", "2.5")),
-    ]
+    assert list(report["tokens_per_second"]) == [f"{name}, tau {tau}" for name in names for tau in ("1", "2", "2.5")]
     for name in names:
         assert [len(seconds) for seconds in report["steps"][name].values()] == [2, 2, 2]
         assert list(report["steps"][name]) == ["prompt", "1", "4"]
@@ -86,16 +82,6 @@ def test_llama_cpp_is_asked_for_the_same_steps_in_turn(tmp_path, capsys, monkeyp
     assert "ours int8, fused / llama.cpp q8_0, autoregressive step: " in capsys.readouterr().out
 
 
-def test_what_a_step_reads_is_counted(tiny):
-    from bench.shapes import bytes_read
-
-    layer = 64 * 64 + 2 * 32 * 64 + 64 * 64 + 3 * 64 * 128 + 2 * 64
-    layers, output = 7 * layer + 64, 384 * 64
-    assert bytes_read(tiny, None) == 4 * (layers + output)
-    assert bytes_read(tiny, "int8") == layers + output
-    assert bytes_read(tiny, "int4") == int(layers * 4.5 / 8) + output
-
-
 def test_the_random_head_is_one_that_fits(tiny, tmp_path):
     from bench.shapes import random_head
     from ianvs_specdec.drafters.eagle.layout import check_files
@@ -103,16 +89,6 @@ def test_the_random_head_is_one_that_fits(tiny, tmp_path):
 
     sizes = ModelSizes(tiny.config.vocab_size, tiny.config.hidden_size, tiny.config.num_hidden_layers)
     check_files(random_head(tiny, tmp_path / "head"), sizes)
-
-
-def test_a_large_vocabulary_has_a_smaller_one_for_drafts(tiny, tmp_path, monkeypatch):
-    from safetensors.torch import load_file
-
-    from bench.shapes import random_head
-
-    monkeypatch.setattr("bench.shapes.DRAFT_VOCABULARY", 100)
-    tensors = load_file(random_head(tiny, tmp_path / "head") / "model.safetensors")
-    assert (len(tensors["lm_head.weight"]), len(tensors["d2t"])) == (100, 100)
 
 
 def test_synthetic_acceptance_keeps_what_tau_says():
@@ -149,26 +125,3 @@ def test_options_that_cannot_be_are_told(wrong, told, capsys):
     with pytest.raises(SystemExit):
         main(["--shape", "tiny", "--device", "cpu", *wrong])
     assert told in capsys.readouterr().err
-
-
-def test_a_missing_gpu_is_told(capsys):
-    import torch
-
-    from bench.engine import main
-
-    if not torch.cuda.is_available():
-        assert main(["--shape", "tiny"]) == 2
-        assert "no GPU here" in capsys.readouterr().err
-
-
-def test_a_saved_shape_can_be_exported(tiny, tmp_path):
-    gguf = pytest.importorskip("gguf", reason="the package gguf is not installed (extra gguf)")
-
-    from bench.shapes import save
-    from ianvs_specdec.models.gguf.gguf import export_gguf
-
-    save(tiny, tmp_path / "model")
-    export_gguf(tmp_path / "model", tmp_path / "model.gguf", "q8_0")
-    reader = gguf.GGUFReader(tmp_path / "model.gguf")
-    assert len(reader.get_field("tokenizer.ggml.tokens").contents()) == tiny.config.vocab_size
-    assert reader.get_field("tokenizer.ggml.merges").contents() == ["a b"]
