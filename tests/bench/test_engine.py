@@ -9,20 +9,7 @@ import pytest
 
 from tests.support.paths import ROOT
 
-SMALL = [
-    "--shape",
-    "tiny",
-    "--device",
-    "cpu",
-    "--dtype",
-    "float32",
-    "--threads",
-    "1",
-    "--prompt",
-    "8",
-    "--repeats",
-    "2",
-]
+SMALL = "--shape tiny --device cpu --dtype float32 --threads 1 --prompt 8 --repeats 2 --engine torch".split()  # noqa: SIM905
 
 
 @pytest.fixture(autouse=True)
@@ -31,29 +18,18 @@ def bench_is_importable(monkeypatch):
     monkeypatch.setattr("bench.engine.LARGE", 1 << 16)
 
 
-@pytest.fixture(scope="module")
-def tiny():
-    from bench.shapes import random_model
-
-    return random_model("tiny", "float32", "cpu")
-
-
 def test_a_run_on_the_cpu_prints_and_writes_everything(tmp_path, capsys):
     from bench.engine import main
 
-    arguments = [*SMALL, "--rows", "1,4", "--draft", "3", "--tau", "2", "2.5", "--tokens", "6", "--engine", "torch"]
-    assert main([*arguments, "--quantization", "none,int8", "--out", str(tmp_path / "deep")]) == 0
+    assert main([*SMALL, "--rows", "1,4", "--quantization", "none,int8", "--out", str(tmp_path / "deep")]) == 0
     report = json.loads((tmp_path / "deep" / "engine.json").read_text())
     names = ["ours float32, fused", "ours int8, fused"]
-    assert list(report["tokens_per_second"]) == [f"{name}, tau {tau}" for name in names for tau in ("1", "2", "2.5")]
     for name in names:
         assert [len(seconds) for seconds in report["steps"][name].values()] == [2, 2, 2]
         assert list(report["steps"][name]) == ["prompt", "1", "4"]
     assert (report["targets"][names[0]], bool(report["environment"]["instructions"])) == ("fused", True)
     assert 2 * report["floors"][names[1]] < report["floors"][names[0]]
-    printed = capsys.readouterr().out
-    assert "of the floor" in printed
-    assert "at a stated acceptance: drafts of 3 tokens by a random EAGLE-3 head, its cost counted" in printed
+    assert "of the floor" in capsys.readouterr().out
     assert list((tmp_path / "deep").iterdir()) == [tmp_path / "deep" / "engine.json"]
 
 
@@ -73,47 +49,17 @@ def test_llama_cpp_is_asked_for_the_same_steps_in_turn(tmp_path, capsys, monkeyp
         '    print(json.dumps({"id": asked["id"], "finish": "stop", "seconds": 1000.0 + rows}), flush=True)\n'
     )
     monkeypatch.setattr("bench.peers.LLAMACPP_WORKER", script)
-    arguments = [*SMALL, "--rows", "1,2", "--tau", "--engine", "torch", "--llamacpp", sys.executable]
+    arguments = [*SMALL, "--rows", "1,2", "--llamacpp", sys.executable]
     assert main([*arguments, "--quantization", "none,int8", "--out", str(tmp_path / "out")]) == 0
     report = json.loads((tmp_path / "out" / "engine.json").read_text())
     assert report["beside"] == [["ours float32, fused", "llama.cpp f32"], ["ours int8, fused", "llama.cpp q8_0"]]
     assert report["steps"]["llama.cpp q8_0"] == {"prompt": [1000.0] * 2, "1": [1001.0] * 2, "2": [1002.0] * 2}
-    assert report["tokens_per_second"] == {}
     assert "ours int8, fused / llama.cpp q8_0, autoregressive step: " in capsys.readouterr().out
-
-
-def test_the_random_head_is_one_that_fits(tiny, tmp_path):
-    from bench.shapes import random_head
-    from ianvs_specdec.drafters.eagle.layout import check_files
-    from ianvs_specdec.models.layout import ModelSizes
-
-    sizes = ModelSizes(tiny.config.vocab_size, tiny.config.hidden_size, tiny.config.num_hidden_layers)
-    check_files(random_head(tiny, tmp_path / "head"), sizes)
-
-
-def test_synthetic_acceptance_keeps_what_tau_says():
-    from types import SimpleNamespace
-
-    import torch
-
-    from bench.steps import speculate
-    from ianvs_specdec.common.types import Sampling
-    from ianvs_specdec.engine import Context
-
-    kept = []
-    state = SimpleNamespace(commit=lambda path: kept.append(len(path)))
-    target = SimpleNamespace(step=lambda parts: [SimpleNamespace(logits=torch.eye(4)[:1].expand(len(parts[0][1]), 4))])
-    context = Context([1, 2, 3], 2, 4000, Sampling(), torch.Generator())
-    done = speculate(target, state, None, context, 7, 3.25)
-    assert set(kept) == {3, 4}
-    assert sum(kept) / len(kept) == pytest.approx(3.25, abs=0.05)
-    assert 4000 <= done == sum(kept) == len(context.tokens) - 3
 
 
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        (["--tau", "9", "--draft", "7"], "--tau must be from 1 to 8"),
         (["--rows", "2,4"], "--rows must hold 1"),
         (["--rows", "1,400", "--prompt", "256"], "--rows must hold 1"),
         (["--quantization", "int3"], "'int3' is not one of none, int8, int4"),
