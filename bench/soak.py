@@ -22,12 +22,10 @@ import http.client
 import json
 import random
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Mapping
 from contextlib import closing
-from pathlib import Path
 
 import psutil
 
@@ -133,16 +131,15 @@ def _received(response: http.client.HTTPResponse, streamed: bool) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     options = _arguments(argv)
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            server = Serving(options.serve or EAGLE, "under test", Path(folder))
-        except UserError as error:
-            print(f"bench.soak: {error}", file=sys.stderr)
-            return 2
-        try:
-            wrong = _soaked(server, options)
-        finally:
-            server.stop()
+    try:
+        server = Serving(options.serve or EAGLE, "under test")
+    except UserError as error:
+        print(f"bench.soak: {error}", file=sys.stderr)
+        return 2
+    try:
+        wrong = _soaked(server, options)
+    finally:
+        server.stop()
     print("\n".join(wrong) or "nothing lost, every sequence freed, memory flat")
     return 1 if wrong else 0
 

@@ -33,7 +33,7 @@ def served(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     asked: list[str] = []
 
     class Policy(Server):
-        def __init__(self, plan: SweepPlan, policy: str, folder: Path) -> None:
+        def __init__(self, plan: SweepPlan, policy: str) -> None:
             super().__init__(stub.url, "load")
             self.policy = policy
 
@@ -42,7 +42,7 @@ def served(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> list[str]:
             asked.append(self.policy)
             super().check()
 
-    monkeypatch.setattr(sweep, "Started", Policy)
+    monkeypatch.setattr(sweep, "started", Policy)
     return asked
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,6 @@ from ianvs_specdec import lengths
 from ianvs_specdec.commands.hyperparameters import add_settings, read_hyperparameters, settings_of
 from ianvs_specdec.commands.output import check_out, written
 from ianvs_specdec.common.errors import UserError, unknown
-from ianvs_specdec.common.settings import build
 from ianvs_specdec.load.patterns import Arrival, scaled
 from ianvs_specdec.load.simulation.plan import PATTERNS, UserPlan
 from ianvs_specdec.records.identity import write_atomically
@@ -38,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     check_out(options.out)
     given = read_hyperparameters(None, (), "", settings_of(options, UserPlan))
-    plan = given.check(lambda values: build(UserPlan, values, "option"))
+    plan = given.check(UserPlan.parse)
     if plan.traces is not None and plan.acceptance is not None:
         raise UserError("--acceptance stands for what --traces tell: give one of them")
 
@@ -53,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     most = plan.max_tokens or max([arrival.output_tokens for arrival in coming], default=None)
     workload = Workload(_recorded(plan), plan.prompt_tokens, most)
     rate = len(coming) / plan.seconds if coming else plan.rate
-    found = simulate(replace(plan, rate=rate, coming=coming), costs, length, workload)
+    found = simulate(plan.model_copy(update={"rate": rate, "coming": coming}), costs, length, workload)
     with written(options.out):
         write_atomically(options.out, json.dumps(found, indent=1) + "\n")
     stated = " (a stated machine)" if costs.emulated else ""
