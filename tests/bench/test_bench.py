@@ -97,7 +97,6 @@ def test_a_run_prints_and_writes_everything(tmp_path, capsys, monkeypatch):
 
     from bench.__main__ import main
 
-    monkeypatch.setattr("bench.statistics.RESAMPLES", 100)
     config = random_model(tmp_path / "model")
     prompts = tmp_path / "prompts.jsonl"
     rows = [{"prompt": [3, 4, 5, 3, 4, 5 + i], "category": f"kind {i % 2}"} for i in range(3)]
@@ -238,13 +237,6 @@ def test_one_that_fails_does_not_end_the_others(tmp_path, capsys, monkeypatch):
     assert report["failed"]["ours prompt_lookup"] == "no luck"
     assert report["failed"]["vLLM"].startswith("the vLLM process was killed by signal 4 while it loaded the model")
     assert "failed: the vLLM process was killed by signal 4" in capsys.readouterr().out
-
-
-def test_importing_the_harness_is_light():
-    import subprocess
-
-    code = "import sys; import bench.__main__; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
 def test_time_to_first_token_is_a_median_of_medians_and_unknown_where_one_is():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ianvs_specdec.benchmarks.world import dialogues, facts, questions, skills
+from ianvs_specdec.benchmarks.world import facts, questions, skills
 from ianvs_specdec.commands.cli import main
 from tests.support.lines import rows_in
 from tests.support.paths import EXAMPLE
@@ -26,25 +26,6 @@ def test_the_shipped_files_are_what_the_command_writes(name: str, file: str, tmp
     out = tmp_path / "out.jsonl"
     assert main(["data", "prepare", "world", "--set", name, "--out", str(out)]) == 0
     assert out.read_text(encoding="utf-8") == (EXAMPLE / "dataset" / file).read_text(encoding="utf-8")
-
-
-def test_the_knowledge_set_has_the_shape_of_mmlu() -> None:
-    rows = rows_in(EXAMPLE / "dataset" / KNOWLEDGE)
-    assert len(rows) >= 300
-    assert {row["question"]["group"] for row in rows} == set(questions.SUBJECTS)
-    for row in rows:
-        (turn,) = row["question"]["turns"]
-        options = [line[3:] for line in turn.split("\n")[-4:]]
-        assert len(set(options)) == 4
-    letters = [row["answer"] for row in rows]
-    assert all(60 <= letters.count(letter) <= 120 for letter in "ABCD")
-
-
-def test_the_open_ended_set_has_two_turns_in_eight_categories() -> None:
-    rows = rows_in(EXAMPLE / "dataset" / OPEN_ENDED)
-    assert {row["question"]["group"] for row in rows} == set(dialogues.CATEGORIES)
-    assert len(dialogues.CATEGORIES) == 8
-    assert all(len(row["question"]["turns"]) == len(row["answer"]["references"]) == 2 for row in rows)
 
 
 @pytest.mark.parametrize("count", [4_000, pytest.param(20_000, marks=pytest.mark.slow)])

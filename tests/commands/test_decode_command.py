@@ -227,17 +227,18 @@ def test_a_bad_option_is_said_before_anything_is_decoded(decode, arguments, mess
     assert message in err
 
 
-MARK = b"\xef\xbb\xbf"
-
-
-def test_byte_order_marks_change_nothing(decode, tmp_path_factory, model_with_tokenizer):
-    marked = tmp_path_factory.mktemp("models") / "marked"
-    shutil.copytree(model_with_tokenizer, marked)
-    for path in marked.glob("*.json"):
-        path.write_bytes(MARK + path.read_bytes())
-    line = b'{"prompt": "one two"}\n'
-    plain, mark = decode(raw=line, folder=model_with_tokenizer)[1], decode(raw=MARK + line, folder=marked)[1]
-    assert [row["output"] for row in mark] == [row["output"] for row in plain]
+def test_the_chat_template_is_told_what_the_command_says(decode, model_with_tokenizer, tmp_path_factory):
+    folder = shutil.copytree(model_with_tokenizer, tmp_path_factory.mktemp("told") / "m")
+    (folder / "chat_template.jinja").write_text(
+        "user {{ count }}{% if strftime_now('%Y') == '2024' %} three{% endif %}"
+    )
+    prompts = [{"prompt": "one"}]
+    flags = ["--chat", "--chat-template-kwargs", '{"count": "two"}', "--template-time", "2024-01-01"]
+    _, rows, _ = decode(*flags, prompts=prompts, folder=folder)
+    assert rows[0]["prompt"] == [1, 4, 5]
+    code, _, err = decode("--chat", "--chat-template-kwargs", "[1]", prompts=prompts, folder=folder)
+    assert code == 2
+    assert err.startswith("specdec decode: --chat-template-kwargs must be")
 
 
 def test_utf_16_is_named(decode, tmp_path_factory, model):
@@ -260,29 +261,3 @@ def test_a_missing_model_or_folder_is_said(decode, tmp_path, model):
         ["decode", "--model", str(model), "--method", "none", "--prompts", str(tmp_path / "no.jsonl"), "--out", "x"]
     )
     assert code == 2
-
-
-def test_an_earlier_output_survives_a_failed_run(decode, tmp_path):
-    out = tmp_path / "out.jsonl"
-    assert decode()[0] == 0
-    before = out.read_text()
-    source = tmp_path / "prompts.jsonl"
-    source.write_text("nonsense\n")
-    assert (
-        main(["decode", "--model", str(tmp_path), "--method", "none", "--prompts", str(source), "--out", str(out)]) == 2
-    )
-    assert out.read_text() == before
-
-
-def test_the_chat_template_is_told_what_the_command_says(decode, model_with_tokenizer, tmp_path_factory):
-    folder = shutil.copytree(model_with_tokenizer, tmp_path_factory.mktemp("told") / "m")
-    (folder / "chat_template.jinja").write_text(
-        "user {{ count }}{% if strftime_now('%Y') == '2024' %} three{% endif %}"
-    )
-    prompts = [{"prompt": "one"}]
-    flags = ["--chat", "--chat-template-kwargs", '{"count": "two"}', "--template-time", "2024-01-01"]
-    _, rows, _ = decode(*flags, prompts=prompts, folder=folder)
-    assert rows[0]["prompt"] == [1, 4, 5]
-    code, _, err = decode("--chat", "--chat-template-kwargs", "[1]", prompts=prompts, folder=folder)
-    assert code == 2
-    assert err.startswith("specdec decode: --chat-template-kwargs must be")

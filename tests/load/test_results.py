@@ -122,11 +122,6 @@ def test_tokens_count_where_they_came_and_the_warm_up_is_cut() -> None:
     assert found["notes"] == ["no request came after the warm-up"]
 
 
-def test_an_answer_that_ended_in_the_warm_up_is_none_of_the_window() -> None:
-    found = figures([answered(0, 0.0, 0.1, 0.1, 3), answered(1, 1.0, 0.1, 0.1, 20)], warmup=2.0)
-    assert found["requests_per_second"] == 1 / 8.0
-
-
 def test_only_completed_answers_are_compared_with_plain_decoding() -> None:
     plan = SweepPlan(rates=(1.0,), data="d", duration=10.0)
     requests = [answered(index, 0.0, 0.1, 0.1, 3) for index in range(3)]

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,34 +41,31 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", type=Path, metavar="DIR", help="folder of a Hugging Face causal LM")
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _methods()
+    add, path = parser.add_argument, partial(parser.add_argument, type=Path)
+    path("--model", metavar="DIR", help="folder of a Hugging Face causal LM")
     method = parser.add_mutually_exclusive_group(required=True)
     method.add_argument("--method", metavar="NAME", help="how to draft: one of those below")
     method.add_argument("--drafter", metavar="FILE:CLASS", help="a drafter of your own, path/to/file.py:Class")
-    parser.add_argument("--head", type=Path, metavar="DIR", help="folder of the draft head, for methods that have one")
-    parser.add_argument("--draft", type=Path, metavar="DIR", help="folder of the draft model, for draft_model")
-    parser.add_argument("--set", action="append", default=[], metavar="K=V", help="an option of the method; repeatable")
-    parser.add_argument("--prompts", required=True, type=Path, metavar="FILE", help='JSONL: {"prompt": [ids] | "text"}')
-    parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="JSONL to write")
-    parser.add_argument("--chat", action="store_true", help="put text prompts through the model's chat template")
-    parser.add_argument("--trace", action="store_true", help="write the verified tree of every step")
-    parser.add_argument(
-        "--max-new-tokens", type=int, default=128, metavar="N", help="most tokens of one output (default 128)"
-    )
-    parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 = greedy (default)")
-    parser.add_argument("--top-p", type=float, default=1.0, metavar="P", help="1 = off (default)")
-    parser.add_argument("--top-k", type=int, default=0, metavar="K", help="0 = off (default)")
-    parser.add_argument("--repetition-penalty", type=float, default=1.0, metavar="R", help="1 = none (default)")
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="S", help="prompt i (from 0) is sampled with seed S + i (default 0)"
-    )
-    parser.add_argument("--dtype", choices=DTYPES, default="float32", help="type of the weights (default float32)")
-    parser.add_argument("--quantization", choices=("none", *OWN), default="none", help="bits of the weights")
-    parser.add_argument("--engine", choices=ENGINES, default="auto", help="what computes (default: the fastest)")
-    parser.add_argument("--device", default="cpu", help="cpu (default), cuda, cuda:1, mps ...")
-    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: as many as torch takes)")
+    path("--head", metavar="DIR", help="folder of the draft head, for methods that have one")
+    path("--draft", metavar="DIR", help="folder of the draft model, for draft_model")
+    add("--set", action="append", default=[], metavar="K=V", help="an option of the method; repeatable")
+    path("--prompts", required=True, metavar="FILE", help='JSONL: {"prompt": [ids] | "text"}')
+    path("--out", required=True, metavar="FILE", help="JSONL to write")
+    add("--chat", action="store_true", help="put text prompts through the model's chat template")
+    add("--trace", action="store_true", help="write the verified tree of every step")
+    add("--max-new-tokens", type=int, default=128, metavar="N", help="most tokens of one output (default 128)")
+    add("--temperature", type=float, default=0.0, metavar="T", help="0 = greedy (default)")
+    add("--top-p", type=float, default=1.0, metavar="P", help="1 = off (default)")
+    add("--top-k", type=int, default=0, metavar="K", help="0 = off (default)")
+    add("--repetition-penalty", type=float, default=1.0, metavar="R", help="1 = none (default)")
+    add("--seed", type=int, default=0, metavar="S", help="prompt i (from 0) is sampled with seed S + i (default 0)")
+    add("--dtype", choices=DTYPES, default="float32", help="type of the weights (default float32)")
+    add("--quantization", choices=("none", *OWN), default="none", help="bits of the weights")
+    add("--engine", choices=ENGINES, default="auto", help="what computes (default: the fastest)")
+    add("--device", default="cpu", help="cpu (default), cuda, cuda:1, mps ...")
+    add("--threads", type=int, metavar="N", help="CPU threads (default: as many as torch takes)")
     add_template(parser)
     remote_decode.add_arguments(parser)
 
@@ -129,8 +127,8 @@ def _methods() -> str:
         # That of --drafter has the options of its class.
         if name != "own":
             lines.append(f"  {name}: {method.about}")
-            rows = (row for row in table(method.options) if row.name != "acceptance")
-            lines += [f"    {row.name}: {row.wanted} ({row.default}); {row.description}" for row in rows]
+            rows = (row for row in table(method.options) if row[0] != "acceptance")
+            lines += [f"    {key}: {wanted} ({default}); {text}" for key, wanted, default, text in rows]
     return "\n".join([*lines, f"  all methods have acceptance: one of {', '.join(drafters.RULES)}"])
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import yaml
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.settings import build
+from ianvs_specdec.common.settings import build, properties, table
 from ianvs_specdec.common.types import Sampling
 
 Parsed = TypeVar("Parsed")
@@ -99,6 +99,24 @@ def model_of(options: argparse.Namespace, side: str, check: Check, *more: str) -
         raise UserError(f"which model is the {side}? Give --{side} FILE with its settings, or --{side}-set model=DIR")
     own.check(check)
     return own.values
+
+
+def option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def add_settings(parser: argparse.ArgumentParser, kind: Any, *without: str) -> None:
+    """An option for each setting that ``kind`` declares, read by ``settings_of``. Their values are texts."""
+    for name, _, default, description in table(kind):
+        if name not in without:
+            known = default and isinstance(default, (int, float, str)) and default not in ("needed", "optional")
+            shown = f" (default {default})" if known else ""
+            parser.add_argument(option(name), metavar=name.upper(), help=f"{description}{shown}")
+
+
+def settings_of(options: argparse.Namespace, kind: Any) -> dict[str, Any]:
+    """What ``add_settings`` reads, for ``read_hyperparameters``: argument -> value."""
+    return {option(name): getattr(options, name) for name in properties(kind) if hasattr(options, name)}
 
 
 def read_hyperparameters(

@@ -10,6 +10,7 @@ from pathlib import Path
 from ianvs_specdec.backends import BACKENDS, backend
 from ianvs_specdec.backends.api.secrets import check_no_secrets
 from ianvs_specdec.backends.prompts import chat_template
+from ianvs_specdec.commands import parent
 from ianvs_specdec.commands.hyperparameters import add_template, read_hyperparameters
 from ianvs_specdec.common import heap
 from ianvs_specdec.common.errors import UserError, install
@@ -60,11 +61,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-body", type=int, default=4 << 20, metavar="BYTES", help="longest request (default 4 MiB)"
     )
     parser.add_argument("--grace", type=float, default=30.0, metavar="S", help="seconds to finish in when stopped (30)")
+    parent.add_argument(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     # Everything the user may have got wrong is found before the model is loaded.
     _check(options)
+    if options.exit_with_parent:
+        parent.terminate()
     key = _key(options.api_key_env)
     settings = _settings(options)
     llm = settings.llm(settings.backend)

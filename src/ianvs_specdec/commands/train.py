@@ -3,21 +3,86 @@
 from __future__ import annotations
 
 import argparse
+import os
+from functools import partial
+from pathlib import Path
 
-from ianvs_specdec.commands import train_head, train_world
+from ianvs_specdec.commands.hyperparameters import add_template, option, told
+from ianvs_specdec.common.errors import UserError
+
+HEADS = {
+    "eagle": ("a head of EAGLE and EAGLE-2: one decoder layer over the last hidden state", 20.0),
+    "eagle3": ("a head of EAGLE-3: one decoder layer over three hidden states, an output matrix of its own", 20.0),
+    "medusa": ("heads of Medusa: each guesses one token, independently", 8.0),
+}
+"""Kind -> what it is, and the minutes that its training takes if nothing else is said."""
+CONVERSATIONS = 12_288
+SIZES = ("cloud", "edge")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
-    world = kinds.add_parser("world", help="the embedded world: tokenizer, edge model, cloud model")
-    train_world.add_arguments(world)
-    world.set_defaults(train=train_world.run)
-    for name, (summary, minutes) in train_head.KINDS.items():
+    _add_world(kinds.add_parser("world", help="the embedded world: tokenizer, edge model, cloud model"))
+    for name, (summary, minutes) in HEADS.items():
         head = kinds.add_parser(name, help=summary)
-        train_head.add_arguments(head)
-        head.set_defaults(train=train_head.run, minutes=minutes)
+        _add_head(head)
+        head.set_defaults(minutes=minutes)
 
 
 def run(options: argparse.Namespace) -> int:
-    code: int = options.train(options)
-    return code
+    for name in ("minutes", "tokens", "drafts", "conversations", "max_new_tokens", "length", "threads"):
+        value = getattr(options, name, None)
+        if value is not None and value <= 0:
+            raise UserError(f"{option(name)} must be more than 0")
+    if options.what == "world":
+        from ianvs_specdec.training import world
+
+        world.run(options, (options.only,) if options.only else SIZES)
+        return 0
+    if options.length < 3:
+        raise UserError("--length must be at least 3")
+    options.sampling = told(options)
+    # What is wrong with the data is said before a model is loaded.
+    from ianvs_specdec.training.heads import conversations
+
+    given = conversations.read(options.data) if options.data else None
+    from ianvs_specdec.training.heads import job
+
+    job.run(options, given)
+    return 0
+
+
+def _add_world(parser: argparse.ArgumentParser) -> None:
+    add, folder = parser.add_argument, partial(parser.add_argument, type=Path, metavar="DIR")
+    folder("--out", required=True, help="folder for the models (OUT/edge, OUT/cloud)")
+    folder("--work", help="folder for checkpoints (default OUT/.training); a second run resumes from it")
+    folder("--cloud", help="the cloud model that the edge learns from (default: OUT/cloud)")
+    add("--only", choices=SIZES, help="train one of the two; the edge model learns from the cloud model")
+    more = "the recipe's; the edge's ends when its loss stands still"
+    add("--minutes", type=float, metavar="M", help=f"time budget for each model (default: {more})")
+    add("--seed", type=int, default=1)
+    add("--device", default="cpu")
+    add("--threads", type=int, default=os.cpu_count() or 1)
+
+
+def _add_head(parser: argparse.ArgumentParser) -> None:
+    folder = partial(parser.add_argument, type=Path, metavar="DIR")
+    folder("--model", required=True, help="folder of the target model")
+    folder("--out", required=True, help="folder for the head; replaced if there")
+    folder("--work", help="folder for checkpoints (default: beside OUT); a second run resumes")
+    asked = '{"text"}, {"turns", "answers"} or {"prompt"}, which a chat model is asked as a user\'s turn'
+    more = "default: conversations of the embedded world"
+    parser.add_argument("--data", type=Path, metavar="FILE", help=f"JSONL: {asked} ({more})")
+    count = partial(parser.add_argument, type=int, metavar="N")
+    asked = f"how many of them the model is asked for (default {CONVERSATIONS}, or all of --data if fewer)"
+    count("--conversations", default=CONVERSATIONS, help=asked)
+    budget = parser.add_mutually_exclusive_group()
+    budget.add_argument("--minutes", type=float, metavar="M", help="time for training, without asking the model")
+    budget.add_argument("--tokens", type=int, metavar="N", help="train for so many drafted tokens instead")
+    count("--drafts", help="tokens drafted in a row (default 7; medusa: heads, 4)")
+    count("--max-new-tokens", default=256, help="most tokens of one answer")
+    count("--length", default=1024, help="most tokens of one conversation")
+    count("--threads", help="CPU threads of torch")
+    add_template(parser)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--device", default="cpu")

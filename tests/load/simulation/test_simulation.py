@@ -48,18 +48,6 @@ def test_right_drafts_save_steps_and_cost_their_rows_and_levels():
     assert (found["acceptance_rate"], found["tokens_per_step"]) == (1.0, 5.0)
 
 
-def test_right_drafts_end_where_the_answer_does():
-    """Of seven tokens where 50 could be put out: the first, then five, then the last, behind which drafts go on."""
-    found = result("fixed:4", workload=Workload(stated({"": 1.0}, 10, 7), max_tokens=50), rate=0.5)
-    assert found["tokens_per_step"] == 6 / 2
-
-
-def test_wrong_drafts_only_cost():
-    found = result("fixed:4", workload=Workload(stated({"": 0.0}, 10, 21)), arrivals="constant", rate=0.5)
-    assert (found["acceptance_rate"], found["tokens_per_step"]) == (0.0, 1.0)
-    assert found["latency"]["p50"] > result(workload=Workload(stated({"": 0.0}, 10, 21)))["latency"]["p50"]
-
-
 @pytest.mark.parametrize("arrivals", PATTERNS)
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(arrivals):
     first, again, other = (
@@ -128,12 +116,6 @@ def test_a_drafter_reads_what_it_has_missed():
     )
     # The prompt and its first token, and then the one token that each of the 18 steps before the last put out.
     assert dear["latency"]["p50"] - free["latency"]["p50"] == pytest.approx(0.001 * (101 + 18), rel=1e-4)
-
-
-def test_tasks_are_told_apart():
-    found = result("fixed:3", workload=Workload(stated({"easy": 0.9, "hard": 0.1}, 10, 30)))
-    assert set(found["tasks"]) == {"easy", "hard"}
-    assert found["tasks"]["easy"]["tokens_per_step"] > 2 * found["tasks"]["hard"]["tokens_per_step"]
 
 
 def test_a_drafter_that_finds_nothing_drafts_nothing():

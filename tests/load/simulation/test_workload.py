@@ -105,11 +105,6 @@ def test_what_is_no_recording_is_told_in_one_message(tmp_path, text, part):
     assert part in str(told.value)
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path):
-    with pytest.raises(UserError, match="cannot be read: No such file"):
-        read(tmp_path / "none.jsonl")
-
-
 def test_a_draft_as_it_was_recorded_comes_out_as_it_did_and_others_are_drawn(tmp_path):
     path = tmp_path / "decoded.jsonl"
     lines = [row(Random(seed), "", 0.6, output=40) for seed in range(20)]

@@ -15,33 +15,11 @@ Row = dict[str, float]
 NAN = float("nan")
 
 SPLIT = (
-    "rounds",
-    "in_flight",
-    "waits",
-    "drafting",
-    "hidden",
-    "ahead",
-    "hits",
-    "breaks",
-    "lost",
-    "prefill",
-    "work",
+    *("rounds", "in_flight", "waits", "drafting", "hidden", "ahead", "hits", "breaks", "lost", "prefill", "work"),
     "base_token",
 )
 """Columns of turns: those of a split trace, and the seconds that the autoregressive stream takes for a token after its
 first piece."""
-
-TURN = (
-    *("query", "tokens", "first_tokens", "ttft", "latency", "steps", "drafted", "accepted", "emitted", "verified"),
-    *("bytes_up", "bytes_down", "memory", "retries", "issued", "base_latency", "base_issued", "base_tokens"),
-    *("identical", "near_tie"),
-    *SPLIT,
-)
-QUERY = (
-    *("hard", "replayed", "failed", "routing", "slo_ttft", "slo_itl", "slo_latency", "cloud_cost", "edge_cost"),
-    *("edge_prompt", "edge_completion", "cloud_prompt", "cloud_completion"),
-    *("truncated", "untold", "unparsed", "chance", "stopped", "saved"),
-)
 
 
 def turn_row(query: int, turn: Response, result: Response, waited: float) -> Row:
