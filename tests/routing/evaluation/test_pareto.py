@@ -9,8 +9,9 @@ import pytest
 
 from ianvs_specdec.routing.evaluation.curve import Sides
 from ianvs_specdec.routing.evaluation.pareto import frontier_of, mean_distances
+from ianvs_specdec.routing.evaluation.pool import ORACLE, RANDOM
 from ianvs_specdec.routing.evaluation.quality import Scored
-from ianvs_specdec.routing.evaluation.results import GRID, ORACLE, RANDOM, evaluate
+from ianvs_specdec.routing.evaluation.results import GRID, evaluate
 
 
 def slow_distance(levels: np.ndarray, own: np.ndarray, curves: list[np.ndarray]) -> float:

@@ -11,9 +11,10 @@ import pytest
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.evaluation import tables
 from ianvs_specdec.routing.evaluation.curve import Sides
-from ianvs_specdec.routing.evaluation.pool import Chooser, chooser, evaluate_pool, undefined_of
+from ianvs_specdec.routing.evaluation.inputs import EvaluationInputs, undefined
+from ianvs_specdec.routing.evaluation.pool import ORACLE_MONEY, RANDOM, Chooser, chooser
 from ianvs_specdec.routing.evaluation.quality import Scored
-from ianvs_specdec.routing.evaluation.results import GRID, ORACLE_MONEY, RANDOM, Result, evaluate
+from ianvs_specdec.routing.evaluation.results import GRID, Result, evaluate, evaluate_choices
 from ianvs_specdec.routing.outcomes.pool import Pool
 
 NAMES = ("small", "middle", "large")
@@ -31,7 +32,7 @@ def drawn(count: int = 200, models: int = 3, seed: int = 0) -> Pool:
 
 
 def results_of(pool: Pool, *choosers: Chooser) -> dict[str, Result]:
-    return {result.name: result for result in evaluate_pool(pool, choosers, resamples=60, seed=0).results}
+    return {result.name: result for result in evaluate_choices(pool, choosers, resamples=60, seed=0).results}
 
 
 def knowing(pool: Pool, noise: float = 0.2) -> Scored:
@@ -45,7 +46,7 @@ def test_two_models_are_an_edge_and_a_cloud() -> None:
     sides = Sides(*pool.quality.T, *pool.cost.T)
     router = knowing(pool)
     both = evaluate(sides, [Scored.at("R", router.scores, 0.5)], resamples=60, seed=0)
-    chosen = evaluate_pool(pool, [chooser(router, pool)], resamples=60, seed=0)
+    chosen = evaluate_choices(pool, [chooser(router, pool)], resamples=60, seed=0)
     known = {result.name: result for result in both.results}
     names = []
     for result in chosen.results:
@@ -165,7 +166,7 @@ def test_scores_of_any_range_have_a_curve_and_no_decision() -> None:
     metrics = results_of(pool, one)["R"].metrics
     assert "apgr_money" in metrics
     assert not {"quality", "gain_best", "share:large"} & set(metrics)
-    assert any("give --threshold" in note for note in undefined_of(pool, [one]))
+    assert any("give --threshold" in note for note in undefined(EvaluationInputs(pool), [one]))
 
 
 def test_a_dearest_model_that_is_no_better_leaves_pgr_undefined() -> None:
@@ -174,12 +175,14 @@ def test_a_dearest_model_that_is_no_better_leaves_pgr_undefined() -> None:
     metrics = results_of(pool, chooser(router, pool))["R"].metrics
     assert not {"pgr", "apgr_money", "pareto_dist_money"} & set(metrics)
     assert {"quality", "gain_best", "gap_oracle"} <= set(metrics)
-    assert any("PGR, APGR, CPT and ParetoDist are not defined" in note for note in undefined_of(pool, []))
+    assert any(
+        "PGR, APGR, CPT and ParetoDist are not defined" in note for note in undefined(EvaluationInputs(pool), [])
+    )
 
 
 def test_tables_tell_the_models() -> None:
     pool = drawn()
-    evaluation = evaluate_pool(pool, [chooser(knowing(pool), pool)], resamples=60, seed=0)
+    evaluation = evaluate_choices(pool, [chooser(knowing(pool), pool)], resamples=60, seed=0)
     text = tables.to_text(evaluation)
     assert "cloud" not in text
     assert "queries that each model is asked, %" in text

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ianvs_specdec.routing.evaluation.curve import DrawnCurves, Ranking, Sides
-from ianvs_specdec.routing.evaluation.quality import BINS, Scored, Tally, over_thresholds
+from ianvs_specdec.routing.evaluation.curve import Ranking, Sides
+from ianvs_specdec.routing.evaluation.pool import between_two
+from ianvs_specdec.routing.evaluation.quality import BINS, Scored, extra_cost
+from ianvs_specdec.routing.evaluation.results import Candidate
 
 
 def seeds(count: int, fast: int = 40) -> list[Any]:
@@ -21,10 +23,15 @@ def measured(
     router: Scored, sides: Sides, weights: np.ndarray | None = None, most: int | None = None
 ) -> dict[str, float]:
     weights = np.ones(len(sides)) if weights is None else weights
-    ranking = Ranking(router.scores)
-    path = DrawnCurves.of(ranking.coarse(most) if most else ranking, weights[None, :], sides.gain, sides.extra)
-    values = Tally(router, sides)(weights[None, :])
-    return {name: float(value[0]) for name, value in (values | over_thresholds(path, values["edge"])).items()}
+    candidate = Candidate(between_two(router), sides)
+    ranking = candidate.ranking.coarse(most) if most else candidate.ranking
+    found = candidate.measure(ranking, weights[None, :])
+    return {name: float(value[0]) for name, value in found.items() if not name.startswith("@")}
+
+
+def extra_of(sides: Sides) -> np.ndarray | None:
+    found = extra_cost(sides)
+    return None if found is None else found[:, 0]
 
 
 def random_case(draw: np.random.Generator) -> tuple[Sides, Scored]:
@@ -69,7 +76,7 @@ def slow_cost_of(points: list[tuple[float, float]], wanted: float) -> float:
 def test_metrics_over_all_thresholds_by_their_definitions(seed: int) -> None:
     sides, router = random_case(np.random.default_rng(seed))
     found, gain = measured(router, sides), sides.gain
-    for suffix, spend in (("", np.ones(len(gain))), ("_money", sides.extra)):
+    for suffix, spend in (("", np.ones(len(gain))), ("_money", extra_of(sides))):
         if spend is None:
             assert "apgr_money" not in found
             continue

@@ -13,8 +13,9 @@ import pytest
 from ianvs_specdec.routing.evaluation import tables
 from ianvs_specdec.routing.evaluation.bootstrap import draws, estimate, intervals, p_values
 from ianvs_specdec.routing.evaluation.curve import Sides
+from ianvs_specdec.routing.evaluation.pool import BASELINES, ORACLE_MONEY, RANDOM
 from ianvs_specdec.routing.evaluation.quality import Scored
-from ianvs_specdec.routing.evaluation.results import BASELINES, GRID, LEVELS, ORACLE_MONEY, RANDOM, evaluate, overhead
+from ianvs_specdec.routing.evaluation.results import GRID, LEVELS, evaluate, overhead
 
 
 def case(count: int, seed: int = 0, *, priced: bool = False) -> Sides:

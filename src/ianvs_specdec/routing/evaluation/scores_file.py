@@ -16,15 +16,17 @@ import numpy as np
 
 from ianvs_specdec.benchmarks.files import records
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.routing.outcomes.recorded import Floats, Recorded
+from ianvs_specdec.routing.outcomes.pool import Pool
+from ianvs_specdec.routing.outcomes.recorded import Floats, Outcomes
 
 KEYS = ("query_id", "row")
 
 
-def read_scores(path: Path, outcomes: Recorded, models: Sequence[str] = ()) -> dict[str, Floats]:
-    """Router -> its score of each query of ``outcomes``, [queries], NaN where there is none; of ``models``, where the
-    file names them, [queries, models]. UserError with file and line.
+def read_scores(path: Path, outcomes: Outcomes | Pool) -> dict[str, Floats]:
+    """Router -> its score of each query of ``outcomes``, [queries], NaN where there is none; of a pool whose models the
+    file names, [queries, models]. UserError with file and line.
     """
+    models = outcomes.models if isinstance(outcomes, Pool) else ()
     if not path.name.lower().endswith((".csv", ".csv.gz")):
         raise UserError(f"--scores {path}: scores are read from files that end in .csv or .csv.gz")
     found: dict[str, Floats] = {}
@@ -66,7 +68,7 @@ def _key(record: Mapping[str, str], path: Path) -> str:
     return key
 
 
-def _places(key: str, outcomes: Recorded, path: Path) -> dict[str, int]:
+def _places(key: str, outcomes: Outcomes | Pool, path: Path) -> dict[str, int]:
     names = [query.id if key == "query_id" else str(place) for place, query in enumerate(outcomes.queries)]
     for name, count in Counter(names).items():
         if count > 1:
