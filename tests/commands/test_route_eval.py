@@ -15,9 +15,9 @@ import pytest
 import yaml
 
 from ianvs_specdec.benchmarks.rows import query_of
-from ianvs_specdec.routing.learned.calibration import Calibration
 from ianvs_specdec.routing.learned.classifier import CLASSIFIERS
 from ianvs_specdec.routing.learned.folder import TrainedRouter
+from ianvs_specdec.routing.learned.logistic import Calibration
 from ianvs_specdec.routing.outcomes.recorded import digests, load_outcomes
 from tests.support.paths import shared_file
 from tests.support.rivers import FILES, HEADER, KIND, Rivers, file, lines, outcomes, refused, run, trained, values

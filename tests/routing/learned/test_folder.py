@@ -136,7 +136,7 @@ def test_the_learned_router_decides_as_it_was_trained(router, tmp_path):
 
 def test_hyperparameters_are_checked_before_anything_is_loaded(tmp_path):
     for given, told in (
-        ({}, "path must name"),
+        ({}, "path is missing: the folder of a router"),
         ({"path": str(tmp_path)}, "there is no router.json"),
     ):
         with pytest.raises(UserError, match=told):

@@ -229,7 +229,7 @@ def test_answers_without_probabilities_say_what_to_set() -> None:
         ({"signal": []}, "signal", "a list of different ones"),
         ({"signal": ["max_entropy", "max_entropy"]}, "signal", "different"),
         ({"signal": "max_entropy", "threshold": 2}, "threshold", "from 0 to 1"),
-        ({"signal": "max_entropy", "calibration": 3}, "calibration", "must name a file"),
+        ({"signal": "max_entropy", "calibration": 3}, "calibration", "a file that specdec route calibrate made"),
         ({"calibration": "nowhere.json"}, "calibration", "nowhere.json"),
         ({"signal": "router"}, "signal", "another router"),
         ({"signal": "max_entropy", "router": "RandomRouter"}, "router", "add router"),

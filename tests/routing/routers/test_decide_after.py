@@ -25,9 +25,9 @@ from ianvs_specdec.report.metrics import METRICS
 from ianvs_specdec.report.metrics.columns import all_columns
 from ianvs_specdec.report.metrics.routing import why_empty
 from ianvs_specdec.report.metrics.table import Table
-from ianvs_specdec.routing.learned.calibration import Calibration
 from ianvs_specdec.routing.learned.doubt import Beginning, Doubt
 from ianvs_specdec.routing.learned.folder import TrainedRouter
+from ianvs_specdec.routing.learned.logistic import Calibration
 from ianvs_specdec.routing.learned.probe import ProbeClassifier
 from ianvs_specdec.routing.learned.readout import Readout
 from ianvs_specdec.routing.routers import build_router, check_router, check_router_beside

@@ -21,8 +21,8 @@ from ianvs_specdec.records.identity import FileDigests
 from ianvs_specdec.records.journal import Journal
 from ianvs_specdec.report.metrics.table import Table
 from ianvs_specdec.routing.learned.adapted import AdaptedClassifier
-from ianvs_specdec.routing.learned.calibration import Calibration
 from ianvs_specdec.routing.learned.folder import TrainedRouter
+from ianvs_specdec.routing.learned.logistic import Calibration
 from ianvs_specdec.routing.learned.probe import ProbeClassifier
 from ianvs_specdec.routing.learned.readout import Readout
 from ianvs_specdec.routing.routers import build_router, check_router_beside

@@ -24,8 +24,8 @@ from ianvs_specdec.common.types import Query
 from ianvs_specdec.models.documents import read_object
 from ianvs_specdec.records.identity import write_atomically
 from ianvs_specdec.routing.learned.arrays import read_array
-from ianvs_specdec.routing.learned.calibration import Calibration
 from ianvs_specdec.routing.learned.classifier import Classifier, classifier
+from ianvs_specdec.routing.learned.logistic import Calibration
 from ianvs_specdec.routing.outcomes.recorded import Floats
 
 FORMAT: Literal[1] = 1

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ianvs_specdec.common.errors import UserError, unknown
-from ianvs_specdec.routing.learned.calibration import fit_calibration
 from ianvs_specdec.routing.learned.classifier import Classifier, classifier
 from ianvs_specdec.routing.learned.folder import TrainedRouter
+from ianvs_specdec.routing.learned.logistic import fit_calibration
 from ianvs_specdec.routing.learned.sentences import Sentences
 from ianvs_specdec.routing.learned.threshold import keeping, sharing
 from ianvs_specdec.routing.outcomes.labels import targets

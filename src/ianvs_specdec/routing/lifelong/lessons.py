@@ -19,8 +19,8 @@ from ianvs_specdec.benchmarks.scorers import scorer
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.learned.adapted import KIND, AdaptedClassifier
-from ianvs_specdec.routing.learned.calibration import Calibration
 from ianvs_specdec.routing.learned.folder import TrainedRouter
+from ianvs_specdec.routing.learned.logistic import Calibration
 from ianvs_specdec.routing.learned.online import SIDES, Experience, OnlineLearner, grams_of
 from ianvs_specdec.routing.lifelong.exploration import Exploration
 from ianvs_specdec.routing.lifelong.feedback import Feedback, FeedbackFile, FeedbackLog, named

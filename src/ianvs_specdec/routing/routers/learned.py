@@ -6,11 +6,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
 
 from ianvs_specdec.backends import backend, resolve
 from ianvs_specdec.benchmarks.rows import query_of_row
 from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.settings import Share, Text, rule
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin import edge_first
 from ianvs_specdec.plugin.models import EdgeModel
@@ -20,6 +23,12 @@ from ianvs_specdec.routing.learned.folder import TrainedRouter, read_settings
 from ianvs_specdec.routing.learned.probe import ProbeClassifier
 from ianvs_specdec.routing.outcomes.states import Halves
 from ianvs_specdec.routing.routers.base import Decision, Modules, Router
+
+RouterFolder = Annotated[
+    Text,
+    rule(lambda path: read_settings(Path(path))),
+    Field(description="the folder of a router, which specdec route train makes"),
+]
 
 UNANSWERED = "the edge gave no whole answer"
 
@@ -33,8 +42,10 @@ class LearnedRouter(Router):
 
     concurrent: ClassVar[bool] = True
 
-    def __init__(self, path: str, threshold: float | None = None) -> None:
-        self.trained = TrainedRouter.load(_folder(path))
+    def __init__(self, path: RouterFolder, threshold: Share | None = None) -> None:
+        self.check_hyperparameters(locals())
+        self.path = path
+        self.trained = TrainedRouter.load(Path(path))
         super().__init__(self.trained.threshold if threshold is None else threshold)
         self._mutex = threading.Lock()
 
@@ -43,13 +54,9 @@ class LearnedRouter(Router):
         """Whether it looks at the edge's hidden states, not at the query."""
         return probe_of(self.trained) is not None
 
-    @staticmethod
-    def check(given: Mapping[str, Any]) -> None:
-        read_settings(_folder(given["path"]))
-
     @classmethod
     def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:
-        folder = _folder(hyperparameters["path"])
+        folder = Path(hyperparameters["path"])
         kind, settings = modules.get("edgemodel", (None, {}))
         if not is_probe(folder) or not (isinstance(kind, type) and issubclass(kind, EdgeModel)):
             return
@@ -84,9 +91,3 @@ def score_encoded(data: Any, probe: ProbeClassifier, score: Callable[[Halves], f
     read = edge_first.encode(data, probe.layers, probe.check_edge)
     waited = time.perf_counter() - started
     return (None, waited) if read is None else (score(read.states[None]), waited - read.seconds)
-
-
-def _folder(path: Any) -> Path:
-    if not isinstance(path, str) or not path:
-        raise UserError(f"path must name a router's folder, not {path!r}; specdec route train makes one", key="path")
-    return Path(path)

@@ -9,12 +9,14 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from pydantic import Field
 
 from ianvs_specdec.benchmarks.rows import query_of_row
 from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.settings import Count, ExistingPath, Share, Text, rule
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin import observers
 from ianvs_specdec.records.identity import digest
@@ -28,14 +30,25 @@ from ianvs_specdec.routing.lifelong.feedback import FeedbackLog, check_feedback
 from ianvs_specdec.routing.lifelong.lessons import AskedQuery, Keeper, Lessons, adapted, item_of
 from ianvs_specdec.routing.outcomes.recorded import load_outcomes
 from ianvs_specdec.routing.outcomes.states import Halves
-from ianvs_specdec.routing.routers.base import Decision, Modules, Router, number, whole
-from ianvs_specdec.routing.routers.learned import UNANSWERED, LearnedRouter, score_encoded
+from ianvs_specdec.routing.routers.base import Decision, Modules, Router
+from ianvs_specdec.routing.routers.learned import UNANSWERED, LearnedRouter, RouterFolder, score_encoded
 from ianvs_specdec.routing.routers.random_router import uniform
 
 FOLDER, LOG, LEARNED = "lifelong", "feedback.jsonl", "router"
 REPLAYED = 128
 ASKED = 4096
 """Queries whose score is remembered until the answer comes."""
+
+
+def _check_saved(folder: str) -> None:
+    try:
+        check_folder(Path(folder))
+    except UserError as error:
+        raise UserError(str(error).replace("--out", "save_to"), key="save_to") from error
+
+
+FeedbackSource = Annotated[Any, rule(check_feedback)]
+SavedFolder = Annotated[Text, rule(_check_saved)]
 
 
 class LifelongRouter(Router):
@@ -63,16 +76,16 @@ class LifelongRouter(Router):
 
     def __init__(
         self,
-        path: str,
-        threshold: float | None = None,
-        feedback: Any = "scorer",
-        explore: float = 0.05,
+        path: RouterFolder,
+        threshold: Share | None = None,
+        feedback: FeedbackSource = "scorer",
+        explore: Annotated[float, Field(ge=0, le=0.5)] = 0.05,
         seed: int = 0,
-        replay: str | None = None,
-        save_every: int = 32,
-        save_to: str | None = None,
+        replay: ExistingPath | None = None,
+        save_every: Count = 32,
+        save_to: SavedFolder | None = None,
     ) -> None:
-        self.check(locals())
+        self.check_hyperparameters(locals())
         if on_worker():
             raise UserError(
                 "LifelongRouter learns in one process, and what it is told would be lost with a worker's folder: run "
@@ -98,26 +111,11 @@ class LifelongRouter(Router):
         weakref.finalize(self, keep.last)
         observers.subscribe(self)
 
-    @staticmethod
-    def check(given: Mapping[str, Any]) -> None:
-        LearnedRouter.check(given)
+    @classmethod
+    def check_together(cls, given: Mapping[str, Any]) -> None:
         if given["replay"] and is_probe(Path(given["path"])):
             reason = "has no hidden states of the edge, which the probe under path looks at: leave it out"
             raise UserError(f"replay: a file of outcomes {reason}", key="replay")
-        check_feedback(given["feedback"])
-        number("explore", given["explore"], low=0.0, high=0.5)
-        whole("seed", given["seed"])
-        whole("save_every", given["save_every"], low=1)
-        for name in ("replay", "save_to"):
-            if given[name] is not None and (not isinstance(given[name], str) or not given[name]):
-                raise UserError(f"{name} must be a path, not {given[name]!r}", key=name)
-        if given["replay"] and not Path(given["replay"]).is_file():
-            raise UserError(f"replay: there is no file {given['replay']}", key="replay")
-        if given["save_to"]:
-            try:
-                check_folder(Path(given["save_to"]))
-            except UserError as error:
-                raise UserError(str(error).replace("--out", "save_to"), key="save_to") from error
 
     @classmethod
     def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:

@@ -8,13 +8,17 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
 
 from ianvs_specdec.common.errors import UserError, packages
-from ianvs_specdec.routing.routers.base import Decision, number
-from ianvs_specdec.routing.routers.composed import PRIVATE, ConstrainedRouter, overrule
+from ianvs_specdec.routing.routers.base import Decision
+from ianvs_specdec.routing.routers.composed import PRIVATE, AnyRouter, ConstrainedRouter, overrule
 
 log = logging.getLogger(__name__)
+
+Percent = Annotated[float, Field(ge=0, le=100)]
 
 SensorReading = Mapping[str, float | None]
 """What the sensors say: ``cpu``, ``memory``, ``battery`` in %, ``temperature`` in degrees Celsius. A sensor that there
@@ -60,17 +64,18 @@ class ResourceRouter(ConstrainedRouter):
 
     def __init__(
         self,
-        router: Any = "RandomRouter",
-        max_cpu: float | None = None,
-        max_memory: float | None = None,
-        min_battery: float | None = None,
-        max_temperature: float | None = None,
-        interval: float = 1.0,
+        router: AnyRouter = "RandomRouter",
+        max_cpu: Percent | None = None,
+        max_memory: Percent | None = None,
+        min_battery: Percent | None = None,
+        max_temperature: Annotated[float, Field(ge=0, le=200)] | None = None,
+        interval: Annotated[float, Field(ge=0, le=3600)] = 1.0,
         required: bool = False,
+        *,
         reader: Callable[[], SensorReading] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.check(locals())
+        super().check_hyperparameters(locals())
         super().__init__(router)
         limits = dict(zip(LIMITS, (max_cpu, max_memory, min_battery, max_temperature), strict=True))
         self._limits = {name: float(limit) for name, limit in limits.items() if limit is not None}
@@ -86,16 +91,10 @@ class ResourceRouter(ConstrainedRouter):
         super().check_hyperparameters(hyperparameters)
         _psutil()
 
-    @staticmethod
-    def check(given: Mapping[str, Any]) -> None:
-        for name in LIMITS:
-            if given[name] is not None:
-                number(name, given[name], low=0.0, high=200.0 if name == "max_temperature" else 100.0)
+    @classmethod
+    def check_together(cls, given: Mapping[str, Any]) -> None:
         if all(given[name] is None for name in LIMITS):
             raise UserError(f"ResourceRouter needs a limit: {', '.join(LIMITS)}", key="max_cpu")
-        number("interval", given["interval"], low=0.0, high=3600.0)
-        if not isinstance(given["required"], bool):
-            raise UserError(f"required must be true or false, not {given['required']!r}", key="required")
 
     def decide(self, data: Any) -> Decision:
         decision = self.ask(data)
