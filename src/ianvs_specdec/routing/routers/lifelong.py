@@ -27,7 +27,7 @@ from ianvs_specdec.routing.learned.online import SIDES, OnlineLearner
 from ianvs_specdec.routing.learned.probe import ProbeClassifier
 from ianvs_specdec.routing.lifelong.exploration import Exploration
 from ianvs_specdec.routing.lifelong.feedback import FeedbackLog, check_feedback
-from ianvs_specdec.routing.lifelong.lessons import AskedQuery, Keeper, Lessons, adapted, item_of
+from ianvs_specdec.routing.lifelong.lessons import AskedQuery, Lessons, adapted, item_of
 from ianvs_specdec.routing.outcomes.recorded import load_outcomes
 from ianvs_specdec.routing.outcomes.states import Halves
 from ianvs_specdec.routing.routers.base import Decision, Modules, Router
@@ -101,14 +101,14 @@ class LifelongRouter(Router):
         own = job_folder() / FOLDER / digest(settings)[:16] if os.environ.get("RESULT_SAVED_URL") else None
         book = FeedbackLog(own / LOG if own else None, *current_run())
         to = Path(save_to) if save_to else own / LEARNED if own else None
-        keep = Keeper(replace(adapted(self.base, learner), threshold=self.threshold, seen=trained.seen), to)
+        saved = replace(adapted(self.base, learner), threshold=self.threshold, seen=trained.seen)
         self._exploration = Exploration(self.explore)
-        self._lessons = Lessons(learner, self._exploration, book, feedback, keep, save_every)
+        self._lessons = Lessons(saved, learner, self._exploration, book, feedback, to, save_every)
         self._asked: OrderedDict[Query, AskedQuery] = OrderedDict()
         self._mutex = threading.Lock()
         if replay and goes_on is None:
             self._replay(Path(replay))
-        weakref.finalize(self, keep.last)
+        weakref.finalize(self, self._lessons.close)
         observers.subscribe(self)
 
     @classmethod
@@ -134,7 +134,7 @@ class LifelongRouter(Router):
     @property
     def url(self) -> str | None:
         """Where feedback is taken, if it is at an endpoint."""
-        return getattr(self._lessons.sources, "url", None)
+        return self._lessons.url
 
     def score(self, query: Query) -> float:
         return self._corrected(self._item(query))
