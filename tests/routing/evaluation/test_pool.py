@@ -40,32 +40,6 @@ def knowing(pool: Pool, noise: float = 0.2) -> Scored:
     return Scored("R", 0.5 + 0.2 * need + noise * np.random.default_rng(1).uniform(-1, 1, len(pool)))
 
 
-def test_two_models_are_an_edge_and_a_cloud() -> None:
-    """The same figures and intervals, at the thresholds and over money."""
-    pool = drawn(models=2)
-    sides = Sides(*pool.quality.T, *pool.cost.T)
-    router = knowing(pool)
-    both = evaluate(sides, [Scored.at("R", router.scores, 0.5)], resamples=60, seed=0)
-    chosen = evaluate_choices(pool, [chooser(router, pool)], resamples=60, seed=0)
-    known = {result.name: result for result in both.results}
-    names = []
-    for result in chosen.results:
-        for name, found in result.metrics.items():
-            same = (
-                known[result.name].metrics["share" if name == "share:cloud" else name] if "edge" not in name else None
-            )
-            if same is not None:
-                told = [found.value, found.low, found.high]
-                assert told == pytest.approx([same.value, same.low, same.high], rel=1e-9, abs=1e-9), (result.name, name)
-                names.append(name)
-    assert set(names) >= {"apgr_money", "cpt80_money", "drop20_money", "pareto_dist_money", "gain_best", "gap_oracle",
-                          "quality", "cost", "pgr", "share:cloud"}  # fmt: skip
-    alike = [item for item in both.differences if item.axis == "money"]
-    for one, other in zip(alike, chosen.differences, strict=True):
-        assert (one.first, one.second, one.metric, one.level) == (other.first, other.second, other.metric, other.level)
-        assert (one.value, one.low, one.high, one.p) == pytest.approx((other.value, other.low, other.high, other.p))
-
-
 def test_models_alone_random_and_the_oracle() -> None:
     pool = drawn()
     found = results_of(pool)
@@ -148,25 +122,6 @@ def test_a_router_that_predicts_each_models_quality() -> None:
         choice = (expected - weight * means).argmax(axis=1)
         cost, quality = 1000 * pool.cost[rows, choice].mean(), 100 * pool.quality[rows, choice].mean()
         assert np.interp(cost, curve.cost, curve.quality) == pytest.approx(quality, abs=1.0), weight
-
-
-def test_a_router_that_knows_each_models_quality_is_the_oracle() -> None:
-    pool = drawn()
-    level = pool_of(pool.quality, np.tile([1.0, 2.0, 5.0], (len(pool), 1)))
-    found = results_of(level, chooser(Scored("R", level.quality), level))
-    assert found["R"].metrics["gap_oracle"].value == pytest.approx(0.0)
-    apgr = [found[name].metrics["apgr_money"].value for name in ("R", ORACLE_MONEY)]
-    assert apgr[0] == pytest.approx(apgr[1])
-
-
-def test_scores_of_any_range_have_a_curve_and_no_decision() -> None:
-    pool = drawn()
-    wide = Scored("R", 10 * knowing(pool).scores - 3)
-    one = chooser(wide, pool)
-    metrics = results_of(pool, one)["R"].metrics
-    assert "apgr_money" in metrics
-    assert not {"quality", "gain_best", "share:large"} & set(metrics)
-    assert any("give --threshold" in note for note in undefined(EvaluationInputs(pool), [one]))
 
 
 def test_a_dearest_model_that_is_no_better_leaves_pgr_undefined() -> None:

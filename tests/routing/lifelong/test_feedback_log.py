@@ -37,14 +37,6 @@ def test_a_feedback_of_any_type_is_taken_or_refused(tmp_path: Path, field: str, 
         assert len(list(file.new())) == 2 - file.damaged
 
 
-def test_a_thumb_in_a_list_is_one_damaged_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    file = FeedbackFile(tmp_path / "thumbs.jsonl")
-    file.path.write_text('{"query_id":"q","side":"edge","thumb":["up"]}\n{"query_id":"q","side":"edge","thumb":"up"}\n')
-    assert [feedback.score for feedback in file.new()] == [1.0]
-    assert file.damaged == 1
-    assert "thumbs.jsonl:1: score must be a number from 0 to 1, or thumb up or down" in caplog.text
-
-
 KEPT = {"source": "run:1", "query": "q", "side": "edge", "score": 1.0, "model": "m", "run": "run"}
 LEARNED = {"learned": 0, "answers": 1, "source": "run:2", "query": "q", "side": "edge", "score": 1.0, "run": "run"}
 

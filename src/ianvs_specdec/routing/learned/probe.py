@@ -54,7 +54,7 @@ MATRICES, WIDE = ("mean", "scale", "weights"), ("inner", "bias")
 
 
 class ProbeClassifier(Classifier):
-    """``score_states`` scores hidden states; ``score`` needs to ``read`` those of its queries first."""
+    """``score_read`` scores hidden states; ``score`` needs to ``read`` those of its queries first."""
 
     OPTIONS: ClassVar[dict[str, Any]] = {"layers": None, "ridge": None, "units": None}
 
@@ -94,11 +94,15 @@ class ProbeClassifier(Classifier):
         readout = _fitted(columns(layers), targets, parts, few, ridge, units, seed)
         return cls(readout, layers, states.model, states.digest, states)
 
-    def score(self, queries: Sequence[Query]) -> Floats:
-        return self.score_states(self.recorded(queries))
+    @property
+    def probe(self) -> ProbeClassifier:
+        return self
 
-    def score_states(self, states: Halves) -> Floats:
-        """float64 [queries], of float16 [queries, layers, 2 * hidden], or these in one row.
+    def score(self, queries: Sequence[Query]) -> Floats:
+        return self.score_read(queries, self.recorded(queries))
+
+    def score_read(self, queries: Sequence[Query], states: Halves) -> Floats:
+        """Of float16 [queries, layers, 2 * hidden], or these in one row.
 
         Raises UserError for another width than that of the model that it was trained with.
         """

@@ -18,8 +18,7 @@ from ianvs_specdec.common.types import Completion, Query
 from ianvs_specdec.plugin import edge_first
 from ianvs_specdec.plugin.early_exit import EarlyExit
 from ianvs_specdec.plugin.models import EdgeModel
-from ianvs_specdec.routing.learned.adapted import is_probe
-from ianvs_specdec.routing.learned.folder import read_settings
+from ianvs_specdec.routing.learned.folder import is_probe, read_settings
 from ianvs_specdec.routing.routers import build_router, check_router, check_router_beside
 from ianvs_specdec.routing.routers import router as router_named
 from ianvs_specdec.routing.routers.base import Decision, Modules, Router

@@ -18,8 +18,7 @@ from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin import edge_first
 from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.records.identity import FileDigests
-from ianvs_specdec.routing.learned.adapted import is_probe, probe_of, score_read
-from ianvs_specdec.routing.learned.folder import TrainedRouter, read_settings
+from ianvs_specdec.routing.learned.folder import TrainedRouter, is_probe, read_settings
 from ianvs_specdec.routing.learned.probe import ProbeClassifier
 from ianvs_specdec.routing.outcomes.states import Halves
 from ianvs_specdec.routing.routers.base import Decision, Modules, Router
@@ -52,7 +51,7 @@ class LearnedRouter(Router):
     @property
     def probes(self) -> bool:
         """Whether it looks at the edge's hidden states, not at the query."""
-        return probe_of(self.trained) is not None
+        return self.trained.probe is not None
 
     @classmethod
     def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:
@@ -65,7 +64,7 @@ class LearnedRouter(Router):
         except UserError as error:
             raise UserError(f"the probe in {folder} reads the edge's hidden states, but {error}", key="path") from error
         if (files := Path(str(settings.get("model")))).is_dir():
-            probe = probe_of(TrainedRouter.load(folder))
+            probe = TrainedRouter.load(folder).probe
             assert probe is not None
             probe.check_edge(str(files), FileDigests(None).folder(files))
 
@@ -74,10 +73,10 @@ class LearnedRouter(Router):
             return float(self.trained.score([query])[0])
 
     def decide(self, data: Any) -> Decision:
-        if (probe := probe_of(self.trained)) is None:
+        if (probe := self.trained.probe) is None:
             return super().decide(data)
         query = query_of_row(data)
-        score, waited = score_encoded(data, probe, lambda states: score_read(self.trained, query, states))
+        score, waited = score_encoded(data, probe, lambda states: float(self.trained.score_read([query], states)[0]))
         if score is None:
             return Decision(1.0, True, UNANSWERED, waited=waited)
         return Decision(score, score >= self.threshold, waited=waited)

@@ -21,8 +21,8 @@ from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin import observers
 from ianvs_specdec.records.identity import digest
 from ianvs_specdec.records.run import current_repeat, current_run, job_folder, on_worker
-from ianvs_specdec.routing.learned.adapted import AdaptedClassifier, is_probe, probe_of, score_read
-from ianvs_specdec.routing.learned.folder import TrainedRouter, check_folder
+from ianvs_specdec.routing.learned.adapted import AdaptedClassifier
+from ianvs_specdec.routing.learned.folder import TrainedRouter, check_folder, is_probe
 from ianvs_specdec.routing.learned.online import SIDES, OnlineLearner
 from ianvs_specdec.routing.learned.probe import ProbeClassifier
 from ianvs_specdec.routing.lifelong.exploration import Exploration
@@ -124,7 +124,7 @@ class LifelongRouter(Router):
     @property
     def probes(self) -> bool:
         """Whether it looks at the edge's hidden states."""
-        return probe_of(self.base) is not None
+        return self.base.probe is not None
 
     @property
     def feedbacks(self) -> int:
@@ -144,7 +144,7 @@ class LifelongRouter(Router):
 
     def decide(self, data: Any) -> Decision:
         query = query_of_row(data)
-        if (probe := probe_of(self.base)) is None:
+        if (probe := self.base.probe) is None:
             return self.decided(query, self.score(query))
         score, waited = score_encoded(data, probe, lambda states: self._corrected(self._read(query, probe, states)))
         if score is None:
@@ -181,12 +181,12 @@ class LifelongRouter(Router):
             item = self._asked.get(query)
         if item is not None:
             return item
-        if (probe := probe_of(self.base)) is not None:
+        if (probe := self.base.probe) is not None:
             return self._read(query, probe, probe.recorded([query]))
         return self._remembered(query, item_of(query, float(self.base.score([query])[0])))
 
     def _read(self, query: Query, probe: ProbeClassifier, states: Halves) -> AskedQuery:
-        score, state = score_read(self.base, query, states), probe.directions(states)[0]
+        score, state = float(self.base.score_read([query], states)[0]), probe.directions(states)[0]
         return self._remembered(query, item_of(query, score, state))
 
     def _remembered(self, query: Query, item: AskedQuery) -> AskedQuery:
