@@ -17,7 +17,7 @@ from ianvs_specdec.routing.learned import doubt
 from ianvs_specdec.routing.outcomes.recorded import Outcomes, save_outcomes
 from ianvs_specdec.routing.routers.cascade import CascadeRouter
 from tests.backends.api.test_api_logprobs import streamed, token
-from tests.support.api_server import ScriptedAPI, answer, serving
+from tests.support.api_server import ScriptedAPI, serving
 from tests.support.paths import EXAMPLE
 
 COUNT = 60
@@ -167,15 +167,6 @@ def test_what_cannot_be_is_one_message_and_no_file(
     told = capsys.readouterr().err
     assert message in told
     assert "Traceback" not in told
-    assert not (tmp_path / "fitted.json").exists()
-
-
-def test_a_server_without_probabilities_is_one_message(
-    calibrate: Calibrate, api: ScriptedAPI, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    api.reply = lambda *_: answer("The answer is B.")
-    assert calibrate() == 2
-    assert "does not tell the log-probabilities" in capsys.readouterr().err
     assert not (tmp_path / "fitted.json").exists()
 
 

@@ -102,7 +102,7 @@ def fit(folder, family, queries, labels, **options):
 def test_every_family_learns_and_scores_alike_alone_in_a_batch_and_from_disk(folder, tmp_path, family):
     queries, labels = task(160)
     options = {"width": 32, "learning_rate": 3e-3} if family not in FAMILIES else {"learning_rate": 3e-3}
-    trained = fit(folder, family, queries, labels, epochs=9, patience=9, **options)
+    trained = fit(folder, family, queries, labels, epochs=9, **options)
     others, truth = task(80, seed=1)
     scores = trained.score(others)
     assert scores.dtype == np.float64
@@ -189,8 +189,9 @@ def test_code_and_pickled_weights_of_a_model_are_refused(folder, tmp_path):
         ({"tokenizer": "BERT", "width": 33}, "width", "a multiple of 32"),
         ({"model": "BERT", "epochs": 0}, "epochs", "a whole number from 1"),
         ({"model": "BERT", "epochs": True}, "epochs", "a whole number from 1"),
-        ({"model": "BERT", "learning_rate": "fast"}, "learning_rate", "between 0 and 1"),
-        ({"model": "BERT", "validation": 1.0}, "validation", "from 0 to below 1"),
+        ({"model": "BERT", "learning_rate": "fast"}, "learning_rate", "a number above 0"),
+        ({"model": "BERT", "dropout": 1.0}, "dropout", "must be a number"),
+        ({"model": "BERT", "patience": 3}, "patience", "unknown option of encoder"),
         ({"model": "BERT", "dtype": "int3"}, None, "unknown dtype 'int3'"),
         ({"model": "BERT", "device": "abacus"}, "device", "abacus"),
         ({"model": "BERT", "max_length": 3}, "max_length", "at least 4"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.errors import UserError, warn_once
 from ianvs_specdec.routing.routers.privacy import PrivacyRouter
 from ianvs_specdec.routing.routers.resources import ResourceRouter, SensorReading
 
@@ -78,7 +78,7 @@ def test_a_private_query_stays_on_the_edge_all_the_same() -> None:
 def test_a_missing_sensor_is_told_once_or_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
     machine = Machine(temperature=99.0)
     del machine.reading["battery"]
-    ResourceRouter._told.clear()
+    warn_once.cache_clear()
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             subject = router(machine, min_battery=20, max_temperature=80)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -33,23 +33,22 @@ def read_scores(path: Path, outcomes: Outcomes | Pool) -> dict[str, Floats]:
     places: Mapping[str, int] | None = None
     for where, record in records(path):
         key = _key(record, path)
-        if places is None:
-            places = _places(key, outcomes, path)
+        places = _places(key, outcomes, path) if places is None else places
         text, name = record[key].strip(), record["router"].strip()
         if text not in places:
             hint = " (rows are counted from 0)" if key == "row" else ""
             raise UserError(f"{where}: no outcome has the {key} {text[:40]!r}; there are {len(outcomes)}{hint}")
         if not name:
             raise UserError(f"{where}: router is empty")
-        if name not in found:
-            each = len(models) if "model" in record else 0
-            found[name] = np.full((len(outcomes), each) if each else len(outcomes), np.nan)
-        column = found[name]
-        if column.ndim > 1:
-            column, name = (
-                column[:, _place(record["model"].strip(), models, where)],
-                f"{name}, {record['model'].strip()},",
-            )
+        of_models = bool(models) and "model" in record
+        shape = (len(outcomes), len(models)) if of_models else (len(outcomes),)
+        column = found.setdefault(name, np.full(shape, np.nan))
+        if of_models:
+            model = record["model"].strip()
+            if model not in models:
+                known = ", ".join(models)
+                raise UserError(f"{where}: no model of the pool is named {model[:40]!r}; there are {known}")
+            column, name = column[:, models.index(model)], f"{name}, {model},"
         if not math.isnan(column[places[text]]):
             raise UserError(f"{where}: {name} has a second score for the query with {key} {text[:40]!r}")
         column[places[text]] = _score(record["score"], where)
@@ -74,12 +73,6 @@ def _places(key: str, outcomes: Outcomes | Pool, path: Path) -> dict[str, int]:
         if count > 1:
             raise UserError(f"{path}: two outcomes have the id {name!r}: name queries by the column row instead")
     return {name: place for place, name in enumerate(names)}
-
-
-def _place(model: str, models: Sequence[str], where: str) -> int:
-    if model not in models:
-        raise UserError(f"{where}: no model of the pool is named {model[:40]!r}; there are {', '.join(models)}")
-    return models.index(model)
 
 
 def _score(text: str, where: str) -> float:

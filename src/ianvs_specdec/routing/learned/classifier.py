@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ianvs_specdec.common.errors import unknown
+from ianvs_specdec.common.settings import Settings
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.outcomes.recorded import Floats
 
@@ -34,8 +35,8 @@ FITTED = ("encoder", "knn", "logistic", "probe")
 class Classifier(ABC):
     """Scores queries from 0 to 1. The scores are raw: ``folder.TrainedRouter`` calibrates them."""
 
-    OPTIONS: ClassVar[dict[str, Any]] = {}
-    """What ``fit`` can be told beside the data, with the defaults."""
+    Options: ClassVar[type[Settings]] = Settings
+    """Arguments of ``fit`` that a user may set."""
     FOLDS: ClassVar[int] = 5
     """Into how many parts the training queries are divided for calibration, see ``training.RouterRecipe``."""
 

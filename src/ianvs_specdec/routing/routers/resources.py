@@ -8,11 +8,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from ianvs_specdec.common.errors import UserError, packages
+from ianvs_specdec.common.errors import UserError, packages, warn_once
 from ianvs_specdec.routing.routers.base import Decision
 from ianvs_specdec.routing.routers.composed import PRIVATE, AnyRouter, ConstrainedRouter, overrule
 
@@ -59,8 +59,6 @@ class ResourceRouter(ConstrainedRouter):
 
     The sensors are this machine's, so the edge model is to run here. ``reader`` replaces psutil.
     """
-
-    _told: ClassVar[set[str]] = set()
 
     def __init__(
         self,
@@ -125,9 +123,7 @@ class ResourceRouter(ConstrainedRouter):
         message = f"this machine has no sensor for {name} ({LIMITS[name].words})"
         if self._required:
             raise UserError(f"{message}: leave {name} out, or set required to false", key=name)
-        if name not in self._told:
-            self._told.add(name)
-            log.warning("%s: it is not limited", message)
+        warn_once(f"{message}: it is not limited")
 
 
 def _psutil() -> Callable[[], SensorReading]:
