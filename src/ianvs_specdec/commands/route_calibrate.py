@@ -27,8 +27,7 @@ from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.routing.evaluation.curve import Sides
 from ianvs_specdec.routing.evaluation.quality import Scored
 from ianvs_specdec.routing.evaluation.results import LEVELS, Evaluation, evaluate
-from ianvs_specdec.routing.learned.doubt import Beginning, Doubt
-from ianvs_specdec.routing.learned.doubt_fit import cross_fitted, fit
+from ianvs_specdec.routing.learned.doubt import Beginning, Doubt, cross_fitted, fit
 from ianvs_specdec.routing.learned.threshold import keeping, sharing
 from ianvs_specdec.routing.learned.training import fold_numbers
 from ianvs_specdec.routing.outcomes.asking import running

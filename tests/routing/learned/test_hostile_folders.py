@@ -15,8 +15,7 @@ import pytest
 import torch
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.routing.learned.doubt import Doubt
-from ianvs_specdec.routing.learned.folder import TrainedRouter, read_seen
+from ianvs_specdec.routing.learned.folder import TrainedRouter
 from tests.support.damage import Raw, with_config, with_weights
 from tests.support.paths import EXAMPLE
 
@@ -92,18 +91,6 @@ def test_an_archive_that_would_fill_the_memory_is_not_unpacked(tmp_path: Path, m
     monkeypatch.setattr("ianvs_specdec.routing.learned.arrays.MOST_BYTES", 1000)
     with pytest.raises(UserError, match="bytes of arrays, more than 1000"):
         TrainedRouter.load(SKILLS)
-
-
-def test_the_digests_alone_are_read_as_carefully(tmp_path: Path) -> None:
-    (tmp_path / "training_queries.npy").write_bytes(lying_npy((1 << 50,)))
-    with pytest.raises(UserError, match=r"training_queries\.npy"):
-        read_seen(tmp_path)
-
-
-def test_a_calibration_that_is_nested_too_deeply_is_told(tmp_path: Path) -> None:
-    (tmp_path / "doubt.json").write_text(DEEP)
-    with pytest.raises(UserError, match="nested too deeply"):
-        Doubt.load(tmp_path / "doubt.json")
 
 
 @pytest.mark.parametrize("name", ["classifier.weight", "model.layers.0.attn.Wqkv.weight", "model.final_norm.weight"])

@@ -36,20 +36,6 @@ def test_random_router_depends_on_seed_and_query_alone() -> None:
     assert [RandomRouter(seed=1)(row) for row in rows()] != forward
 
 
-def test_a_larger_share_contains_a_smaller_one() -> None:
-    small, large = ([RandomRouter(ratio)(row) for row in rows()] for ratio in (0.2, 0.6))
-    assert all(large[i] for i, hard in enumerate(small) if hard)
-
-
-def test_the_decision_is_left_in_the_row() -> None:
-    row = rows(1)[0]
-    hard = RandomRouter()(row)
-    assert row["routing"]["router"] == "RandomRouter"
-    assert row["routing"]["hard"] is hard
-    assert 0 <= row["routing"]["score"] < 1
-    assert row["routing"]["seconds"] > 0
-
-
 class Waiting(Router):
     """Rests on an answer that took so many seconds."""
 
@@ -107,13 +93,6 @@ def test_oracle_compares_scores_of_open_ended_answers_and_keeps_the_unscored_on_
     row = {"query": {"turns": ["q"], "scorer": "text"}, "gold": {"references": ["the reference"]}, "index": 0}
     assert oracle(row)
     assert not oracle({**row, "gold": {"references": []}})
-
-
-def test_oracle_says_what_it_lacks() -> None:
-    with pytest.raises(UserError, match="dataset_processor"):
-        OracleRouter(edgemodel=Model("A"), cloudmodel=Model("B"))("a bare question")
-    with pytest.raises(UserError, match="must be named OracleRouter"):
-        OracleRouter()(rows(1)[0])
 
 
 def test_after_the_edge_has_answered_the_same_is_decided_and_recorded() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,15 +22,18 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Sides:
-    """What both models made of the same queries: quality (in any unit) and cost, float64 [queries] each.
+    """The quality and cost of both models' answers to the same queries, float64 [queries] each.
 
-    Without a cloud cost there is no money to speak of; without an edge cost the edge is taken to cost nothing.
+    Without a cloud cost nothing is known by money; an edge without a cost is free.
     """
 
     edge: Floats
     cloud: Floats
     edge_cost: Floats | None = None
     cloud_cost: Floats | None = None
+
+    models: ClassVar[tuple[str, ...]] = ("edge", "cloud")
+    is_pair: ClassVar[bool] = True
 
     @classmethod
     def of(cls, outcomes: Outcomes) -> Sides:
@@ -43,12 +47,16 @@ class Sides:
         return self.cloud - self.edge
 
     @property
-    def extra(self) -> Floats | None:
-        """What the cloud costs more than the edge; None where that is not known, or nothing on the whole."""
+    def quality(self) -> Floats:
+        """float64 [queries, 2]."""
+        return np.stack([self.edge, self.cloud], axis=1)
+
+    @property
+    def cost(self) -> Floats | None:
+        """float64 [queries, 2]."""
         if self.cloud_cost is None:
             return None
-        extra = self.cloud_cost if self.edge_cost is None else self.cloud_cost - self.edge_cost
-        return extra if extra.sum() > 0 else None
+        return np.stack([np.zeros(len(self)) if self.edge_cost is None else self.edge_cost, self.cloud_cost], axis=1)
 
 
 class Ranking:

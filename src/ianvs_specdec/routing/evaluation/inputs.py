@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,33 +18,33 @@ from ianvs_specdec.common.errors import UserError, unknown
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin.workspace.cases import read_workspace
 from ianvs_specdec.plugin.workspace.sides import scores_of
-from ianvs_specdec.routing.evaluation.curve import ROUNDING
-from ianvs_specdec.routing.evaluation.quality import Scored
-from ianvs_specdec.routing.evaluation.results import BASELINES
+from ianvs_specdec.routing.evaluation.curve import ROUNDING, Sides
+from ianvs_specdec.routing.evaluation.pool import BASELINES, Chooser, between_two, chooser, only
+from ianvs_specdec.routing.evaluation.quality import Answers, Scored
 from ianvs_specdec.routing.learned.folder import SEEN, TrainedRouter, read_seen
 from ianvs_specdec.routing.outcomes.labels import truths
-from ianvs_specdec.routing.outcomes.recorded import Floats, Outcomes, Recorded
+from ianvs_specdec.routing.outcomes.pool import Pool
+from ianvs_specdec.routing.outcomes.recorded import Floats, Outcomes
 from ianvs_specdec.routing.routers import ROUTERS, build_router
 
 WARM_UP = 5
 """Queries that are scored once before any is timed."""
 
 
-Kind = TypeVar("Kind", bound=Recorded)
-
-
 @dataclass
-class EvaluationInputs(Generic[Kind]):
-    """``outcomes``: the queries that are evaluated; ``routers``: their scores of exactly these; ``notes``: what the
-    user is to know, one line each; ``left_out``: how many queries are not taken, by reason; ``reserved``: names that
-    no router is to have.
+class EvaluationInputs:
+    """``outcomes``: the queries that are evaluated; ``routers``: their scores of exactly these; ``notes`` for the user,
+    one line each; ``left_out``: how many queries are left out, by reason.
     """
 
-    outcomes: Kind
+    outcomes: Outcomes | Pool
     routers: list[Scored] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
-    reserved: Collection[str] = BASELINES
+
+    @property
+    def answers(self) -> Answers:
+        return self.outcomes if isinstance(self.outcomes, Pool) else Sides.of(self.outcomes)
 
     def take(self, chosen: NDArray[np.bool_], reason: str) -> None:
         """Leave out the queries that are not ``chosen``, for this reason."""
@@ -56,7 +56,7 @@ class EvaluationInputs(Generic[Kind]):
 
     def add(self, router: Scored, origin: str) -> None:
         """Add a router, under a name that no other one has."""
-        taken = {*self.reserved, *(known.name for known in self.routers)}
+        taken = {*BASELINES, *map(only, self.answers.models), *(known.name for known in self.routers)}
         numbered = (f"{router.name} ({origin}, {number})" for number in itertools.count(2))
         names = itertools.chain([router.name, f"{router.name} ({origin})"], numbered)
         self.routers.append(replace(router, name=next(name for name in names if name not in taken)))
@@ -91,17 +91,22 @@ class EvaluationInputs(Generic[Kind]):
                     f"first is the one with id {identifier!r}"
                 )
 
+    def set_labels(self, kind: str) -> None:
+        """Take the scores so far for probabilities of this label."""
+        labels = label_of(self.outcomes, kind)
+        self.routers = [replace(router, labels=labels) for router in self.routers]
 
-def set_labels(inputs: EvaluationInputs[Outcomes], kind: str) -> None:
-    """Take the scores so far for probabilities of this label."""
-    labels = label_of(inputs.outcomes, kind)
-    inputs.routers = [replace(router, labels=labels) for router in inputs.routers]
+    def choosers(self, thresholds: Sequence[float] | None) -> list[Chooser]:
+        """``thresholds``: those of routers that choose from a pool, see ``pool.chooser``."""
+        if isinstance(self.outcomes, Pool):
+            return [chooser(router, self.outcomes, thresholds) for router in self.routers]
+        return [between_two(router) for router in self.routers]
 
 
-def label_of(outcomes: Outcomes, kind: str, epsilon: float = 0.0) -> Floats | None:
+def label_of(outcomes: Outcomes | Pool, kind: str, epsilon: float = 0.0) -> Floats | None:
     """The labels of this kind; None where these outcomes have none: soft ones need several answers to a query."""
     try:
-        return truths(outcomes, kind, epsilon)
+        return None if isinstance(outcomes, Pool) else truths(outcomes, kind, epsilon)
     except UserError:
         return None
 
@@ -128,7 +133,7 @@ class Named:
     threshold: float
     trained: TrainedRouter | None = None
 
-    def scored(self, outcomes: Recorded, sample: int) -> Scored:
+    def scored(self, outcomes: Outcomes | Pool, sample: int) -> Scored:
         """Its scores of all queries, and the time of up to ``sample`` single ones. UserError if one is no number."""
         seconds = self._times(outcomes.queries, sample)
         scores = np.asarray(self.score(outcomes.queries), dtype=np.float64)
@@ -136,9 +141,7 @@ class Named:
             identifier = outcomes.queries[bad[0]].id
             raise UserError(f"router {self.given}: its score of the query with id {identifier!r} is {scores[bad[0]]}")
         known = self.trained
-        labels = None
-        if known is not None and isinstance(outcomes, Outcomes):
-            labels = label_of(outcomes, known.label, known.epsilon)
+        labels = None if known is None else label_of(outcomes, known.label, known.epsilon)
         return Scored.at(self.name, scores, self.threshold, labels=labels, seconds=seconds)
 
     def _times(self, queries: Sequence[Query], sample: int) -> Floats:
@@ -209,8 +212,31 @@ def _paths(value: Any) -> Iterator[Path]:
             yield from _paths(item)
 
 
-def undefined(outcomes: Outcomes, routers: Iterable[Scored]) -> Iterator[str]:
-    """Why metrics are empty, one line a reason."""
+def undefined(inputs: EvaluationInputs, choosers: Sequence[Chooser]) -> Iterator[str]:
+    """Notes on the figures for the user, one line each."""
+    outcomes = inputs.outcomes
+    yield from _of_pool(outcomes) if isinstance(outcomes, Pool) else _of_pair(outcomes)
+    for one in choosers:
+        router = one.router
+        if np.ptp(router.scores) == 0:
+            yield f"{router.name} gives all queries the same score: it routes as random does"
+        if one.chosen is None and isinstance(outcomes, Pool):
+            yield f"{router.name}: scores are not all from 0 to 1: give --threshold for its decisions"
+        if router.labels is not None and not 0 <= router.scores.min() <= router.scores.max() <= 1:
+            yield f"{router.name}: scores are not all from 0 to 1, so they have no calibration error"
+
+
+def _of_pool(pool: Pool) -> Iterator[str]:
+    means = 100 * pool.quality.mean(axis=0)
+    yield f"from the cheapest to the dearest model: {', '.join(pool.models)}; the best alone is {pool.best}"
+    if means[-1] - means[0] <= 100 * ROUNDING:
+        yield (
+            f"{pool.models[-1]}, the dearest, is not better than {pool.models[0]}, the cheapest ({means[-1]:.2f} % and "
+            f"{means[0]:.2f} %): PGR, APGR, CPT and ParetoDist are not defined"
+        )
+
+
+def _of_pair(outcomes: Outcomes) -> Iterator[str]:
     edge, cloud = 100 * outcomes.edge.mean(), 100 * outcomes.cloud.mean()
     if not (outcomes.gain > 0).any():
         yield "the cloud answers no query better: AUROC, recall and F1 are not defined"
@@ -227,8 +253,3 @@ def undefined(outcomes: Outcomes, routers: Iterable[Scored]) -> Iterator[str]:
         ours = 0.0 if outcomes.edge_cost is None else float(outcomes.edge_cost.mean())
         if outcomes.cloud_cost.mean() <= ours:
             yield "the cloud costs no more than the edge on the whole: there is no curve by money"
-    for router in routers:
-        if np.ptp(router.scores) == 0:
-            yield f"{router.name} gives all queries the same score: it routes as random does"
-        if router.labels is not None and not 0 <= router.scores.min() <= router.scores.max() <= 1:
-            yield f"{router.name}: scores are not all from 0 to 1, so they have no calibration error"

@@ -9,45 +9,46 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from ianvs_specdec.benchmarks.files import records
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.routing.outcomes.recorded import Floats, Recorded
+from ianvs_specdec.routing.outcomes.pool import Pool
+from ianvs_specdec.routing.outcomes.recorded import Floats, Outcomes
 
 KEYS = ("query_id", "row")
 
 
-def read_scores(path: Path, outcomes: Recorded, models: Sequence[str] = ()) -> dict[str, Floats]:
-    """Router -> its score of each query of ``outcomes``, [queries], NaN where there is none; of ``models``, where the
-    file names them, [queries, models]. UserError with file and line.
+def read_scores(path: Path, outcomes: Outcomes | Pool) -> dict[str, Floats]:
+    """Router -> its score of each query of ``outcomes``, [queries], NaN where there is none; of a pool whose models the
+    file names, [queries, models]. UserError with file and line.
     """
+    models = outcomes.models if isinstance(outcomes, Pool) else ()
     if not path.name.lower().endswith((".csv", ".csv.gz")):
         raise UserError(f"--scores {path}: scores are read from files that end in .csv or .csv.gz")
     found: dict[str, Floats] = {}
     places: Mapping[str, int] | None = None
     for where, record in records(path):
         key = _key(record, path)
-        if places is None:
-            places = _places(key, outcomes, path)
+        places = _places(key, outcomes, path) if places is None else places
         text, name = record[key].strip(), record["router"].strip()
         if text not in places:
             hint = " (rows are counted from 0)" if key == "row" else ""
             raise UserError(f"{where}: no outcome has the {key} {text[:40]!r}; there are {len(outcomes)}{hint}")
         if not name:
             raise UserError(f"{where}: router is empty")
-        if name not in found:
-            each = len(models) if "model" in record else 0
-            found[name] = np.full((len(outcomes), each) if each else len(outcomes), np.nan)
-        column = found[name]
-        if column.ndim > 1:
-            column, name = (
-                column[:, _place(record["model"].strip(), models, where)],
-                f"{name}, {record['model'].strip()},",
-            )
+        of_models = bool(models) and "model" in record
+        shape = (len(outcomes), len(models)) if of_models else (len(outcomes),)
+        column = found.setdefault(name, np.full(shape, np.nan))
+        if of_models:
+            model = record["model"].strip()
+            if model not in models:
+                known = ", ".join(models)
+                raise UserError(f"{where}: no model of the pool is named {model[:40]!r}; there are {known}")
+            column, name = column[:, models.index(model)], f"{name}, {model},"
         if not math.isnan(column[places[text]]):
             raise UserError(f"{where}: {name} has a second score for the query with {key} {text[:40]!r}")
         column[places[text]] = _score(record["score"], where)
@@ -66,18 +67,12 @@ def _key(record: Mapping[str, str], path: Path) -> str:
     return key
 
 
-def _places(key: str, outcomes: Recorded, path: Path) -> dict[str, int]:
+def _places(key: str, outcomes: Outcomes | Pool, path: Path) -> dict[str, int]:
     names = [query.id if key == "query_id" else str(place) for place, query in enumerate(outcomes.queries)]
     for name, count in Counter(names).items():
         if count > 1:
             raise UserError(f"{path}: two outcomes have the id {name!r}: name queries by the column row instead")
     return {name: place for place, name in enumerate(names)}
-
-
-def _place(model: str, models: Sequence[str], where: str) -> int:
-    if model not in models:
-        raise UserError(f"{where}: no model of the pool is named {model[:40]!r}; there are {', '.join(models)}")
-    return models.index(model)
 
 
 def _score(text: str, where: str) -> float:

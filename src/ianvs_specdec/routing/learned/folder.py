@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -24,13 +24,19 @@ from ianvs_specdec.common.types import Query
 from ianvs_specdec.models.documents import read_object
 from ianvs_specdec.records.identity import write_atomically
 from ianvs_specdec.routing.learned.arrays import read_array
-from ianvs_specdec.routing.learned.calibration import Calibration
 from ianvs_specdec.routing.learned.classifier import Classifier, classifier
+from ianvs_specdec.routing.learned.logistic import Calibration
 from ianvs_specdec.routing.outcomes.recorded import Floats
+
+if TYPE_CHECKING:
+    from ianvs_specdec.routing.learned.probe import ProbeClassifier
+    from ianvs_specdec.routing.outcomes.states import Halves
 
 FORMAT: Literal[1] = 1
 FILE = "router.json"
 SEEN = "training_queries.npy"
+LIFELONG_BASE = "base"
+"""The folder of the trained router inside one of kind ``lifelong``."""
 LARGEST = 1e100
 """No number of a router is beyond it; NaN and infinity are not within."""
 
@@ -54,6 +60,15 @@ class TrainedRouter:
     def score(self, queries: Sequence[Query]) -> Floats:
         """The calibrated probability that each query should go to the cloud, float64 [queries]."""
         return self.calibration(self.classifier.score(queries))
+
+    @property
+    def probe(self) -> ProbeClassifier | None:
+        """What of the router reads the edge's hidden states, if any does."""
+        return self.classifier.probe
+
+    def score_read(self, queries: Sequence[Query], states: Halves) -> Floats:
+        """As ``score``, of a router with a ``probe`` whose ``states`` of the queries were read."""
+        return self.calibration(self.classifier.score_read(queries, states))
 
     def save(self, folder: Path) -> None:
         """Write the folder, whole or not at all. A router that is there already is replaced; no other folder is."""
@@ -101,6 +116,12 @@ def check_folder(folder: Path) -> None:
         raise UserError(f"--out {folder}: the folder holds something else than a router; name another one")
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--out {folder} is a file: give the folder to write")
+
+
+def is_probe(folder: Path) -> bool:
+    """Whether the router in a folder reads the edge's hidden states. Raises UserError as ``read_settings`` does."""
+    kind = read_settings(folder).kind
+    return kind == "probe" or (kind == "lifelong" and is_probe(folder / LIFELONG_BASE))
 
 
 def read_seen(folder: Path) -> NDArray[np.uint64]:

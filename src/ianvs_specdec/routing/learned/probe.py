@@ -13,13 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeGuard
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.settings import Settings, called
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.models.documents import read_object
 from ianvs_specdec.records.identity import write_atomically
@@ -53,10 +55,21 @@ MATRICES, WIDE = ("mean", "scale", "weights"), ("inner", "bias")
 """Arrays of every probe, and those that only a hidden layer has."""
 
 
-class ProbeClassifier(Classifier):
-    """``score_states`` scores hidden states; ``score`` needs to ``read`` those of its queries first."""
+Layer = Annotated[int, Field(ge=0)]
+Layers = Annotated[list[Layer], Field(min_length=1), called("a list of layers, as [1, 2]")]
 
-    OPTIONS: ClassVar[dict[str, Any]] = {"layers": None, "ridge": None, "units": None}
+
+class ProbeOptions(Settings):
+    noun = "option of probe"
+
+    layers: Layers | None = None
+    units: Annotated[int, Field(ge=0, le=MOST_UNITS)] | None = Field(None, description="of a hidden layer, 0 for none")
+
+
+class ProbeClassifier(Classifier):
+    """``score_read`` scores hidden states; ``score`` needs to ``read`` those of its queries first."""
+
+    Options: ClassVar[type[Settings]] = ProbeOptions
 
     def __init__(
         self, readout: Readout, layers: Sequence[int], model: str, digest: str, states: RecordedStates | None = None
@@ -73,14 +86,15 @@ class ProbeClassifier(Classifier):
         seed: int = 0,
         states: RecordedStates | None = None,
         layers: list[int] | None = None,
-        ridge: float | None = None,
         units: int | None = None,
         **_: Any,
     ) -> ProbeClassifier:
-        """``layers``, ``ridge``, ``units`` (of a hidden layer; 0: none): in place of those that would be chosen."""
+        """``layers`` and ``units`` (of a hidden layer; 0: none): in place of those that would be chosen."""
         if states is None:
             raise UserError("a probe is trained on the edge's hidden states: give --edge FILE with the edge's settings")
-        _check_options(layers, ridge, units, states)
+        ProbeOptions.parse({"layers": layers, "units": units})
+        if layers is not None and not {*layers} <= {*states.layers}:
+            raise UserError(f"layers must be some of 0 to {states.layers[-1]} in a list, as [1, 2], not {layers!r}")
         order = np.random.default_rng(seed).permutation(len(queries))
         parts, few = order % PARTS, order[:ENOUGH]
         of_all, places = states.of(queries, states.layers), {layer: place for place, layer in enumerate(states.layers)}
@@ -91,14 +105,18 @@ class ProbeClassifier(Classifier):
         if layers is None:
             linear = _linear(FIRST_RIDGE)
             layers = _chosen(states.layers, lambda some: _loss(columns(some)[few], targets[few], parts[few], linear))
-        readout = _fitted(columns(layers), targets, parts, few, ridge, units, seed)
+        readout = _fitted(columns(layers), targets, parts, few, units, seed)
         return cls(readout, layers, states.model, states.digest, states)
 
-    def score(self, queries: Sequence[Query]) -> Floats:
-        return self.score_states(self.recorded(queries))
+    @property
+    def probe(self) -> ProbeClassifier:
+        return self
 
-    def score_states(self, states: Halves) -> Floats:
-        """float64 [queries], of float16 [queries, layers, 2 * hidden], or these in one row.
+    def score(self, queries: Sequence[Query]) -> Floats:
+        return self.score_read(queries, self.recorded(queries))
+
+    def score_read(self, queries: Sequence[Query], states: Halves) -> Floats:
+        """Of float16 [queries, layers, 2 * hidden], or these in one row.
 
         Raises UserError for another width than that of the model that it was trained with.
         """
@@ -169,21 +187,6 @@ class ProbeSettings(msgspec.Struct):
     layers: Annotated[list[Annotated[int, msgspec.Meta(ge=0)]], msgspec.Meta(min_length=1)]
 
 
-def _are_layers(layers: Any) -> TypeGuard[list[int]]:
-    return isinstance(layers, list) and bool(layers) and all(type(layer) is int and layer >= 0 for layer in layers)
-
-
-def _check_options(layers: Any, ridge: Any, units: Any, states: RecordedStates) -> None:
-    if layers is not None and (not _are_layers(layers) or not {*layers} <= {*states.layers}):
-        raise UserError(f"layers must be some of 0 to {states.layers[-1]} in a list, as [1, 2], not {layers!r}")
-    if ridge is not None and (isinstance(ridge, bool) or not isinstance(ridge, (int, float)) or not ridge > 0):
-        raise UserError(f"ridge must be a number above 0, not {ridge!r}")
-    if units is not None and (type(units) is not int or not 0 <= units <= MOST_UNITS):
-        raise UserError(f"units must be a number from 0 (no hidden layer) to {MOST_UNITS}, not {units!r}")
-    if ridge is not None and units:
-        raise UserError("ridge is for a probe without a hidden layer: leave it out, or give units: 0")
-
-
 def _chosen(known: Sequence[int], loss: Callable[[Sequence[int]], float]) -> list[int]:
     """The layer with the smallest ``loss``, and with it those that make it smaller by ``GAIN`` each."""
     chosen: list[int] = []
@@ -212,15 +215,12 @@ def _fitted(
     targets: Floats,
     parts: NDArray[np.intp],
     few: NDArray[np.intp],
-    ridge: float | None,
     units: int | None,
     seed: int,
 ) -> Readout:
     """With a hidden layer where that is told, or nothing is and it makes the loss smaller by ``GAIN``."""
     if units:
         return fit_hidden(x, targets, units, seed)
-    if ridge is not None:
-        return fit_linear(x, targets, ridge)
     chosen = min(RIDGES, key=lambda strength: _loss(x[few], targets[few], parts[few], _linear(strength)))
     if units is None:
         hidden = _loss(x, targets, parts, lambda x, targets: fit_hidden(x, targets, UNITS, seed))

@@ -21,8 +21,6 @@ class Sentences:
     """
 
     def __init__(self, name: str, known: dict[str, NDArray[np.float32]] | None = None) -> None:
-        if not isinstance(name, str):
-            raise UserError(f"embedding must be a folder or the name of a model, not {name!r}", key="embedding")
         self.name, self._model, self.known = name, _loaded(name), known
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:

@@ -19,12 +19,14 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 from scipy.sparse import csr_array
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.linear_model import Ridge
 from sklearn.preprocessing import normalize
 
 from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.settings import Settings, Text
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.models.documents import read_object
 from ianvs_specdec.records.identity import write_atomically
@@ -67,6 +69,12 @@ _COUNTS = HashingVectorizer(
 )
 
 
+class TextOptions(Settings):
+    noun = "option of the router"
+
+    embedding: Text | None = Field(None, description="a model of sentence-transformers, by folder or name")
+
+
 class NeighbourClassifier(Classifier):
     """``arrays``: float32, by name. ``idf`` [BUCKETS]; ``mean`` and ``deviation`` of the surface numbers [FEATURES]; of
     the training queries that are kept, ``forms`` [kept, FEATURES], ``labels`` [kept] and what they are about: vectors
@@ -75,7 +83,7 @@ class NeighbourClassifier(Classifier):
     Raises ValueError where the arrays do not fit each other.
     """
 
-    OPTIONS: ClassVar[dict[str, Any]] = {"embedding": None}
+    Options: ClassVar[type[Settings]] = TextOptions
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]], embedding: Sentences | None) -> None:
         self.arrays, self._embedding = arrays, embedding

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ianvs_specdec.common.errors import UserError, unknown
-from ianvs_specdec.routing.learned.calibration import fit_calibration
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.routing.learned.classifier import Classifier, classifier
 from ianvs_specdec.routing.learned.folder import TrainedRouter
+from ianvs_specdec.routing.learned.logistic import fit_calibration
 from ianvs_specdec.routing.learned.sentences import Sentences
 from ianvs_specdec.routing.learned.threshold import keeping, sharing
 from ianvs_specdec.routing.outcomes.labels import targets
@@ -54,9 +54,7 @@ def train(outcomes: Outcomes, recipe: RouterRecipe, states: RecordedStates | Non
     """Train on all of ``outcomes``, a probe on the edge's ``states`` of their queries. Raises UserError if there are
     too few, or all have the same label."""
     kind = classifier(recipe.kind)
-    for name in recipe.options:
-        if name not in kind.OPTIONS:
-            raise unknown(f"option of {recipe.kind}", name, kind.OPTIONS)
+    kind.Options.parse(recipe.options)
     if len(outcomes) < FEWEST:
         raise UserError(f"{len(outcomes)} outcomes are too few to train a router: give at least {FEWEST}")
     labels = targets(outcomes, recipe.label, recipe.epsilon)

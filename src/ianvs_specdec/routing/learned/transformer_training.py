@@ -1,8 +1,7 @@
-"""Training of a transformer with one logit: AdamW, warm-up and linear decay, and the best state by held-out queries."""
+"""Training of a transformer with one logit: AdamW, warm-up and linear decay."""
 
 from __future__ import annotations
 
-import copy
 import logging
 import math
 import time
@@ -22,8 +21,6 @@ log = logging.getLogger(__name__)
 WARM_UP = 0.1
 """Share of the steps in which the learning rate rises."""
 CLIP = 1.0
-SMALLEST_HELD_OUT = 16
-"""By fewer queries nothing can be told: then all are trained on, to the last epoch."""
 SCORED_AT_ONCE = 64
 SORTED_BATCHES = 16
 """Batches are cut from so many batches' worth of queries sorted by length: little padding, and still a random order."""
@@ -38,8 +35,6 @@ class Schedule:
     epochs: int
     learning_rate: float
     batch_size: int
-    patience: int
-    validation: float
     weight_decay: float
     seed: int
 
@@ -68,40 +63,26 @@ def scores_of(model: Any, inputs: Sequence[Tokens], pad: int) -> Floats:
 def train(model: Any, inputs: Sequence[Tokens], targets: Floats, schedule: Schedule, pad: int) -> None:
     """Train ``model`` in place on token ids and labels (float64 [inputs], 0 to 1). Draws from torch's generator."""
     rng = np.random.default_rng(schedule.seed)
-    order = rng.permutation(len(inputs))
-    held_out = round(schedule.validation * len(inputs))
-    held, rest = np.split(order, [held_out if held_out >= SMALLEST_HELD_OUT else 0])
+    rows = rng.permutation(len(inputs))
     optimizer = _optimizer(model, schedule)
-    steps = schedule.epochs * math.ceil(len(rest) / schedule.batch_size)
+    steps = schedule.epochs * math.ceil(len(rows) / schedule.batch_size)
     rates = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, steps))
     labels = torch.tensor(targets, dtype=torch.float32, device=model.device)
-    best, best_state, since = math.inf, None, 0
+    model.train()
     for epoch in range(schedule.epochs):
-        started = time.perf_counter()
-        model.train()
-        total = 0.0
-        for rows in _batches(inputs, rest, schedule.batch_size, rng):
-            logits = logits_of(model, [inputs[row] for row in rows], pad)
-            loss = functional.binary_cross_entropy_with_logits(logits, labels[rows])
+        started, total = time.perf_counter(), 0.0
+        for batch in _batches(inputs, rows, schedule.batch_size, rng):
+            logits = logits_of(model, [inputs[row] for row in batch], pad)
+            loss = functional.binary_cross_entropy_with_logits(logits, labels[batch])
             optimizer.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
             optimizer.step()
             rates.step()
-            total += loss.item() * len(rows)
-        model.eval()
-        told = f"epoch {epoch + 1} of {schedule.epochs}: loss {total / len(rest):.4f}"
-        if len(held):
-            loss_held = _loss(scores_of(model, [inputs[row] for row in held], pad), targets[held])
-            told += f", {loss_held:.4f} on {len(held)} queries held out"
-            since = 0 if loss_held < best else since + 1
-            if loss_held < best:
-                best, best_state = loss_held, copy.deepcopy(model.state_dict())
-        log.info("%s, %.0f s", told, time.perf_counter() - started)
-        if since >= schedule.patience:
-            break
-    if best_state is not None:
-        model.load_state_dict(best_state)
+            total += loss.item() * len(batch)
+        seconds = time.perf_counter() - started
+        log.info("epoch %d of %d: loss %.4f, %.0f s", epoch + 1, schedule.epochs, total / len(rows), seconds)
+    model.eval()
 
 
 def _optimizer(model: Any, schedule: Schedule) -> torch.optim.Optimizer:
@@ -129,8 +110,3 @@ def _batches(inputs: Sequence[Tokens], rows: np.ndarray, size: int, rng: np.rand
         batches += [chunk[i : i + size] for i in range(0, len(chunk), size)]
     for index in rng.permutation(len(batches)):
         yield batches[index]
-
-
-def _loss(scores: Floats, targets: Floats) -> float:
-    p = np.clip(scores, 1e-7, 1 - 1e-7)
-    return float(-(targets * np.log(p) + (1 - targets) * np.log(1 - p)).mean())

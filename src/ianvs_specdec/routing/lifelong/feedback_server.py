@@ -23,7 +23,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.routing.lifelong.feedback import LONGEST, LOOPBACK, Feedback, check_feedback, is_loopback
+from ianvs_specdec.routing.lifelong.feedback import LONGEST, LOOPBACK, Feedback, endpoint_of, is_loopback
 
 log = logging.getLogger(__name__)
 
@@ -37,9 +37,9 @@ class FeedbackServer:
     """Listens until ``close``. ``receive`` is called with each feedback, from threads of the server."""
 
     def __init__(self, settings: Mapping[str, Any], receive: Callable[[Feedback], None]) -> None:
-        check_feedback(settings)
-        host, port = (settings.get("host") or LOOPBACK).strip("[]"), settings["port"]
-        variable = settings.get("token_env") or ""
+        endpoint = endpoint_of(settings)
+        host, port = (endpoint.host or LOOPBACK).strip("[]"), endpoint.port
+        variable = endpoint.token_env
         token = os.environ.get(variable, "") if variable else ""
         if variable and not token:
             raise UserError(f"feedback: the environment variable {variable} (token_env) is not set", key="feedback")

@@ -6,15 +6,20 @@ import math
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from ianvs_specdec.benchmarks.rows import query_of_row, row_of
 from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.settings import Share
 from ianvs_specdec.plugin import observers
-from ianvs_specdec.routing.routers.base import Decision, number, whole
-from ianvs_specdec.routing.routers.composed import ConstrainedRouter, overrule
+from ianvs_specdec.routing.routers.base import Decision
+from ianvs_specdec.routing.routers.composed import AnyRouter, ConstrainedRouter, overrule
 from ianvs_specdec.routing.routers.pricing import Prices
 from ianvs_specdec.routing.routers.spending import Spending
+
+Money = Annotated[float, Field(ge=0, le=1e9)]
 
 NOT_HARD, DEMANDED = -1.0, math.inf
 """Ranks of a query that the router inside leaves on the edge, and of one that it sends to the cloud whatever its score.
@@ -50,15 +55,15 @@ class BudgetRouter(ConstrainedRouter):
 
     def __init__(
         self,
-        router: Any = "RandomRouter",
-        cloud_share: float | None = None,
-        cost_per_1000: float | None = None,
-        window: int = 200,
-        price_prompt: float | None = None,
-        price_completion: float | None = None,
-        completion_tokens: float = 256,
+        router: AnyRouter = "RandomRouter",
+        cloud_share: Share | None = None,
+        cost_per_1000: Money | None = None,
+        window: Annotated[int, Field(ge=10, le=100_000)] = 200,
+        price_prompt: Money | None = None,
+        price_completion: Money | None = None,
+        completion_tokens: Annotated[float, Field(ge=1, le=1e9)] = 256,
     ) -> None:
-        self.check(locals())
+        self.check_hyperparameters(locals())
         super().__init__(router)
         self._prices = None
         if cloud_share is not None:
@@ -74,21 +79,12 @@ class BudgetRouter(ConstrainedRouter):
         self._mutex = threading.Lock()
         observers.subscribe(self)
 
-    @staticmethod
-    def check(given: Mapping[str, Any]) -> None:
-        share, money = given["cloud_share"], given["cost_per_1000"]
-        if (share is None) == (money is None):
+    @classmethod
+    def check_together(cls, given: Mapping[str, Any]) -> None:
+        if (given["cloud_share"] is None) == (given["cost_per_1000"] is None):
             raise UserError("a budget is either cloud_share or cost_per_1000", key="cost_per_1000")
-        if share is not None:
-            number("cloud_share", share, low=0.0, high=1.0)
-        else:
-            number("cost_per_1000", money, low=0.0, high=1e9)
-            if not (given["price_prompt"] or given["price_completion"]):
-                raise UserError("cost_per_1000 needs price_prompt and price_completion", key="cost_per_1000")
-        for name, low in (("price_prompt", 0.0), ("price_completion", 0.0), ("completion_tokens", 1.0)):
-            if given[name] is not None:
-                number(name, given[name], low=low, high=1e9)
-        whole("window", given["window"], low=10, high=100_000)
+        if given["cloud_share"] is None and not (given["price_prompt"] or given["price_completion"]):
+            raise UserError("cost_per_1000 needs price_prompt and price_completion", key="cost_per_1000")
 
     def decide(self, data: Any) -> Decision:
         decision = self.ask(data)

@@ -8,23 +8,57 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from ianvs_specdec.backends import backend, resolve
 from ianvs_specdec.benchmarks.rows import query_of_row
 from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.settings import Count, Share, Text, called, rule
 from ianvs_specdec.common.types import Completion, Query
 from ianvs_specdec.plugin import edge_first
 from ianvs_specdec.plugin.early_exit import EarlyExit
 from ianvs_specdec.plugin.models import EdgeModel
-from ianvs_specdec.routing.learned.adapted import is_probe
+from ianvs_specdec.routing.learned.folder import is_probe, read_settings
 from ianvs_specdec.routing.routers import build_router, check_router, check_router_beside
 from ianvs_specdec.routing.routers import router as router_named
 from ianvs_specdec.routing.routers.base import Decision, Modules, Router
 from ianvs_specdec.routing.routers.composed import ConstrainedRouter
-from ianvs_specdec.routing.routers.doubts import PRIOR, doubt_of, folders_of, of_beginning
+from ianvs_specdec.routing.routers.doubts import PRIOR, doubt_of, of_beginning
 from ianvs_specdec.routing.routers.learned import UNANSWERED, LearnedRouter
 from ianvs_specdec.routing.routers.signals import SIGNALS, check_edge
+
+
+def _check_different(signal: str | list[str]) -> None:
+    if not signal or (len(set(signal)) < len(signal) and not isinstance(signal, str)):
+        raise ValueError(f"must be the name of a signal or a list of different ones, not {signal!r}")
+
+
+def _check_prior(value: Any) -> None:
+    check_router(value)
+    kind = router_named(value if isinstance(value, str) else value["name"])
+    if issubclass(kind, ConstrainedRouter):
+        raise UserError(
+            f"CascadeRouter takes no more than a score from the router inside, and {kind.__name__} has a constraint: "
+            f"put CascadeRouter under router: of {kind.__name__}",
+            key="router",
+        )
+
+
+def _check_folders(folders: Mapping[str, str]) -> None:
+    for name, folder in folders.items():
+        try:
+            read_settings(Path(folder))
+        except UserError as error:
+            raise UserError(f"{name}: {error}", key="routers") from error
+
+
+Signals = Annotated[str | list[str], rule(_check_different), called("the name of a signal or a list of different ones")]
+Prior = Annotated[Any, rule(_check_prior)]
+Priors = Annotated[
+    dict[Text, Text],
+    rule(_check_folders),
+    called("a mapping from names of signals to folders that specdec route train made"),
+]
 
 
 class CascadeRouter(Router):
@@ -51,20 +85,20 @@ class CascadeRouter(Router):
 
     def __init__(
         self,
-        signal: str | list[str] | None = None,
-        threshold: float | None = None,
-        calibration: str | None = None,
-        router: Any = None,
-        routers: Any = None,
-        decide_after: int | None = None,
+        signal: Signals | None = None,
+        threshold: Share | None = None,
+        calibration: Annotated[str, called("a file that specdec route calibrate made")] | None = None,
+        router: Prior | None = None,
+        routers: Priors | None = None,
+        decide_after: Count | None = None,
     ) -> None:
         given = locals()
-        self.check(given)
+        self.check_hyperparameters(given)
         self.doubt = doubt_of(given)
         super().__init__(self.doubt.threshold if threshold is None else threshold)
         self.first = None if decide_after is None else self.doubt.after
         priors: dict[str, Any] = {} if router is None else {PRIOR: build_router(router)}
-        priors |= {name: LearnedRouter(folder) for name, folder in folders_of(routers).items()}
+        priors |= {name: LearnedRouter(folder) for name, folder in (routers or {}).items()}
         # What the edge has to read the question for comes last.
         self.priors = dict(sorted(priors.items(), key=lambda item: _probes(item[1])))
         self._asking = {
@@ -72,31 +106,24 @@ class CascadeRouter(Router):
             for name, prior in self.priors.items()
         }
 
-    @staticmethod
-    def check(given: Mapping[str, Any]) -> None:
-        router = given["router"]
+    @classmethod
+    def check_together(cls, given: Mapping[str, Any]) -> None:
         doubt_of(given)
-        probes = []
-        if router is not None:
-            check_router(router)
-            _check_prior(router_named(router if isinstance(router, str) else router["name"]))
-            if isinstance(router, Mapping) and router["name"] in (LearnedRouter.__name__, "LifelongRouter"):
-                probes.append((PRIOR, router["path"]))
-        for name, folder in folders_of(given["routers"]).items():
-            try:
-                check_router(_learned(folder))
-            except UserError as error:
-                raise UserError(f"{name}: {error}", key="routers") from error
-            probes.append((name, folder))
-        _check_probes([name for name, folder in probes if is_probe(Path(folder))])
+        router, folders = given["router"], dict(given["routers"] or {})
+        if isinstance(router, Mapping) and router["name"] in (LearnedRouter.__name__, "LifelongRouter"):
+            folders = {PRIOR: router["path"], **folders}
+        probes = [name for name, folder in folders.items() if is_probe(Path(folder))]
+        if len(probes) > 1:
+            reason = f"the edge reads a question for one probe, and {' and '.join(probes)} are probes: name one of them"
+            raise UserError(f"CascadeRouter: {reason}", key="routers")
 
     @classmethod
     def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:
         router = hyperparameters.get("router")
         if router is not None:
             check_router_beside(router, modules)
-        for folder in folders_of(hyperparameters.get("routers")).values():
-            check_router_beside(_learned(folder), modules)
+        for folder in (hyperparameters.get("routers") or {}).values():
+            check_router_beside({"name": LearnedRouter.__name__, "path": folder}, modules)
         kind, settings = modules.get("edgemodel", (None, {}))
         if not (isinstance(kind, type) and issubclass(kind, EdgeModel)):
             return
@@ -178,22 +205,3 @@ class CascadeRouter(Router):
 
 def _probes(prior: Any) -> bool:
     return bool(getattr(prior, "probes", False))
-
-
-def _learned(folder: str) -> dict[str, str]:
-    return {"name": LearnedRouter.__name__, "path": folder}
-
-
-def _check_probes(names: list[str]) -> None:
-    if len(names) > 1:
-        reason = f"the edge reads a question for one probe, and {' and '.join(names)} are probes: name one of them"
-        raise UserError(f"CascadeRouter: {reason}", key="routers")
-
-
-def _check_prior(kind: type[Any]) -> None:
-    if issubclass(kind, ConstrainedRouter):
-        raise UserError(
-            f"CascadeRouter takes no more than a score from the router inside, and {kind.__name__} has a constraint: "
-            f"put CascadeRouter under router: of {kind.__name__}",
-            key="router",
-        )

@@ -7,15 +7,19 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from ianvs_specdec.benchmarks.rows import row_of
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin import edge_first, observers
 from ianvs_specdec.plugin.processor import DatasetProcessor
-from ianvs_specdec.routing.routers.base import Decision, Modules, number
-from ianvs_specdec.routing.routers.composed import PRIVATE, ConstrainedRouter, overrule
+from ianvs_specdec.routing.routers.base import Decision, Modules
+from ianvs_specdec.routing.routers.composed import PRIVATE, AnyRouter, ConstrainedRouter, overrule
 from ianvs_specdec.routing.routers.pace import Pace
+
+Seconds = Annotated[float, Field(gt=0, le=1e6)]
 
 SIDES = ("edge", "cloud")
 TIMES = {"ttft": "time_to_first_token", "latency": "latency"}
@@ -54,15 +58,16 @@ class LatencyRouter(ConstrainedRouter):
 
     def __init__(
         self,
-        router: Any = "RandomRouter",
-        slo_ttft: float | None = None,
-        slo_latency: float | None = None,
-        percentile: float = 0.95,
-        edge_latency: float | None = None,
-        cloud_latency: float | None = None,
+        router: AnyRouter = "RandomRouter",
+        slo_ttft: Seconds | None = None,
+        slo_latency: Seconds | None = None,
+        percentile: Annotated[float, Field(ge=0.5, le=0.999)] = 0.95,
+        edge_latency: Seconds | None = None,
+        cloud_latency: Seconds | None = None,
+        *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.check(locals())
+        self.check_hyperparameters(locals())
         super().__init__(router)
         self._slo = {name: limit for name, limit in (("ttft", slo_ttft), ("latency", slo_latency)) if limit is not None}
         self._interval = math.ceil(1 / (PROBES * (1 - percentile)))
@@ -79,13 +84,6 @@ class LatencyRouter(ConstrainedRouter):
         self._patience = dict.fromkeys(SIDES, min(FIRST, self._interval))
         self._mutex = threading.Lock()
         observers.subscribe(self)
-
-    @staticmethod
-    def check(given: Mapping[str, Any]) -> None:
-        for name in ("slo_ttft", "slo_latency", "edge_latency", "cloud_latency"):
-            if given[name] is not None and number(name, given[name], low=0.0, high=1e6) == 0:
-                raise UserError(f"{name} must be more than 0 (seconds)", key=name)
-        number("percentile", given["percentile"], low=0.5, high=0.999)
 
     @classmethod
     def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:
