@@ -127,3 +127,24 @@ def test_a_missing_key_is_told_for_remote_servers_only(stub: StubServer) -> None
         llm(stub, api_base_url="https://api.example.org/v1", api_key_env="NO_SUCH_KEY").load()
     assert error.value.key == "api_key_env"
     assert llm(stub, api_key_env="NO_SUCH_KEY").generate(HELLO, Sampling()).text
+
+
+@pytest.mark.parametrize(
+    ("url", "key", "at_fault"),
+    [
+        ("ftp://x/v1", "k", "api_base_url"),
+        ("http:///v1", "k", "api_base_url"),
+        ("http://x:99999/v1", "k", "api_base_url"),
+        ("http://x/v1 two", "k", "api_base_url"),
+        ("http://x/v1", "sk-\n-two-lines", "api_key_env"),
+        ("http://x/v1", "schlüssel", "api_key_env"),
+        ("http://x/v1", " ", "api_key_env"),
+    ],
+)
+def test_urls_and_keys_that_cannot_be(monkeypatch: pytest.MonkeyPatch, url: str, key: str, at_fault: str) -> None:
+    monkeypatch.setenv("A_URL", url)
+    monkeypatch.setenv("A_KEY", key)
+    with pytest.raises(UserError) as caught:
+        APIBasedLLM("m", api_base_url="A_URL", api_key_env="A_KEY").load()
+    assert caught.value.key == at_fault
+    assert key not in str(caught.value) or len(key) == 1

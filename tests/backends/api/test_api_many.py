@@ -291,27 +291,6 @@ def test_wrong_options_name_their_key_and_say_what_is_right(options: dict[str, A
     assert caught.value.key == next(iter(options))
 
 
-@pytest.mark.parametrize(
-    ("url", "key", "at_fault"),
-    [
-        ("ftp://x/v1", "k", "api_base_url"),
-        ("http:///v1", "k", "api_base_url"),
-        ("http://x:99999/v1", "k", "api_base_url"),
-        ("http://x/v1 two", "k", "api_base_url"),
-        ("http://x/v1", "sk-\n-two-lines", "api_key_env"),
-        ("http://x/v1", "schlüssel", "api_key_env"),
-        ("http://x/v1", " ", "api_key_env"),
-    ],
-)
-def test_urls_and_keys_that_cannot_be(monkeypatch: pytest.MonkeyPatch, url: str, key: str, at_fault: str) -> None:
-    monkeypatch.setenv("A_URL", url)
-    monkeypatch.setenv("A_KEY", key)
-    with pytest.raises(UserError) as caught:
-        APIBasedLLM("m", api_base_url="A_URL", api_key_env="A_KEY").load()
-    assert caught.value.key == at_fault
-    assert key not in str(caught.value) or len(key) == 1
-
-
 @pytest.mark.slow
 def test_64_streams_of_a_server_that_fails(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is lost, nothing doubled, and every failure is in the trace of the answer that it delayed."""
