@@ -37,14 +37,6 @@ def test_an_answer_with_usage_and_a_chunk_per_piece(stub: StubServer) -> None:
     assert times[0] > 0
 
 
-def test_shares_by_characters_add_up(stub: StubServer) -> None:
-    stub.pieces, stub.tokens = ["a", "bbbbbbbbb", "c" * 10, "", "d"], 7
-    chunks = llm(stub).generate(HELLO, Sampling()).trace.chunks
-    assert sum(tokens for _, tokens in chunks) == 7
-    assert all(tokens >= 0 for _, tokens in chunks)
-    assert len(chunks) == 4
-
-
 def test_what_is_sent(stub: StubServer) -> None:
     llm(stub).generate(HELLO, Sampling(max_tokens=5, temperature=0.5, top_p=0.9, seed=3, stop=("x",)))
     body = stub.requests[0]["body"]
@@ -120,13 +112,6 @@ def test_the_url_may_come_from_the_environment(stub: StubServer, monkeypatch: py
     with pytest.raises(UserError, match="STUB_URL") as error:
         llm(stub, api_base_url="STUB_URL").load()
     assert error.value.key == "api_base_url"
-
-
-def test_a_missing_key_is_told_for_remote_servers_only(stub: StubServer) -> None:
-    with pytest.raises(UserError, match="NO_SUCH_KEY") as error:
-        llm(stub, api_base_url="https://api.example.org/v1", api_key_env="NO_SUCH_KEY").load()
-    assert error.value.key == "api_key_env"
-    assert llm(stub, api_key_env="NO_SUCH_KEY").generate(HELLO, Sampling()).text
 
 
 @pytest.mark.parametrize(
