@@ -75,7 +75,7 @@ class Endpoint:
         return re.sub(r"/chat/completions/*(?=$|[?#])", "", url)
 
     def server(self) -> str:
-        """The URL as it may be told and recorded: without user name, password and query, and of a path that the
+        """The URL as it may be shown and recorded: without user name, password and query, and of a path that the
         environment holds only what is no secret.
         """
         parts = urllib.parse.urlsplit(self.url())

@@ -33,7 +33,7 @@ class RetryOutlook(Enum):
     BUSY = "another attempt may succeed; the server is well, but asked for too much"
     REQUEST = "no server would answer this request"
     ENDPOINT = "this server would answer no request"
-    OVER = "there is no time for another attempt, or nobody waits for it"
+    OVER = "there is no time for another attempt, or the request was cancelled"
 
 
 class AttemptError(Exception):

@@ -1,4 +1,4 @@
-"""A request on its way to an answer: its turn, its attempts, what they cost, and what is told when there is none."""
+"""A request on its way to an answer: its turn, its attempts, their cost, and the error when there is none."""
 
 from __future__ import annotations
 

@@ -126,21 +126,21 @@ class Controller:
         self._opening = seconds
 
     def brought(self, streams: bool, tokens: int, seconds: float) -> None:
-        """``tokens`` came in one mode in so many seconds."""
+        """``tokens`` came in one mode in ``seconds``."""
         if tokens:
             self._paces[streams].add(tokens, seconds)
 
     def served(self, seconds: float) -> None:
-        """A step took the verifier so long."""
+        """A step took the verifier ``seconds``."""
         self._service.add(seconds)
 
     def drafted(self, tokens: int, seconds: float) -> None:
-        """So many tokens took so long to draft."""
+        """Drafting ``tokens`` took ``seconds``."""
         if tokens:
             self._draft.add(seconds / tokens)
 
     def answered(self, drafted: int, accepted: int) -> None:
-        """Of a draft of so many levels so many were accepted."""
+        """Of a draft of ``drafted`` levels ``accepted`` were accepted."""
         self._right += accepted
         self._wrong += accepted < drafted
         if self._right + self._wrong > MEMORY:

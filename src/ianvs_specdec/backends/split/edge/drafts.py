@@ -172,7 +172,7 @@ class Drafts:
         return sum(len(sent.tree) for sent in self.sent)
 
     def _line(self, length: int, ends: Container[int]) -> list[int]:
-        """The likeliest line of at most so many tokens."""
+        """The likeliest line of at most ``length`` tokens."""
         outlook = self._looked_out()
         while (tip := outlook.tip(length, ends)) is not None and self._grow(outlook, [tip]):
             pass

@@ -10,8 +10,8 @@ from math import prod
 from ianvs_specdec.engine.contracts import Lines
 
 WIDEST = 4
-"""Lines that grow in the same step. A draft model's step takes about as long for so many as for one, which reads all
-weights too, and the likeliest line, which is needed most, waits for the others."""
+"""Lines that grow in the same step. A draft model's step takes about as long for 4 as for 1, which reads all weights
+too, and the likeliest line, which is needed most, waits for the others."""
 LEAST_LIKELY = 0.005
 """What is reached with less probability is not drafted: it would almost always be in vain."""
 

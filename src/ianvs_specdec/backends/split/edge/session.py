@@ -79,7 +79,7 @@ class Session:
         return self._stream.arrived if self._stream is not None else time.perf_counter()
 
     def send(self, draft: Sent | None) -> None:
-        """What is sent over a stream that breaks is lost, of which ``receive`` tells."""
+        """What is sent over a stream that breaks is lost; ``receive`` reports the break."""
         if self._stream is not None and draft is not None:
             self._stream.send(Up(draft=draft_of(draft.tree, draft.ahead)))
 
