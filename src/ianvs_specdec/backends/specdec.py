@@ -116,7 +116,7 @@ class EngineLLM(LocalLLM):
         self._serve(Engine(self._target, self._length, memory, meter=self._emulation))
 
     def profile(self, seconds: float) -> CostTable:
-        """What this model's steps and its method's drafts cost here, measured in at most about so many seconds, while
+        """What this model's steps and its method's drafts cost here, measured in about ``seconds`` at most, while
         nothing else is asked."""
         from ianvs_specdec.engine.memory import for_sequences
         from ianvs_specdec.targets.profiling import profile
@@ -135,7 +135,7 @@ class EngineLLM(LocalLLM):
 
     def shared(self, length: Length, at_once: int) -> Shared:
         """The loaded model for requests that the caller makes, on an engine of its own in place of the one so far:
-        ``length`` rules it, and so many requests share its steps."""
+        ``length`` rules it, and ``at_once`` requests share its steps."""
         from ianvs_specdec.engine.loop import Engine
         from ianvs_specdec.engine.memory import for_sequences
 

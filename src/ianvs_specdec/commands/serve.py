@@ -19,7 +19,7 @@ from ianvs_specdec.net import LOOPBACK
 from ianvs_specdec.plugin.settings import ModelSettings
 
 CONCURRENCY = 64
-"""Requests that a back end which takes many is asked at the same time, unless told otherwise."""
+"""Default of the concurrent requests to a back end that takes many."""
 MOST_AT_ONCE = 1024
 """Each has a thread."""
 

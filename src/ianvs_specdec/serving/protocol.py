@@ -240,7 +240,7 @@ def usage(completion: Completion) -> dict[str, int]:
 
 
 def cut(completion: Completion) -> dict[str, int]:
-    """How many tokens of the prompt were left out, whoever asks; nothing where an API behind this server is silent."""
+    """How many tokens of the prompt were left out; nothing where an API behind this server is silent."""
     return {} if completion.truncated is None else {TRUNCATED: completion.truncated}
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from ianvs_specdec.backends import APIBasedLLM
-from ianvs_specdec.backends.api.secrets import Secrets
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.plugin.models import CloudModel
@@ -68,16 +67,6 @@ def test_what_was_held_back_of_a_broken_answer_was_not_handed_on(serve: Serve) -
         messages = [{"role": "user", "content": "x"}]
         found = model.generate(messages, Sampling(), lambda piece, tokens: pieces.append(piece))
     assert (pieces, found.text) == (["good"], "good"), "the second attempt is permitted: nothing had been handed on"
-
-
-def test_pieces_without_a_secret_are_handed_on_as_they_come() -> None:
-    pieces: list[tuple[str, int]] = []
-    stream = Secrets([]).out_of_pieces(lambda piece, tokens: pieces.append((piece, tokens)))
-    assert not stream.delivered
-    stream("sk-", 1)
-    assert stream.delivered
-    stream.finish()
-    assert pieces == [("sk-", 1)]
 
 
 @pytest.mark.parametrize(

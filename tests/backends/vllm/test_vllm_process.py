@@ -226,12 +226,6 @@ def test_a_worker_gets_its_own_packages_and_threads(monkeypatch: pytest.MonkeyPa
     assert vllm_process.environment(2)["OMP_NUM_THREADS"] == "2"
 
 
-def test_a_python_without_vllm_is_told(stand_in: Callable[..., VllmLLM], tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="there is no vLLM in the environment of") as error:
-        stand_in(vllm=None).load()
-    assert error.value.key == "vllm_python"
-
-
 def test_what_an_answer_depends_on(stand_in: Callable[..., VllmLLM], tmp_path: Path) -> None:
     digests = FileDigests(tmp_path / "digests.json")
     plain = stand_in(dtype="float32")

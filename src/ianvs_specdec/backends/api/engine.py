@@ -1,4 +1,4 @@
-"""What servers tell of their decoding beside the answer: ``specdec serve`` in full, vLLM and llama-server less."""
+"""What servers report about decoding beside the answer: ``specdec serve`` in full, vLLM and llama-server less."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_CHARACTERS = 1 << 16
 
 
 def token_ids_of(specdec: Mapping[str, Any], tokens: int) -> list[int]:
-    """The ids of an output of ``tokens`` tokens; empty where they are not told. Raises ImplausibleNumber."""
+    """The ids of an output of ``tokens`` tokens; empty where they are not sent. Raises ImplausibleNumber."""
     ids = listed(specdec.get("token_ids"), "token_ids", max(tokens, 1) * 2)
     return [whole(token, "a token id", LARGEST_ID) for token in ids]
 
@@ -65,7 +65,7 @@ def confidence_into(trace: Trace, specdec: Mapping[str, Any], tokens: int) -> No
 
 
 def drafts_of(timings: Mapping[str, Any], tokens: int) -> tuple[int, int] | None:
-    """What llama-server drafted and accepted for an answer, None where it does not tell. Raises ImplausibleNumber."""
+    """What llama-server drafted and accepted for an answer, None where it reports none. Raises ImplausibleNumber."""
     if timings.get("draft_n") is None or timings.get("draft_n_accepted") is None:
         return None
     drafted = whole(timings["draft_n"], "draft_n", tokens * MOST_DRAFTED)

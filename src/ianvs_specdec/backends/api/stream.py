@@ -57,9 +57,9 @@ class Most:
 class StreamedAnswer:
     """What has come of an answer. Times are seconds since the request was issued.
 
-    A stream tells how many tokens it held only at its end (some servers with every chunk). Until then chunks are
+    A stream has its token count only at its end (some servers with every chunk). Until then chunks are
     counted by characters: each gets its share of the total in proportion, rounded so that the sum is right. Where
-    ``specdec serve`` tells its steps, and there is a chunk for each, they count. What a model reasons before it answers
+    ``specdec serve`` sends its steps, and there is a chunk for each, they count. What a model reasons before it answers
     (``reasoning_content``) is output, counted and timed, but not part of the text; reasoning that is counted and not
     shown is taken to have come with the first chunk.
 
@@ -138,7 +138,7 @@ class StreamedAnswer:
         self._specdec = chunk.get("specdec") or self._specdec
         if chunk.get(TRUNCATED) is not None:
             self._truncated = whole(chunk[TRUNCATED], TRUNCATED, self._most.prompt)
-        # At the beginning, some servers tell the prompt's tokens only.
+        # At the beginning, some servers send the prompt's tokens only.
         counted = usage.get("completion_tokens") if usage else None
         # One answer was asked for: further ones are not part of it.
         for choice in (chunk.get("choices") or ())[:1]:
@@ -218,7 +218,7 @@ class StreamedAnswer:
             )
 
     def _detail(self, group: str, name: str, most: int) -> int:
-        """A count beside the usage, 0 where it is not told."""
+        """A count beside the usage, 0 where there is none."""
         told = _part(self._usage or {}, group).get(name)
         return 0 if told is None else whole(told, name, most)
 
@@ -240,7 +240,7 @@ class StreamedAnswer:
         return min(reasoned, tokens) if not self._reasoning else 0
 
     def _tell_confidence(self, told: ToldLogprobs, text: str, tokens: int, trace: Trace) -> None:
-        """What the server tells of its confidence goes into the trace. Raises AttemptError if it does not."""
+        """Put the server's log-probabilities into the trace. Raises AttemptError where there are none."""
         if trace.confidence is not None:
             return
         lack = "" if told.alternatives else "the likeliest tokens (top_logprobs)"
@@ -252,7 +252,7 @@ class StreamedAnswer:
         trace.confidence, trace.characters = told.triples, told.characters(text)
 
     def _engine(self, tokens: int, trace: Trace) -> list[int]:
-        """What the server tells of its decoding: token ids. Steps and near ties go into the trace."""
+        """Token ids, where the server sends them. Its steps and near ties go into the trace."""
         try:
             trace.steps = engine.steps_of(self._specdec, tokens)
             trace.near_ties = engine.near_ties_of(self._specdec, tokens)
@@ -275,7 +275,7 @@ class StreamedAnswer:
 
 
 def _part(told: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """What is told under ``name``, where it is of the form that is known."""
+    """The object under ``name``, empty where there is none."""
     return part if isinstance(part := told.get(name), dict) else {}
 
 

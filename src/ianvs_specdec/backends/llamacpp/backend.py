@@ -144,7 +144,7 @@ class LlamaCppLLM(EngineLLM):
 
     def _release(self) -> None:
         target = self._target
-        # First whoever computes with it.
+        # First the engine that computes with it.
         super()._release()
         if target is not None:
             target.close()

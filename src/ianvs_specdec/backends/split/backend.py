@@ -216,7 +216,7 @@ class SplitSpecDecLLM(LoadedLLM):
         connection, self._connection, self._edge = self._connection, None, None
         if connection is not None:
             connection.close()
-        # The link first: it would tell of a verifier that is gone.
+        # The link first: it would report that the verifier is gone.
         while self._started:
             self._started.pop().close()
 

@@ -37,7 +37,7 @@ class VllmLLM(WorkerLLM):
     passed on as it is but for ``model``, which may be a folder relative to the working directory or a name on the hub.
     On a CPU, ``enforce_eager`` is true and ``kv_cache_memory_bytes`` 256 MiB unless given.
 
-    A step of the trace is one engine step after the prefill; vLLM tells the drafted and accepted tokens of those that
+    A step of the trace is one engine step after the prefill; vLLM reports the drafted and accepted tokens of those that
     verified a draft, in order, but not which these were. Where that leaves a choice (a step of one token may have had
     its draft rejected, or none), the earliest that fits is taken, so sums are vLLM's own and only the position can be
     off.

@@ -14,7 +14,7 @@ from ianvs_specdec.records.identity import FileDigests
 from ianvs_specdec.serving.protocol import served_name
 
 FINGERPRINT_BYTES = 8
-"""Of the model's: it tells models apart, and proves nothing."""
+"""Of the model's: it distinguishes models, and proves nothing."""
 UNTOLD = "full"
 """The length of a verifier that does not draft itself: an edge's draft is verified whole."""
 
@@ -29,7 +29,7 @@ class Served(Shared):
 
 
 def served_by(llm: EngineLLM, length: Any, sessions: int) -> Served:
-    """Load ``llm`` and have it serve so many sessions. ``length`` rules the drafts of all, None = as its options say.
+    """Load ``llm`` for ``sessions`` sessions. ``length`` rules the drafts of all, None = as its options say.
 
     Raises ``UserError`` for a method that cannot take over in the middle of an answer.
     """

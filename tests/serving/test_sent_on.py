@@ -1,92 +1,18 @@
-"""How decoding threads tell the event loop what they have put out."""
+"""When what decoding threads put out is sent on to clients."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from ianvs_specdec.common.types import Completion, Sampling
-from ianvs_specdec.serving.engine import Engine, _Mail
+from ianvs_specdec.serving.engine import Engine
 from ianvs_specdec.serving.metrics import Metrics
 from ianvs_specdec.serving.protocol import parse
 from tests.support.instant import Instant
-
-
-class Counted:
-    """A loop that counts how often it is woken."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop, self.woken = loop, 0
-
-    def call_soon_threadsafe(self, call: Callable[[], None]) -> None:
-        self.woken += 1
-        self.loop.call_soon_threadsafe(call)
-
-
-def test_one_wake_up_serves_for_all_that_is_told_until_the_loop_looks() -> None:
-    async def run() -> None:
-        mail, loop, read = _Mail(), Counted(asyncio.get_running_loop()), list[int]()
-        sender: Any = loop
-
-        def tell(first: int) -> None:
-            for number in range(first, first + 100):
-                mail.put(lambda number=number: read.append(number), sender)
-                mail.announce()
-
-        for first in (0, 100):
-            thread = threading.Thread(target=tell, args=(first,))
-            thread.start()
-            # The loop is busy meanwhile.
-            thread.join()
-            await asyncio.sleep(0)
-            assert read == list(range(first + 100))
-            assert loop.woken == 1 + first // 100
-
-    asyncio.run(run())
-
-
-def test_nothing_is_left_where_many_tell_while_the_loop_looks() -> None:
-    async def run() -> None:
-        mail, loop, read, told = _Mail(), asyncio.get_running_loop(), list[int](), 20_000
-
-        def tell() -> None:
-            for number in range(told):
-                mail.put(lambda number=number: read.append(number), loop)
-                mail.announce()
-
-        await asyncio.gather(*(asyncio.to_thread(tell) for _ in range(4)))
-        await asyncio.sleep(0)
-        assert len(read) == 4 * told
-
-    asyncio.run(run())
-
-
-def test_a_letter_that_fails_takes_no_other_with_it() -> None:
-    async def run() -> None:
-        mail, loop, read, failed = _Mail(), asyncio.get_running_loop(), list[int](), list[object]()
-        loop.set_exception_handler(lambda _, context: failed.append(context["exception"]))
-        for number in (2, 0, 1):
-            mail.put(lambda number=number: read.append(2 // number), loop)
-        mail.announce()
-        for _ in range(3):
-            await asyncio.sleep(0)
-        assert read == [1, 2]
-        assert [type(error) for error in failed] == [ZeroDivisionError]
-
-    asyncio.run(run())
-
-
-def test_whoever_tells_a_loop_that_is_closed_hears_of_it_each_time() -> None:
-    mail, loop = _Mail(), asyncio.new_event_loop()
-    loop.close()
-    for _ in range(2):
-        mail.put(lambda: None, loop)
-        with pytest.raises(RuntimeError):
-            mail.announce()
 
 
 class Gathering(Instant):
