@@ -7,7 +7,7 @@ asks for would not be computed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ianvs_specdec.common.errors import UserError, unknown
@@ -91,15 +91,23 @@ _WINDOW_KEYS = frozenset(("use_sliding_window", "max_window_layers"))
 """From which transformers works out the two that are read."""
 _EXPERT_KEYS = frozenset(("num_experts_per_tok", "num_local_experts", "num_experts"))
 _SHARE = frozenset(("norm_topk_prob",))
-_GEMMA = {
-    "norms": SANDWICH,
-    "norm_offset": 1.0,
-    "activation": "hidden_activation",
-    "windows": "layer_types",
-    "extra": frozenset(("hidden_act", "sliding_window_pattern")),
-}
-_GEMMA_FACTORS = {"embedding_scale": "hidden_size", "attention_scale": "query_pre_attn_scalar"}
-_CAP = {"logits_cap": "final_logit_softcapping"}
+_SPARSE_KEYS = frozenset(("moe_intermediate_size", "mlp_only_layers", "decoder_sparse_step"))
+"""Of which layers have experts, which the modules show."""
+_GEMMA2 = Family(
+    norms=SANDWICH,
+    norm_offset=1.0,
+    activation="hidden_activation",
+    windows="layer_types",
+    factors={
+        "embedding_scale": "hidden_size",
+        "attention_scale": "query_pre_attn_scalar",
+        "attention_cap": "attn_logit_softcapping",
+        "logits_cap": "final_logit_softcapping",
+    },
+    extra=frozenset(("hidden_act", "sliding_window_pattern")),
+)
+_GEMMA3_FACTORS = {name: key for name, key in _GEMMA2.factors.items() if name != "attention_cap"}
+"""transformers passes over the cap on attention there."""
 
 FAMILIES: dict[str, Family] = {
     "llama": Family(),
@@ -119,17 +127,14 @@ FAMILIES: dict[str, Family] = {
         }
     ),
     "olmo2": Family(norms=POST, head_norms="whole"),
-    "gemma2": Family(**_GEMMA, factors={**_GEMMA_FACTORS, **_CAP, "attention_cap": "attn_logit_softcapping"}),
-    "gemma3_text": Family(**_GEMMA, head_norms="each", local=True, factors=_GEMMA_FACTORS | _CAP),
+    "gemma2": _GEMMA2,
+    "gemma3_text": replace(_GEMMA2, head_norms="each", local=True, factors=_GEMMA3_FACTORS),
     "mixtral": Family(windows="all", experts="num_local_experts", extra=_EXPERT_KEYS),
     "qwen3_moe": Family(
         head_norms="each",
         windows="all",
         experts="num_local_experts",
-        extra=_EXPERT_KEYS
-        | _SHARE
-        | _WINDOW_KEYS
-        | {"moe_intermediate_size", "mlp_only_layers", "decoder_sparse_step"},
+        extra=_EXPERT_KEYS | _SHARE | _WINDOW_KEYS | _SPARSE_KEYS,
     ),
     "olmoe": Family(head_norms="whole", experts="num_experts", extra=_EXPERT_KEYS | _SHARE),
 }
