@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import operator
 import weakref
 from array import array
 from collections.abc import Mapping, Sequence
@@ -27,9 +28,10 @@ class _Rows:
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names, self._values = names, array("d")
+        self._cells = operator.itemgetter(*names)
 
     def append(self, row: Row) -> None:
-        self._values.extend(row[name] for name in self._names)
+        self._values.extend(self._cells(row))
 
     def __len__(self) -> int:
         return len(self._values) // len(self._names)
@@ -176,8 +178,8 @@ class Table:
 
         Results of other plugins may be plain dicts, which cannot be referred to weakly: they are read for each metric.
         """
-        # An id is an object's own as long as the object lives.
-        ids = list(map(id, itertools.chain.from_iterable(y_pred)))
+        # An id is an object's own as long as the object lives, and rows live as long as their results.
+        ids = [*map(id, y_pred), *map(id, itertools.chain.from_iterable(y_pred[:1]))]
         known, alive, most, table = cls._last
         if table is None or not ids or ids != known or len(alive) < most:
             table = cls(y_true, y_pred)
