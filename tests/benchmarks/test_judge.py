@@ -15,11 +15,11 @@ from ianvs_specdec.backends.judge import log as judging_log
 from ianvs_specdec.benchmarks.judge_prompts import FASTCHAT_FILE, SHIPPED, conversations, read_prompts
 from ianvs_specdec.common.errors import UserError, warn_once
 from ianvs_specdec.common.types import Completion, Trace
-from ianvs_specdec.plugin.scoring import scorer, scores
 from ianvs_specdec.records.configuration import Configuration
 from ianvs_specdec.records.journal import Journal
 from ianvs_specdec.report.metrics import METRICS
 from ianvs_specdec.report.metrics.judge import all_turn_scores
+from ianvs_specdec.workspace.scoring import scorer, scores
 from tests.benchmarks.judged import KEY, answered, by_turn, case, journal, processed, question, second_turn, settings
 from tests.support.judge_stub import JudgeStub
 from tests.support.paths import shared_file

@@ -6,7 +6,7 @@ import pytest
 
 from ianvs_specdec.benchmarks.scorers import references_of, scorer
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.plugin.scoring import scores
+from ianvs_specdec.workspace.scoring import scores
 
 
 def test_choice_looks_at_the_last_turn() -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.plugin.workspace.cases import Case
 from ianvs_specdec.report import collect as collecting
 from ianvs_specdec.report.collect import collect
 from ianvs_specdec.report.page import to_html
 from ianvs_specdec.report.split import grids
+from ianvs_specdec.workspace.cases import Case
 from tests.support.workspace import Bench
 
 STREAM, DRAFTS = {"mode": "stream"}, {"method": "draft_model", "draft": "a/folder", "mode": "split"}

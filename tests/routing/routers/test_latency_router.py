@@ -14,7 +14,7 @@ import pytest
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin import edge_first, observers
-from ianvs_specdec.plugin.response import Response
+from ianvs_specdec.records.response import Response
 from ianvs_specdec.routing.routers.base import Decision
 from ianvs_specdec.routing.routers.cloud_only import CloudOnly
 from ianvs_specdec.routing.routers.latency import FIRST, LatencyRouter

@@ -16,7 +16,6 @@ from ianvs_specdec.backends.specdec import EngineLLM
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 from ianvs_specdec.plugin.overlap import REQUESTS
-from ianvs_specdec.plugin.workspace.sides import answered
 from ianvs_specdec.records.identity import FileDigests
 from ianvs_specdec.records.journal import Journal
 from ianvs_specdec.report.metrics.table import Table
@@ -27,6 +26,7 @@ from ianvs_specdec.routing.learned.probe import ProbeClassifier
 from ianvs_specdec.routing.learned.readout import Readout
 from ianvs_specdec.routing.routers import build_router, check_router_beside
 from ianvs_specdec.routing.routers.learned import UNANSWERED
+from ianvs_specdec.workspace.sides import answered
 from sedna.core.joint_inference import JointInference
 from tests.support import journals
 from tests.support.models import build_model

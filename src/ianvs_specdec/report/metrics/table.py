@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.plugin.edge_first import answer_of
-from ianvs_specdec.plugin.scoring import scores
+from ianvs_specdec.records.response import answer_of
 from ianvs_specdec.report.metrics.rows import NAN, QUERY, TURN, Response, Row, number, query_row, turn_row
+from ianvs_specdec.workspace.scoring import scores
 
 Column = NDArray[np.float64]
 
