@@ -17,8 +17,8 @@ from ianvs_specdec.benchmarks.sandbox import Limits
 from ianvs_specdec.benchmarks.scorers import scorer
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin.processor import DatasetProcessor
-from ianvs_specdec.plugin.response import Response
-from ianvs_specdec.plugin.scoring import scores
+from ianvs_specdec.records.response import Response
+from ianvs_specdec.workspace.scoring import scores
 from tests.support.paths import shared_file
 
 if os.name != "posix":

@@ -12,9 +12,9 @@ import pytest
 from ianvs_specdec.backends.judge import log as judging_log
 from ianvs_specdec.benchmarks.judge_prompts import FASTCHAT_FILE, SHIPPED, read_prompts
 from ianvs_specdec.common.errors import warn_once
-from ianvs_specdec.plugin.scoring import scorer, scores
 from ianvs_specdec.report.metrics import METRICS
 from ianvs_specdec.report.metrics.judge import all_turn_scores
+from ianvs_specdec.workspace.scoring import scorer, scores
 from tests.benchmarks.judged import KEY, answered, by_turn, case, journal, processed, question, second_turn, settings
 from tests.support.judge_stub import JudgeStub
 from tests.support.paths import shared_file

@@ -15,7 +15,7 @@ import pytest
 from ianvs_specdec.backends.judge import JudgeSettings, judge, judge_all
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin.processor import DatasetProcessor
-from ianvs_specdec.plugin.scoring import scores
+from ianvs_specdec.workspace.scoring import scores
 from tests.benchmarks.judged import KEY, case, journal, processed, question, settings
 from tests.support.judge_stub import JudgeStub
 

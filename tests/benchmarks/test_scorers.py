@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ianvs_specdec.benchmarks.scorers import scorer
-from ianvs_specdec.plugin.scoring import scores
+from ianvs_specdec.workspace.scoring import scores
 
 
 def test_choice_looks_at_the_last_turn() -> None:

@@ -13,9 +13,9 @@ import pytest
 
 from ianvs_specdec.benchmarks.scorers import SCORERS
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.plugin.scoring import TOGETHER
 from ianvs_specdec.report.collect import collect, to_csv
 from ianvs_specdec.report.metrics import METRICS
+from ianvs_specdec.workspace.scoring import TOGETHER
 from tests.support.workspace import COLUMNS, Bench, Side, choice, completion
 
 

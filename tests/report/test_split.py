@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.plugin.workspace.cases import Case
 from ianvs_specdec.report import collect as collecting
 from ianvs_specdec.report.split import grids
+from ianvs_specdec.workspace.cases import Case
 
 STREAM, DRAFTS = {"mode": "stream"}, {"method": "draft_model", "draft": "a/folder", "mode": "split"}
 EAGLE = {"backend": "EagleSpecDec", "head": "a/folder"}

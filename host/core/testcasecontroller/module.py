@@ -156,13 +156,13 @@ class ModuleConfig:
         check = getattr(self.target, "check_hyperparameters", None)
         if callable(check):
             for point in self.combinations:
-                self._try(check, copy_tree(point))
+                self._once(check, copy_tree(point))
 
     def check_beside(self, modules: dict[str, Module]) -> None:
         check = getattr(self.target, "check_test_case", None)
         if callable(check):
             others = {kind: (module.target, copy_tree(module.hyperparameters)) for kind, module in modules.items()}
-            self._try(check, copy_tree(modules[self.type].hyperparameters), others)
+            self._once(check, copy_tree(modules[self.type].hyperparameters), others)
 
     def build_router(self) -> None:
         """Build a router with each of its combinations and clean it up: what its constructor refuses is known then. One
@@ -172,16 +172,21 @@ class ModuleConfig:
             return
         if getattr(self.target, "built_by_check", True):
             for point in self.combinations:
-                self._try(self._build, copy_tree(point))
+                self._once(self._build, copy_tree(point))
 
     def _build(self, point: dict[str, Any]) -> None:
         router = self.target(**point)
         if hasattr(router, "cleanup"):
             router.cleanup()
 
-    def _try(self, check: Callable[..., object], *given: Any) -> None:
+    def _once(self, check: Callable[..., object], *given: Any) -> None:
+        """Call a class's own check, unless it has passed with the same values in another algorithm of this job."""
+        question = f"{getattr(check, '__name__', '')} {id(self.target)} {given!r}"
+        if question in self.at.problems.passed:
+            return
         try:
             check(*given)
+            self.at.problems.passed.add(question)
         except PLUGIN_ERRORS as error:
             for fault in (error, *getattr(error, "others", ())):
                 key = getattr(fault, "key", None) or self._blamed(str(fault))

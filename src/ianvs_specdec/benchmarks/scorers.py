@@ -43,7 +43,7 @@ SCORERS: dict[str, Callable[[Sequence[str], Any], float | None]] = {
     "code": code,
     "none": lambda answers, gold: None,
 }
-"""A judge is a model, which ``plugin.scoring`` asks."""
+"""A judge is a model, which ``workspace.scoring`` asks."""
 
 
 EXTRACTED = ("choice", "number")

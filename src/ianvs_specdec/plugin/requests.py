@@ -57,6 +57,7 @@ class Requests:
         return None if entry is None else Found(entry, key, known=True)
 
     def whole(self, config: RequestConfig, messages: list[Message], hints: Hints) -> Found:
+        """The whole answer."""
         return self._known(config, messages, hints) or self._ask(
             config, messages, hints, lambda llm: llm.generate(messages, config.sampling, hints=hints)
         )

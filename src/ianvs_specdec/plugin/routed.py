@@ -19,7 +19,7 @@ from ianvs_specdec.plugin.early_exit import EarlyExit
 from ianvs_specdec.plugin.overhead import restore_routing_time
 from ianvs_specdec.plugin.request_config import RequestConfig, RequestConfigs
 from ianvs_specdec.plugin.requests import Requests
-from ianvs_specdec.plugin.response import Attempt, Response, response_of, turn_of
+from ianvs_specdec.plugin.response import Attempt, response_of, turn_of
 from ianvs_specdec.plugin.rows_checked import RowsChecked, refused
 from ianvs_specdec.plugin.settings import SAME_AS_EDGE, ModelSettings
 from ianvs_specdec.plugin.timings import Timings
@@ -28,6 +28,7 @@ from ianvs_specdec.records.baseline import compare
 from ianvs_specdec.records.beginning import saved_tokens
 from ianvs_specdec.records.identity import FileDigests
 from ianvs_specdec.records.journal import Journal
+from ianvs_specdec.records.response import Response
 from ianvs_specdec.records.run import current_repeat, job_folder
 
 log = logging.getLogger(__name__)

@@ -30,6 +30,8 @@ class Worth:
         """Count an answer; ``baseline``: see ``records.baseline.compare``."""
         trace, plain = completion.trace, baseline or {}
         drafts = [step for step in trace.steps if step.drafted]
+        if not drafts:
+            return
         guesser = next((name for name in ("head", "draft") if getattr(llm.options, name, None)), None)
         with self._lock:
             before, self._drafts = self._drafts, self._drafts + len(drafts)
@@ -39,7 +41,7 @@ class Worth:
                 why = "it may be of another model, or read other layers than it was trained on"
                 log.warning("%s model: the %s guesses next to nothing (%s): %s", self._side, guesser, told, why)
             alone = trace.busy is None and plain.get("busy") is None
-            if drafts and alone and plain.get("token") and trace.seconds_per_token and len(self._times) < FIRST:
+            if alone and plain.get("token") and trace.seconds_per_token and len(self._times) < FIRST:
                 self._times.append(trace.seconds_per_token / plain["token"])
                 if len(self._times) == FIRST and (least := min(self._times)) > SLOW:
                     told = f"in the first {FIRST} answers a token takes {least:.1f} times as long or more"

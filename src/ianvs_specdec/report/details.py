@@ -14,10 +14,10 @@ import numpy as np
 
 from ianvs_specdec.backends import resolve
 from ianvs_specdec.benchmarks.scorers import references_of
-from ianvs_specdec.plugin.response import Response
-from ianvs_specdec.plugin.workspace.cases import Case, Dataset, Row, Workspace
-from ianvs_specdec.plugin.workspace.judged import Judgments
+from ianvs_specdec.records.response import Response
 from ianvs_specdec.report.metrics.table import Table
+from ianvs_specdec.workspace.cases import Case, Dataset, Row, Workspace
+from ianvs_specdec.workspace.judged import Judgments
 
 LONGEST_TEXT = 20_000
 """Characters of a question or answer that are kept."""

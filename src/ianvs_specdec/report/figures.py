@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from ianvs_specdec.benchmarks.registry import categories as benchmark_categories
 from ianvs_specdec.benchmarks.scorers import SCORERS
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.plugin.workspace.cases import Case, Row
 from ianvs_specdec.report.metrics.columns import DISTRIBUTIONS, KNOWN, all_columns
 from ianvs_specdec.report.metrics.intervals import all_intervals
 from ianvs_specdec.report.metrics.table import Table, rounded
+from ianvs_specdec.workspace.cases import Case, Row
 
 QUANTILES = (*range(101), 99.5, 99.9)
 """Percents at which a distribution is kept: the values in between are interpolated."""

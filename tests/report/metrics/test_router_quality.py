@@ -12,9 +12,10 @@ import pytest
 
 from ianvs_specdec.common.errors import warn_once
 from ianvs_specdec.common.types import Completion, Query, Sampling, Trace
-from ianvs_specdec.plugin.response import Response, response_of, turn_of
+from ianvs_specdec.plugin.response import response_of, turn_of
 from ianvs_specdec.records.configuration import Configuration
 from ianvs_specdec.records.journal import Journal
+from ianvs_specdec.records.response import Response
 from ianvs_specdec.report.metrics import METRICS
 from ianvs_specdec.report.metrics.routing import why_empty
 from ianvs_specdec.report.metrics.table import Table

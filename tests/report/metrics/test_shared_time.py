@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ianvs_specdec.plugin.response import Response
+from ianvs_specdec.records.response import Response
 from ianvs_specdec.report.metrics.table import shared_time
 from tests.report.metrics.traces import baseline, completion, edge_row, response, value
 

@@ -11,7 +11,8 @@ import pytest
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Completion, Query, Trace
-from ianvs_specdec.plugin.response import Attempt, Response, response_of, turn_of
+from ianvs_specdec.plugin.response import Attempt, response_of, turn_of
+from ianvs_specdec.records.response import Response
 from ianvs_specdec.routing.learned.doubt import Doubt
 from ianvs_specdec.routing.routers import RandomRouter
 from ianvs_specdec.routing.routers.cascade import CascadeRouter

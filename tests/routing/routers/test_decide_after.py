@@ -16,7 +16,6 @@ pytest.importorskip("torch")
 from ianvs_specdec.backends.specdec import EngineLLM
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
-from ianvs_specdec.plugin.workspace.sides import answered
 from ianvs_specdec.records.identity import FileDigests
 from ianvs_specdec.report.metrics import METRICS
 from ianvs_specdec.report.metrics.columns import all_columns
@@ -28,6 +27,7 @@ from ianvs_specdec.routing.learned.logistic import Calibration
 from ianvs_specdec.routing.learned.probe import ProbeClassifier
 from ianvs_specdec.routing.learned.readout import Readout
 from ianvs_specdec.routing.routers import build_router, check_router, check_router_beside
+from ianvs_specdec.workspace.sides import answered
 from sedna.core.joint_inference import JointInference
 
 SETTINGS = {"backend": "autoregressive", "dtype": "float32", "max_tokens": 8}

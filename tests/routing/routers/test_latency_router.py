@@ -11,7 +11,7 @@ import pytest
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin import edge_first
-from ianvs_specdec.plugin.response import Response
+from ianvs_specdec.records.response import Response
 from ianvs_specdec.routing.routers.latency import LatencyRouter
 from tests.routing.routers.simulation import Load, Server, Simulation, met, on_edge
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.plugin.response import Response
+from ianvs_specdec.records.response import Response
 from ianvs_specdec.routing.routers.oracle import OracleRouter
 from ianvs_specdec.routing.routers.personal_data import kinds_in
 from ianvs_specdec.routing.routers.privacy import PrivacyRouter

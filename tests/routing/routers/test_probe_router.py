@@ -14,7 +14,6 @@ from ianvs_specdec.backends.specdec import EngineLLM
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 from ianvs_specdec.plugin.overlap import REQUESTS
-from ianvs_specdec.plugin.workspace.sides import answered
 from ianvs_specdec.records.identity import FileDigests
 from ianvs_specdec.report.metrics.table import Table
 from ianvs_specdec.routing.learned.adapted import AdaptedClassifier
@@ -24,6 +23,7 @@ from ianvs_specdec.routing.learned.probe import ProbeClassifier
 from ianvs_specdec.routing.learned.readout import Readout
 from ianvs_specdec.routing.routers import build_router, check_router_beside
 from ianvs_specdec.routing.routers.learned import UNANSWERED
+from ianvs_specdec.workspace.sides import answered
 from sedna.core.joint_inference import JointInference
 from tests.support.models import build_model
 

@@ -8,7 +8,7 @@ import pytest
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.plugin.response import Response
+from ianvs_specdec.records.response import Response
 from ianvs_specdec.routing.routers import CloudOnly, EdgeOnly, OracleRouter, RandomRouter
 from ianvs_specdec.routing.routers.base import Decision, Router
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.plugin.response import Response
+from ianvs_specdec.records.response import Response
 from ianvs_specdec.routing.routers.base import Router
 from ianvs_specdec.routing.routers.budget import BudgetRouter
 from ianvs_specdec.routing.routers.cascade import CascadeRouter

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.plugin.edge_first import answer_of
-from ianvs_specdec.plugin.scoring import scores
+from ianvs_specdec.records.response import answer_of
 from ianvs_specdec.report.metrics.rows import NAN, Response, Row, number, query_row, turn_row
+from ianvs_specdec.workspace.scoring import scores
 
 Column = NDArray[np.float64]
 
@@ -24,19 +24,20 @@ class _Rows:
     """Rows of numbers as 8 bytes each: a test case may have many thousands."""
 
     def __init__(self) -> None:
-        self._columns: dict[str, array[float]] = {}
-        self._rows = 0
+        self._names: tuple[str, ...] = ()
+        self._values: array[float] = array("d")
 
     def append(self, row: Row) -> None:
-        for name, value in row.items():
-            self._columns.setdefault(name, array("d")).append(value)
-        self._rows += 1
+        """``row`` has the columns of the first row, in its order."""
+        self._names = self._names or tuple(row)
+        self._values.extend(row.values())
 
     def __len__(self) -> int:
-        return self._rows
+        return len(self._values) // max(1, len(self._names))
 
     def columns(self) -> dict[str, Column]:
-        return {name: np.array(values, dtype=np.float64) for name, values in self._columns.items()}
+        table = np.array(self._values, dtype=np.float64).reshape(len(self), len(self._names))
+        return {name: table[:, place].copy() for place, name in enumerate(self._names)}
 
 
 class _Requests:
@@ -180,8 +181,8 @@ class Table:
 
         Results of other plugins may be plain dicts, which cannot be referred to weakly: they are read for each metric.
         """
-        # An id is an object's own as long as the object lives.
-        ids = list(map(id, itertools.chain.from_iterable(y_pred)))
+        # An id is an object's own as long as the object lives, and rows live as long as their results.
+        ids = [*map(id, y_pred), *map(id, itertools.chain.from_iterable(y_pred[:1]))]
         known, alive, most, table = cls._last
         if table is None or not ids or ids != known or len(alive) < most:
             table = cls(y_true, y_pred)

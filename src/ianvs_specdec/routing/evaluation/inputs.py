@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from ianvs_specdec.common.errors import UserError, unknown
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.plugin.workspace.cases import read_workspace
-from ianvs_specdec.plugin.workspace.sides import scores_of
 from ianvs_specdec.routing.evaluation.curve import ROUNDING, Sides
 from ianvs_specdec.routing.evaluation.pool import BASELINES, Chooser, between_two, chooser, only
 from ianvs_specdec.routing.evaluation.quality import Answers, Scored
@@ -26,6 +24,8 @@ from ianvs_specdec.routing.outcomes.labels import truths
 from ianvs_specdec.routing.outcomes.pool import Pool
 from ianvs_specdec.routing.outcomes.recorded import Floats, Outcomes
 from ianvs_specdec.routing.routers import ROUTERS, build_router
+from ianvs_specdec.workspace.cases import read_workspace
+from ianvs_specdec.workspace.sides import scores_of
 
 WARM_UP = 5
 """Queries that are scored once before any is timed."""

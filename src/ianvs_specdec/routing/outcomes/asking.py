@@ -25,8 +25,8 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 from ianvs_specdec.plugin.processor import DatasetProcessor
-from ianvs_specdec.plugin.response import Response
 from ianvs_specdec.plugin.routed import RoutedModel
+from ianvs_specdec.records.response import Response
 from ianvs_specdec.routing.outcomes.quality import Quality, compared
 from ianvs_specdec.routing.outcomes.recorded import Outcomes
 

@@ -10,11 +10,11 @@ from typing import Any
 from ianvs_specdec.benchmarks import code
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.plugin.workspace.cases import Case, Dataset, Workspace, read_workspace
-from ianvs_specdec.plugin.workspace.judged import JudgedQuery, judgments, score
-from ianvs_specdec.plugin.workspace.sides import SIDES, Answered, Pair, PairedAnswers
 from ianvs_specdec.routing.outcomes.quality import Answers, BenchmarkQuality, Quality, Scores, compared, share
 from ianvs_specdec.routing.outcomes.recorded import Outcomes
+from ianvs_specdec.workspace.cases import Case, Dataset, Workspace, read_workspace
+from ianvs_specdec.workspace.judged import JudgedQuery, judgments, score
+from ianvs_specdec.workspace.sides import SIDES, Answered, Pair, PairedAnswers
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from ianvs_specdec.benchmarks.judge_prompts import HIGHEST, LOWEST
 from ianvs_specdec.benchmarks.thoughts import without_thoughts
 from ianvs_specdec.common.errors import UserError, install, unknown
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.plugin.scoring import TOGETHER
 from ianvs_specdec.routing.outcomes.recorded import Outcomes
+from ianvs_specdec.workspace.scoring import TOGETHER
 
 Answers = Sequence[str]
 """One query's answers, turn by turn."""

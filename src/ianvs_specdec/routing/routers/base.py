@@ -20,9 +20,9 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.settings import Settings, Share, build
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin.overhead import Routing, restore_routing_time
-from ianvs_specdec.plugin.response import Response
 from ianvs_specdec.records.identity import digest
 from ianvs_specdec.records.journal import Journal
+from ianvs_specdec.records.response import Response
 from ianvs_specdec.records.run import current_repeat
 
 SHOWN = 60

@@ -8,7 +8,8 @@ from typing import Any
 
 from ianvs_specdec.common.errors import UserError, unknown
 from ianvs_specdec.common.types import Completion, Query
-from ianvs_specdec.plugin.response import Response, response_of, turn_of
+from ianvs_specdec.plugin.response import response_of, turn_of
+from ianvs_specdec.records.response import Response
 from ianvs_specdec.routing.learned.doubt import Doubt
 from ianvs_specdec.routing.routers.signals import SIGNALS
 

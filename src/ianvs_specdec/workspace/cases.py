@@ -15,11 +15,9 @@ from ianvs_specdec.benchmarks.rows import LINE, own_form, query_of
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.storage.cells import unescaped
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.plugin.edge_first import answer_of
-from ianvs_specdec.plugin.response import Response
-from ianvs_specdec.plugin.workspace import upstream
-from ianvs_specdec.plugin.workspace.forms import check_response
-from ianvs_specdec.plugin.workspace.journal_reader import KeptAnswers
+from ianvs_specdec.records.response import Response, answer_of, check_response
+from ianvs_specdec.workspace import upstream
+from ianvs_specdec.workspace.journal_reader import KeptAnswers
 
 ANSWERS, CONFIG, ENVIRONMENT, REPEATS = "answers.jsonl", "config.yaml", "environment.json", "repeats.csv"
 RANKS = ("all_rank.csv", "selected_rank.csv")

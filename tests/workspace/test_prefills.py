@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.plugin.workspace.forms import check_response
-from ianvs_specdec.plugin.workspace.sides import answered
+from ianvs_specdec.records.response import check_response
+from ianvs_specdec.workspace.sides import answered
 
 READ: dict[str, Any] = {"seconds": 0.25, "issued": 1.0, "hardware": "h", "replayed": False, "key": "k"}
 

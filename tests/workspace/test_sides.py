@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from ianvs_specdec.common.types import Completion, Query, Sampling, Trace, messages_of
-from ianvs_specdec.plugin.workspace.cases import Case, Dataset
-from ianvs_specdec.plugin.workspace.journal_reader import KeptAnswers
-from ianvs_specdec.plugin.workspace.sides import Answered, PairedAnswers, answered, answered_before, score, side_of
 from ianvs_specdec.records.configuration import Configuration
 from ianvs_specdec.records.journal import Journal
+from ianvs_specdec.workspace.cases import Case, Dataset
+from ianvs_specdec.workspace.journal_reader import KeptAnswers
+from ianvs_specdec.workspace.sides import Answered, PairedAnswers, answered, answered_before, score, side_of
 
 QUERY = Query(("first", "second"), id="q", scorer="choice")
 PRICES = {"price_prompt": 2.0, "price_cached": 0.5, "price_completion": 10.0}

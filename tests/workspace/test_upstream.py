@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from ianvs_specdec.commands.cli import main
-from ianvs_specdec.plugin.workspace.cases import read_workspace
 from ianvs_specdec.report.collect import collect
 from ianvs_specdec.report.metrics import METRICS
+from ianvs_specdec.workspace.cases import read_workspace
 from tests.support.workspace import Side, choice, completion
 
 COLUMNS = ("Accuracy", "Edge Ratio", "Queries")
@@ -156,7 +156,7 @@ def test_a_workspace_that_cannot_be_written_ends_no_test_case(
     def full(*args: object, **more: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("ianvs_specdec.plugin.workspace.upstream.yaml.safe_dump", full)
+    monkeypatch.setattr("ianvs_specdec.workspace.upstream.yaml.safe_dump", full)
     upstream.case("EdgeOnly", 4, uuid.uuid1())
     assert "No space left on device" in caplog.text
     assert os.listdir(upstream.job / "edgeonly") == []

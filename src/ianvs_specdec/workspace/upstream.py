@@ -20,8 +20,8 @@ from typing import Any
 
 import yaml
 
-from ianvs_specdec.plugin.response import Response
 from ianvs_specdec.records.identity import digest, write_atomically
+from ianvs_specdec.records.response import Response
 
 log = logging.getLogger(__name__)
 

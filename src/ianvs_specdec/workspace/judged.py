@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ianvs_specdec.benchmarks.judge_prompts import SHIPPED, conversations, rating, read_prompts, rule
 from ianvs_specdec.benchmarks.scorers import references_of
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.plugin.workspace.cases import Case, Workspace
+from ianvs_specdec.workspace.cases import Case, Workspace
 
 Judgments = list[tuple[float | None, str, str]]
 """Per turn: the rating, 1 to 10, None if the text has none, the text, and the rule that the rating is read by."""

@@ -13,10 +13,10 @@ from typing import Any
 
 from ianvs_specdec.benchmarks.scorers import SCORERS, scorer
 from ianvs_specdec.common.types import Query, Sampling
-from ianvs_specdec.plugin.scoring import TOGETHER
-from ianvs_specdec.plugin.workspace.cases import Case, Dataset, Row
-from ianvs_specdec.plugin.workspace.journal_reader import KeptAnswers
 from ianvs_specdec.records.cost import cost
+from ianvs_specdec.workspace.cases import Case, Dataset, Row
+from ianvs_specdec.workspace.journal_reader import KeptAnswers
+from ianvs_specdec.workspace.scoring import TOGETHER
 
 SIDES = ("edge", "cloud")
 
