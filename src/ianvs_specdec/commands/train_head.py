@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ianvs_specdec.commands.hyperparameters import add_template, told
+from ianvs_specdec.commands.hyperparameters import add_template, folder_of, told
 from ianvs_specdec.common.errors import UserError
 
 KINDS = {
@@ -18,7 +18,9 @@ CONVERSATIONS = 12_288
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="folder of the target model")
+    parser.add_argument(
+        "--model", type=Path, required=True, metavar="DIR", help="the target model: folder or GGUF file"
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the head; replaced if there")
     parser.add_argument(
         "--data",
@@ -61,6 +63,7 @@ def run(options: argparse.Namespace) -> int:
     from ianvs_specdec.training.heads import conversations
 
     given = conversations.read(options.data) if options.data else None
+    options.model = folder_of(options.model)
     from ianvs_specdec.training.heads import job
 
     job.run(options, given)
