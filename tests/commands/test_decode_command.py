@@ -255,7 +255,7 @@ def test_utf_16_is_named(decode, tmp_path_factory, model):
 
 def test_a_missing_model_or_folder_is_said(decode, tmp_path, model):
     assert "is not a folder" in decode(folder=tmp_path / "nowhere")[2]
-    assert "specdec export hf --model" in decode(folder=tmp_path / "m.gguf")[2]
+    assert "m.gguf is not a folder of a Hugging Face model, or a GGUF file" in decode(folder=tmp_path / "m.gguf")[2]
     assert "cannot load" in decode(folder=tmp_path)[2]
     code = main(
         ["decode", "--model", str(model), "--method", "none", "--prompts", str(tmp_path / "no.jsonl"), "--out", "x"]

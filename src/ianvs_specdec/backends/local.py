@@ -8,13 +8,20 @@ import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import Field
 
 from ianvs_specdec.backends.base import NO_HINTS, DType, LoadedLLM, OnChunk, Threads, Truncate
-from ianvs_specdec.backends.prompts import Chat, TextOutput, end_ids, model_folder, vocabulary_of
+from ianvs_specdec.backends.prompts import (
+    Chat,
+    TextOutput,
+    end_ids,
+    local_folder,
+    model_digest,
+    model_folder,
+    vocabulary_of,
+)
 from ianvs_specdec.backends.quantization import Quantization, arguments
 from ianvs_specdec.common.errors import not_installed, packages
 from ianvs_specdec.common.settings import Settings, Text
@@ -97,7 +104,7 @@ class LocalLLM(LoadedLLM):
             "backend": self.backend,
             "method": self.method,
             "options": self._option_identity(digests),
-            "model": digests.folder(model_folder(self.model)),
+            "model": model_digest(self.model, digests),
             "dtype": self.options.dtype,
             "device": self.device_name,
             "threads": self.options.threads,
@@ -113,8 +120,7 @@ class LocalLLM(LoadedLLM):
 
     def check_files(self) -> None:
         self._check_device()
-        folder = Path(self.model)
-        if folder.is_dir():
+        if (folder := local_folder(self.model)) is not None:
             check_model(folder, what=f"the model {self.model}", key="model")
             check_tokenizer(folder, what=f"the model {self.model}", key="model")
 

@@ -15,23 +15,25 @@ from ianvs_specdec.backends.base import LLM, OnChunk
 from ianvs_specdec.common.errors import AnswerError, ContextWindowError, UserError, packages
 from ianvs_specdec.common.types import Message, Sampling
 from ianvs_specdec.models.documents import unmarked
+from ianvs_specdec.models.gguf.cached import gguf_of, imported
 from ianvs_specdec.models.templates import failed, render, template_of
+from ianvs_specdec.records.identity import FileDigests
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 def check_model(model: str, *, key: str = "model") -> None:
-    """Raise UserError unless ``model`` is a model folder or can be a name on the Hugging Face hub."""
+    """Raise UserError unless ``model`` is a model folder, a GGUF file or can be a name on the Hugging Face hub."""
     folder = Path(model)
-    if model.endswith(".gguf") and not folder.is_dir():
-        raise UserError(
-            f"{model} is a GGUF file, which only the back end llamacpp loads (backend: llamacpp); for others make a "
-            f"folder of it: specdec export hf --model {model} --out DIR",
-            key=key,
-        )
+    if gguf_of(folder) is not None:
+        return
     if folder.is_dir():
         if not (folder / "config.json").is_file():
-            raise UserError(f"the model folder {model} has no config.json: it is not a Hugging Face model", key=key)
+            files = len(list(folder.glob("*.gguf")))
+            reason = f"holds {files} GGUF files: name one" if files else "has no config.json: it is not a model"
+            raise UserError(f"the model folder {model} {reason}", key=key)
+    elif model.endswith(".gguf"):
+        raise UserError(f"there is no file {model}", key=key)
     elif not HUB_NAME.fullmatch(model):
         where = f" (looked in {Path.cwd()})" if not folder.is_absolute() else ""
         raise UserError(
@@ -41,11 +43,11 @@ def check_model(model: str, *, key: str = "model") -> None:
 
 
 def model_folder(model: str, *, key: str = "model") -> Path:
-    """The folder with the model's files, which come from the Hugging Face hub where ``model`` is a name there."""
+    """The folder with the model's files, which come from the Hugging Face hub where ``model`` is a name there, and from
+    its import where it is a GGUF file."""
     check_model(model, key=key)
-    folder = Path(model)
-    if folder.is_dir():
-        return unmarked(folder)
+    if (folder := local_folder(model, key=key)) is not None:
+        return folder
     with packages():
         import huggingface_hub
 
@@ -60,12 +62,26 @@ def model_folder(model: str, *, key: str = "model") -> Path:
         ) from error
 
 
+def local_folder(model: str, *, key: str = "model") -> Path | None:
+    """``model_folder``, None where the files come from the hub."""
+    path = Path(model)
+    if (file := gguf_of(path)) is not None:
+        return imported(file, key=key)
+    return unmarked(path) if path.is_dir() else None
+
+
+def model_digest(model: str, digests: FileDigests, *more: str) -> str:
+    """The digest of the model's files, by which the journal knows it: a GGUF file's own, not that of its import.
+    ``more``: see ``FileDigests.folder``."""
+    file = gguf_of(Path(model))
+    return digests.folder(model_folder(model), *more) if file is None else digests.file(file)
+
+
 def chat_template(llm: LLM) -> str:
     """What a back end makes prompts with, "" where its model has none, or where a server does. Raises UserError."""
     if llm.truncate_prompts is None:
         return ""
-    path = Path(llm.model)
-    return template_of(path if path.is_file() else model_folder(llm.model))
+    return template_of(gguf_of(Path(llm.model)) or model_folder(llm.model))
 
 
 class Chat:

@@ -11,7 +11,6 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -20,6 +19,7 @@ from ianvs_specdec import drafters, lengths
 from ianvs_specdec.backends.base import NO_HINTS
 from ianvs_specdec.backends.emulated import LARGEST_SCALE, Emulated
 from ianvs_specdec.backends.local import AUTOREGRESSIVE, Emit, LocalLLM, LocalOptions, engine_identity
+from ianvs_specdec.backends.prompts import local_folder
 from ianvs_specdec.backends.quantization import own
 from ianvs_specdec.common.errors import ContextWindowError
 from ianvs_specdec.common.settings import Settings, Text
@@ -86,8 +86,8 @@ class EngineLLM(LocalLLM):
 
     def check_files(self) -> None:
         super().check_files()
-        folder = Path(self.model)
-        target = model_sizes(read_config(folder, key="model")) if folder.is_dir() else None
+        folder = local_folder(self.model)
+        target = model_sizes(read_config(folder, key="model")) if folder is not None else None
         drafters.check_files(self.method, self.drafting, target)
 
     def _option_identity(self, digests: FileDigests) -> dict[str, Any]:

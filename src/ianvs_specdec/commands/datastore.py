@@ -11,7 +11,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.commands.hyperparameters import add_template, told
+from ianvs_specdec.commands.hyperparameters import add_template, folder_of, told
 from ianvs_specdec.commands.output import check_out
 from ianvs_specdec.common.errors import UserError
 
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     build = actions.add_parser("build", help="index texts, conversations or token sequences for a model")
     add, path = build.add_argument, partial(build.add_argument, type=Path)
-    path("--model", required=True, metavar="DIR", help="folder of the target model")
+    path("--model", required=True, metavar="DIR", help="the target model: folder or GGUF file")
     kinds = '{"text"}, {"tokens"}, {"turns", "answers"}, {"messages"}, {"question", "answer"}'
     known = f".txt, or JSONL: {kinds} or what `specdec decode` has written; .gz too"
     path("--data", nargs="+", default=[], metavar="FILE", help=known)
@@ -43,6 +43,7 @@ def run(options: argparse.Namespace) -> int:
     from ianvs_specdec.training.heads.conversations import world_conversations
     from ianvs_specdec.training.sequences import Sequences
 
+    options.model = folder_of(options.model)
     tokenizer, vocabulary = _load(options.model)
     sequences = Sequences(tokenizer, vocabulary, options.field, told(options))
     talks = islice(world_conversations(random.Random(f"{options.seed}/datastore")), options.world)
@@ -64,8 +65,6 @@ def _load(folder: Path) -> tuple[Any, int]:
     from ianvs_specdec.models.layout import read_config
     from ianvs_specdec.models.loading import refusal
 
-    if not folder.is_dir():
-        raise UserError(f"--model {folder} is not a folder: give the folder of a Hugging Face model")
     try:
         read_config(folder)
         config = AutoConfig.from_pretrained(unmarked(folder), local_files_only=True, trust_remote_code=False)

@@ -25,7 +25,7 @@ from ianvs_specdec.backends.quantization import OWN, arguments, own
 from ianvs_specdec.commands import remote_decode
 from ianvs_specdec.commands.decode_options import method_of, sampling_of
 from ianvs_specdec.commands.decode_output import row_of, summarise, write
-from ianvs_specdec.commands.hyperparameters import add_template
+from ianvs_specdec.commands.hyperparameters import add_template, folder_of
 from ianvs_specdec.commands.prompts import read_prompts, requests_of, tokenizer_of
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.settings import table
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _methods()
     add, path = parser.add_argument, partial(parser.add_argument, type=Path)
-    path("--model", metavar="DIR", help="folder of a Hugging Face causal LM")
+    path("--model", metavar="DIR", help="folder of a Hugging Face causal LM, or a GGUF file")
     method = parser.add_mutually_exclusive_group(required=True)
     method.add_argument("--method", metavar="NAME", help="how to draft: one of those below")
     method.add_argument("--drafter", metavar="FILE:CLASS", help="a drafter of your own, path/to/file.py:Class")
@@ -82,10 +82,7 @@ def run(options: argparse.Namespace) -> int:
     rehearsal, measured = ((drafters.create(method, settings), lengths.create(str(length))) for _ in range(2))
     sampling = sampling_of(options)
     prompts = read_prompts(options)
-    if not options.model.is_dir():
-        gguf = f"make one of a GGUF file with specdec export hf --model {options.model} --out DIR"
-        advice = gguf if options.model.suffix == ".gguf" else "give the folder of a Hugging Face model"
-        raise UserError(f"--model {options.model} is not a folder: {advice}")
+    options.model = folder_of(options.model)
     from ianvs_specdec.engine import decode
 
     target, eos_ids = _load(options)

@@ -52,6 +52,15 @@ class Hyperparameters:
         return str(self.file or "")
 
 
+def folder_of(model: Path) -> Path:
+    """The folder that ``--model`` names, or that of the import of a GGUF file. Raises UserError."""
+    from ianvs_specdec.backends.prompts import local_folder
+
+    if (folder := local_folder(str(model))) is None:
+        raise UserError(f"--model {model} is not a folder of a Hugging Face model, or a GGUF file")
+    return folder
+
+
 def add_template(parser: argparse.ArgumentParser) -> None:
     """The arguments that a chat template is told, which ``told`` makes a ``Sampling`` of."""
     parser.add_argument(

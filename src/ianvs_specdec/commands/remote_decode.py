@@ -25,6 +25,7 @@ from ianvs_specdec.backends.split.edge.settings import (
 )
 from ianvs_specdec.commands.decode_options import method_of, sampling_of
 from ianvs_specdec.commands.decode_output import row_of, summarise, write
+from ianvs_specdec.commands.hyperparameters import folder_of
 from ianvs_specdec.commands.prompts import read_prompts, requests_of, tokenizer_of
 from ianvs_specdec.common.errors import UserError
 
@@ -68,7 +69,8 @@ def run(options: argparse.Namespace) -> int:
     if options.trace:
         raise UserError("--trace: with --verifier the trees are not kept")
     sampling, prompts = sampling_of(options), read_prompts(options)
-    folder = options.model or (Path(drafting["draft"]) if "draft" in drafting else None)
+    folder = Path(drafting["draft"]) if "draft" in drafting else None
+    folder = folder_of(options.model) if options.model else folder
 
     from ianvs_specdec.backends.split.edge.connection import Access, Connection
 

@@ -7,7 +7,7 @@ import os
 from functools import partial
 from pathlib import Path
 
-from ianvs_specdec.commands.hyperparameters import add_template, option, told
+from ianvs_specdec.commands.hyperparameters import add_template, folder_of, option, told
 from ianvs_specdec.common.errors import UserError
 
 HEADS = {
@@ -46,6 +46,7 @@ def run(options: argparse.Namespace) -> int:
     from ianvs_specdec.training.heads import conversations
 
     given = conversations.read(options.data) if options.data else None
+    options.model = folder_of(options.model)
     from ianvs_specdec.training.heads import job
 
     job.run(options, given)
@@ -67,7 +68,7 @@ def _add_world(parser: argparse.ArgumentParser) -> None:
 
 def _add_head(parser: argparse.ArgumentParser) -> None:
     folder = partial(parser.add_argument, type=Path, metavar="DIR")
-    folder("--model", required=True, help="folder of the target model")
+    folder("--model", required=True, help="the target model: folder or GGUF file")
     folder("--out", required=True, help="folder for the head; replaced if there")
     folder("--work", help="folder for checkpoints (default: beside OUT); a second run resumes")
     asked = '{"text"}, {"turns", "answers"} or {"prompt"}, which a chat model is asked as a user\'s turn'

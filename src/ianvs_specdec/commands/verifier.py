@@ -29,7 +29,7 @@ SHORTEST_TOKEN = 16
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--settings", type=Path, metavar="FILE", help="YAML file with the model's hyperparameters")
-    parser.add_argument("--model", metavar="DIR", help="folder in Hugging Face format")
+    parser.add_argument("--model", metavar="DIR", help="folder in Hugging Face format, GGUF file")
     parser.add_argument("--set", action="append", default=[], metavar="K=V", help="one hyperparameter; repeatable")
     parser.add_argument(
         "--length", metavar="RULE", help="how many tokens of a draft to verify (default: the settings', or all)"

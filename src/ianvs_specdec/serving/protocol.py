@@ -95,8 +95,8 @@ class ChatRequest:
 
 
 def served_name(model: str) -> str:
-    """The name under which a model is served unless another is given: its folder's, or the one it has on the hub."""
-    return Path(model).resolve().name if Path(model).is_dir() else model
+    """The name under which a model is served unless another is given: its path's last part, or its name on the hub."""
+    return Path(model).resolve().name if Path(model).exists() else model
 
 
 def parse(body: bytes, model: str, defaults: Sampling) -> ChatRequest:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ianvs_specdec.backends.process import WorkerProcess, python_of
-from ianvs_specdec.backends.prompts import model_folder
+from ianvs_specdec.backends.prompts import local_folder, model_digest, model_folder
 from ianvs_specdec.backends.top_logprobs import TOP
 from ianvs_specdec.backends.untrusted import MOST_DRAFTED, MOST_TOKENS, listed, whole
 from ianvs_specdec.backends.vllm.options import MODEL_FREE, VllmOptions
@@ -80,8 +80,8 @@ class VllmLLM(WorkerLLM):
             raise UserError(SAMPLED_DRAFTS, key="temperature")
 
     def check_files(self) -> None:
-        folder = Path(self.model)
-        if folder.is_dir() and "load_format" not in self.engine_args:
+        folder = local_folder(self.model)
+        if folder is not None and "load_format" not in self.engine_args:
             check_model(folder, what=f"the model {self.model}", key="model", vllm=True)
 
     def lossy(self, sampling: Sampling) -> bool:
@@ -103,7 +103,7 @@ class VllmLLM(WorkerLLM):
             "vllm": self._vllm()[0],
             "options": {**self.simple, **({"engine_args": self.engine_args} if self.engine_args else {})},
             "speculative": {**self.speculative, **contents},
-            "model": digests.folder(model_folder(self.model), *more),
+            "model": model_digest(self.model, digests, *more),
             "dtype": self.options.dtype,
             "threads": self.options.threads,
         }

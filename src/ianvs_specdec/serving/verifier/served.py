@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ianvs_specdec import lengths
-from ianvs_specdec.backends.prompts import model_folder
+from ianvs_specdec.backends.prompts import model_digest, model_folder
 from ianvs_specdec.backends.specdec import EngineLLM, Shared
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.drafters.datastore import fingerprint
@@ -39,10 +39,9 @@ def served_by(llm: EngineLLM, length: Any, sessions: int) -> Served:
         raise UserError(
             f"method {llm.method} with start=official begins in the prompt: choose start=prompt", key="start"
         )
-    folder = model_folder(llm.model)
     return Served(
         **vars(shared),
         name=served_name(llm.model),
-        fingerprint=bytes.fromhex(FileDigests(None).folder(folder))[:FINGERPRINT_BYTES],
-        tokenizer=fingerprint(folder),
+        fingerprint=bytes.fromhex(model_digest(llm.model, FileDigests(None)))[:FINGERPRINT_BYTES],
+        tokenizer=fingerprint(model_folder(llm.model)),
     )
