@@ -15,6 +15,7 @@ import torch
 
 _LEAVES = (type, FunctionType, BuiltinFunctionType, ModuleType, weakref.ReferenceType, *weakref.ProxyTypes)
 """What is not followed: it leads everywhere."""
+_PLAIN = (int, float, str, bytes)
 
 SHARE_FOR_SEQUENCES = 0.5
 """Of the memory that is free when a model is loaded: another model may be loaded after it, and steps need some."""
@@ -66,7 +67,7 @@ def held(*roots: Any, apart: Iterable[Any] = ()) -> int:
             storages |= {} if of_another else {id(item): item.nbytes}
         elif isinstance(own := getattr(item, "held_bytes", None), int):
             storages[id(item)] = own
-        else:
+        elif not _lists_plain(item):
             stack += gc.get_referents(item)
     return sum(storages.values())
 
@@ -77,3 +78,8 @@ def _storage(tensor: torch.Tensor) -> dict[int, int]:
         return {storage.data_ptr(): storage.nbytes()}
     except (NotImplementedError, RuntimeError):  # oneDNN's own layouts have no storage that torch knows
         return {id(tensor): tensor.numel() * tensor.element_size()}
+
+
+def _lists_plain(item: Any) -> bool:
+    """Whether it is a collection of numbers or texts, which may be long, and holds nothing that is counted."""
+    return isinstance(item, (list, tuple, set, frozenset)) and isinstance(next(iter(item), None), _PLAIN)
