@@ -9,14 +9,14 @@ import random
 import pytest
 import torch
 
-from ianvs_specdec import lengths
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.draft_model.drafter import DraftModel
-from ianvs_specdec.engine import Context, decode
+from ianvs_specdec.engine import Context
 from ianvs_specdec.engine.sampling import Noise
 from ianvs_specdec.targets.registry import target_of
 from tests.support.drafters import noisy
 from tests.support.one_sequence import OneSequence
+from tests.support.requests import decoded
 from tests.support.tiny import VOCABULARY, tiny_model
 
 PROMPT = [5, 9, 14, 3, 22, 9, 14, 31]
@@ -61,16 +61,7 @@ def next_logits(model, tokens):
 
 def run(target, drafter, sampling, length="fixed:5", prompt=PROMPT, **settings):
     trees = []
-    result = decode(
-        target,
-        drafter,
-        lengths.create(length) if isinstance(length, str) else length,
-        prompt,
-        sampling,
-        eos_ids=[],
-        trace_trees=trees,
-        **settings,
-    )
+    result = decoded(target, drafter, length, prompt, sampling, trace_trees=trees, **settings)
     return result, trees
 
 

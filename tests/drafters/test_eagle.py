@@ -14,7 +14,7 @@ from ianvs_specdec.drafters.eagle import head as eagle_head
 from ianvs_specdec.drafters.eagle import native as eagle_native
 from ianvs_specdec.drafters.eagle.steps import Level
 from ianvs_specdec.drafters.eagle.trees import PATHS, limited
-from ianvs_specdec.engine import Context, Observation, TokenTree, decode
+from ianvs_specdec.engine import Context, Observation, TokenTree
 from ianvs_specdec.engine.sampling import Noise
 from ianvs_specdec.targets import fused_sequence
 from ianvs_specdec.targets.huggingface import HuggingFaceTarget
@@ -23,6 +23,7 @@ from tests.drafters.eagle_heads import ENGINES, HEADS, PROMPT, run, save_heads, 
 from tests.drafters.eagle_oracle import CONFIG, VOCABULARY, Oracle, random_tensors
 from tests.support.budgets import Budgets
 from tests.support.one_sequence import OneSequence
+from tests.support.requests import decoded
 
 
 @pytest.fixture(scope="module")
@@ -106,14 +107,8 @@ def test_any_target_will_do_and_steps_without_drafts_in_between(folder):
     assert isinstance(target, HuggingFaceTarget)
     for prompt in ([4], PROMPT):
         trees.clear()
-        result = decode(
-            target,
-            drafter,
-            Budgets(lambda _, step: 9 * (step % 2)),
-            prompt,
-            Sampling(max_tokens=12),
-            eos_ids=[],
-            trace_trees=trees,
+        result = decoded(
+            target, drafter, Budgets(lambda _, step: 9 * (step % 2)), prompt, Sampling(max_tokens=12), trace_trees=trees
         )
         done = 1
         for step, tree in zip(result.trace.steps, trees, strict=True):

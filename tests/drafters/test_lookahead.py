@@ -123,16 +123,6 @@ def test_guesses_are_chained_the_likeliest_first():
     assert max(map(len, paths(by_depth)[:-1])) == 2
 
 
-def test_the_row_continues_the_likeliest_guess_and_is_renewed_by_the_target():
-    session = Session([5, 6, 8, 5], level=2, guess=1, window=2)
-    tree = session.propose()
-    assert tree.is_chain
-    assert tree.tokens[:2] == [5, 6]
-    assert not tree.scouts
-    session.observe(tree, [20, 21, 22, 23])
-    assert session.propose().tokens == [20, 22, 23]
-
-
 def test_a_small_budget_shortens_the_row_first():
     text = [1, 2, 3, 4, 1]
     full = Session(text, level=4, guess=1, window=3).propose()
@@ -153,14 +143,6 @@ def test_nothing_is_drafted_beyond_what_is_left_to_say():
     tree = Session(text, remaining=3, window=1).propose()
     assert paths(tree)[:2] == [(2,), (2, 3)]
     assert (2, 3, 4) not in paths(tree)
-
-
-def test_confidence_ends_guesses():
-    text = [1, 2, 3, 4, 9, 1, 2]
-    tokens = [len(Session(text, level=5, window=1, confidence=c).propose()) for c in (0.0, 0.1, 0.3, 0.9)]
-    assert tokens == sorted(tokens, reverse=True)
-    assert tokens[-1] == 2  # the row
-    assert tokens[0] > tokens[1] > tokens[-1]
 
 
 def test_nothing_is_left_of_an_earlier_request():

@@ -7,14 +7,15 @@ import json
 import pytest
 import torch
 
-from ianvs_specdec import drafters, lengths
+from ianvs_specdec import drafters
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.medusa.drafter import STATIC_PATHS
 from ianvs_specdec.drafters.medusa.heads import Heads, MedusaHeads
-from ianvs_specdec.engine import Context, Output, TokenTree, decode
+from ianvs_specdec.engine import Context, Output, TokenTree
 from ianvs_specdec.engine.sampling import Noise
 from ianvs_specdec.targets.huggingface import HuggingFaceTarget
+from tests.support.requests import decoded
 from tests.support.tiny import VOCABULARY, tiny_model
 
 HIDDEN = 32
@@ -187,9 +188,7 @@ def test_tau_on_the_reference_target(shared, reference_model):
         medusa = drafters.create("medusa", {"head": shared / "reference" / "medusa", "tree": tree, "nodes": 63})
         steps = []
         for trace in traces[1:3]:
-            result = decode(
-                target, medusa, lengths.create("full"), trace["prompt"], Sampling(max_tokens=48), eos_ids=[2]
-            )
+            result = decoded(target, medusa, "full", trace["prompt"], Sampling(max_tokens=48), eos_ids=[2])
             assert [*trace["prompt"], *result.token_ids] == trace["output"][: len(trace["prompt"]) + 48]
             steps += result.trace.steps
         tau[tree] = sum(step.emitted for step in steps) / len(steps)

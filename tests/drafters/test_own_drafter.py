@@ -12,10 +12,7 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.records.identity import FileDigests
-from ianvs_specdec.targets.registry import target_of
 from tests.support.drafters import shown_drafter
-from tests.support.requests import PROMPTS, engine_of, request_of, run
-from tests.support.tiny import tiny_model as random_model
 
 CODE = """
 from dataclasses import dataclass
@@ -171,44 +168,3 @@ def test_a_fault_while_it_drafts_is_told_with_its_line(tmp_path, tiny_model, mon
     assert main(["decode", *arguments, "--drafter", "mine.py:B"]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out.jsonl").exists()
-
-
-TOGETHER = """
-from ianvs_specdec.engine import Drafter, TokenTree
-
-class Both(Drafter):
-    batch_key = True
-
-    def propose(self, context, budget):
-        return TokenTree.chain(context.tokens[-1])
-
-    @classmethod
-    def propose_all(cls, drafts):
-        {body}
-"""
-
-
-@pytest.mark.parametrize(
-    ("body", "told"),
-    [
-        ("return 7 / 0", ["mine.py:12: ZeroDivisionError"] * 2),
-        (
-            "return [ValueError('no idea'), drafts[1][0].propose(*drafts[1][1:])]",
-            ["mine.py: ValueError: no idea", None],
-        ),
-    ],
-)
-def test_a_fault_while_it_drafts_for_several_is_told_with_its_file(file, tmp_path, body, told):
-    (tmp_path / file).write_text(TOGETHER.format(body=body))
-    first = drafters.create("own", {"drafter": f"{file}:Both"})
-    target = target_of(random_model())
-    requests = [
-        request_of(target, prompt, drafter=one) for prompt, one in zip(PROMPTS, (first, first.fork()), strict=False)
-    ]
-    run(engine_of(target), *requests)
-    for request, message in zip(requests, told, strict=True):
-        if message is None:
-            assert request.result().token_ids
-        else:
-            with pytest.raises(UserError, match=message):
-                request.result()

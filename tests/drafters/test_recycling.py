@@ -12,6 +12,7 @@ from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters import recycling
 from ianvs_specdec.engine import Context, Observation, Output, TokenTree, decode
 from ianvs_specdec.targets.huggingface import HuggingFaceTarget
+from tests.support.requests import decoded
 from tests.support.tiny import VOCABULARY, tiny_model
 
 NONE, FIXED_0 = drafters.create("autoregressive"), lengths.create("fixed:0")
@@ -140,9 +141,7 @@ def test_tau_on_the_reference_target(shared, reference_model):
     for order in (1, 2):
         drafter, steps = create(order=order), []
         for trace in traces[1:3]:
-            result = decode(
-                target, drafter, lengths.create("full"), trace["prompt"], Sampling(max_tokens=64), eos_ids=[2]
-            )
+            result = decoded(target, drafter, "full", trace["prompt"], Sampling(max_tokens=64), eos_ids=[2])
             assert [*trace["prompt"], *result.token_ids] == trace["output"][: len(trace["prompt"]) + 64]
             steps += result.trace.steps
         tau[order] = sum(step.emitted for step in steps) / len(steps)

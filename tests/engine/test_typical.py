@@ -7,12 +7,13 @@ import math
 import pytest
 import torch
 
-from ianvs_specdec import drafters, lengths
+from ianvs_specdec import drafters
 from ianvs_specdec.backends.specdec import AutoregressiveLLM, MedusaSpecDecLLM
 from ianvs_specdec.common.types import Sampling
-from ianvs_specdec.engine import TokenTree, acceptance, decode
+from ianvs_specdec.engine import TokenTree, acceptance
 from ianvs_specdec.targets.huggingface import HuggingFaceTarget
 from tests.support.one_sequence import OneSequence
+from tests.support.requests import decoded
 from tests.support.tiny import Guesser, tiny_model
 
 PLAIN = Sampling(temperature=1.0)
@@ -82,17 +83,8 @@ def test_the_penalty_follows_each_branch():
 def test_in_the_loop_every_token_passes_the_test(penalty):
     target = HuggingFaceTarget(tiny_model())
     prompt, sampling = [5, 9, 14, 3], Sampling(max_tokens=30, temperature=0.7, repetition_penalty=penalty, seed=3)
-    likely = decode(
-        target,
-        drafters.create("autoregressive"),
-        lengths.create("fixed:0"),
-        prompt,
-        Sampling(max_tokens=30),
-        eos_ids=[],
-    )
-    result = decode(
-        target, Guesser(likely.token_ids), lengths.create("fixed:6"), prompt, sampling, eos_ids=[], rule="typical"
-    )
+    likely = decoded(target, drafters.create("autoregressive"), "fixed:0", prompt, Sampling(max_tokens=30))
+    result = decoded(target, Guesser(likely.token_ids), "fixed:6", prompt, sampling, rule="typical")
     assert len(result.token_ids) == 30
     processor = acceptance.Processor(sampling, prompt, torch.device("cpu"))
     full = [*prompt, *result.token_ids]

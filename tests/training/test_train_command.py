@@ -94,19 +94,8 @@ def without_template(target: Path, folder: Path) -> Path:
 
 
 def train(kind: str, target: Path, data: Path, out: Path, *more: str) -> int:
-    options = [
-        "--model",
-        str(target),
-        "--data",
-        str(data),
-        "--out",
-        str(out),
-        "--max-new-tokens",
-        "10",
-        "--drafts",
-        "3",
-    ]
-    return cli.main(["train", kind, *options, "--threads", "1", "--tokens", "2000", *more])
+    options = ["--model", str(target), "--data", str(data), "--out", str(out), "--max-new-tokens", "10"]
+    return cli.main(["train", kind, *options, "--drafts", "3", "--threads", "1", "--tokens", "2000", *more])
 
 
 def tensors_of(folder: Path) -> dict[str, torch.Tensor]:

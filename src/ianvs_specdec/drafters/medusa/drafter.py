@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from ianvs_specdec.drafters.lockstep import Growth, lockstep, only
-from ianvs_specdec.drafters.medusa.heads import HeadInput, Heads, Said, heads_for
+from ianvs_specdec.drafters.lockstep import only
+from ianvs_specdec.drafters.medusa.heads import Heads, heads_for
 from ianvs_specdec.drafters.probabilities import least_log, log_probabilities
 from ianvs_specdec.engine import Context, Drafter, Observation, Output, Target, TokenTree
 from ianvs_specdec.engine.sampling import Processor, by_probability
@@ -68,23 +69,31 @@ class Medusa(Drafter):
 
     @classmethod
     def propose_all(cls, drafts: Sequence[tuple[Medusa, Context, int]]) -> list[TokenTree | Exception]:
-        growths = [drafter._grow(context, budget) for drafter, context, budget in drafts]
-        return lockstep(drafts[0][0]._heads, growths)
+        heads, asked = drafts[0][0]._heads, []
+        for drafter, context, budget in drafts:
+            nodes = min(budget, drafter._nodes)
+            asked.append((nodes, max(0, min(len(heads), nodes, context.remaining - 1))))
+        logits = heads(
+            torch.stack([drafter._hidden for drafter, _, _ in drafts]), max(1, *[depth for _, depth in asked])
+        )
+        return [
+            drafter._tree(context, own[:depth], nodes)
+            for (drafter, context, _), own, (nodes, depth) in zip(drafts, logits, asked, strict=True)
+        ]
 
-    def _grow(self, context: Context, budget: int) -> Growth[HeadInput, Said]:
-        root, nodes = context.tokens[-1], min(budget, self._nodes)
-        depth = min(len(self._heads), nodes, context.remaining - 1)
-        if depth < 1:
+    def _tree(self, context: Context, logits: Tensor, nodes: int) -> TokenTree:
+        """The tree of at most ``nodes`` guesses by the heads' ``logits [heads, vocabulary]``."""
+        root = context.tokens[-1]
+        if not len(logits):
             return TokenTree.chain(root)
-        width = 1 if self._shape == "chain" else min(CANDIDATES, nodes)
-        said = yield HeadInput(self._hidden, depth, width if by_probability(context.sampling) else 0)
-        if isinstance(said, Tensor):
-            processor = Processor(context.sampling, context.tokens, said.device)
-            positions = range(len(context.tokens), len(context.tokens) + len(said))
-            best = log_probabilities(context, processor, said, positions).topk(min(width, said.shape[-1]), dim=-1)
-            said = best.values.tolist(), best.indices.tolist()
-        scores, tokens = said
-        least = least_log(context)
+        width = min(1 if self._shape == "chain" else CANDIDATES, nodes, logits.shape[-1])
+        if by_probability(context.sampling):
+            best, ids = self._heads.likeliest(logits, width)
+        else:
+            processor = Processor(context.sampling, context.tokens, logits.device)
+            positions = range(len(context.tokens), len(context.tokens) + len(logits))
+            best, ids = log_probabilities(context, processor, logits, positions).topk(width, dim=-1)
+        scores, tokens, least = best.tolist(), ids.tolist(), least_log(context)
         if self._shape == "dynamic":
             return _dynamic_tree(root, tokens, scores, nodes, least)
         return _static_tree(root, tokens, scores, self._paths[:nodes], least)

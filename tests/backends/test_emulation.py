@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ianvs_specdec import drafters, lengths
+from ianvs_specdec.backends.emulation import Emulation, scale_for
 from ianvs_specdec.common.types import Sampling
-from ianvs_specdec.engine.emulation import Emulation, scale_for
 from ianvs_specdec.engine.loop import Engine
 from ianvs_specdec.engine.request import Request
 from ianvs_specdec.engine.scheduling import Finished
