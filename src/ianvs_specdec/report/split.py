@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ianvs_specdec.backends.split.settings import chosen
+from ianvs_specdec.backends.split.options import chosen
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.net.link import Path as NetworkPath
 from ianvs_specdec.workspace.cases import Case

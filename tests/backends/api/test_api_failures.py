@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import urllib.parse
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,18 +13,8 @@ from ianvs_specdec.backends import APIBasedLLM
 from ianvs_specdec.backends.api.failures import LONGEST_BODY, message_of
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Sampling
-from tests.support.api_server import ScriptedAPI, Serve, answer, error, refusal, serving
-
-KEY = 'sk-a"b/c+d\\e=0123456789'
-"""A key that looks different in JSON, in a URL and in HTML."""
-
-
-@pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
-    monkeypatch.setenv("STUB_KEY", KEY)
-    monkeypatch.setattr("ianvs_specdec.backends.api.session.FIRST_DELAY", 0.01)
-    with serving() as start:
-        yield start
+from tests.backends.api.conftest import KEY
+from tests.support.api_server import ScriptedAPI, Serve, answer, error, refusal
 
 
 def llm(server: ScriptedAPI, **options: Any) -> APIBasedLLM:

@@ -19,19 +19,10 @@ from ianvs_specdec.backends.specdec import AutoregressiveLLM
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.records.identity import FileDigests
-from tests.support.api_server import ScriptedAPI, Serve, answer, error, refusal, serving
+from tests.support.api_server import ScriptedAPI, Serve, answer, error, refusal
 
 LONG = 60.0
 BAD = refusal("503 Service Unavailable", error("down"))
-
-
-@pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    monkeypatch.setattr("ianvs_specdec.backends.api.session.FIRST_DELAY", 0.01)
-    monkeypatch.setattr("ianvs_specdec.backends.api.endpoints.FIRST_REST", 0.05)
-    with serving() as start:
-        yield start
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tracemalloc
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,19 +13,13 @@ from ianvs_specdec.backends.api.failures import of_status
 from ianvs_specdec.backends.api.stream import Most
 from ianvs_specdec.common.errors import AnswerError
 from ianvs_specdec.common.types import Completion, Sampling
-from tests.support.api_server import ScriptedAPI, Serve, refusal, serving
+from tests.support.api_server import ScriptedAPI, Serve, refusal
 from tests.support.servers import response
 
 MOST_TOKENS = 64
 HUGE = "9" * 400
 ABSURD = ("1e999", "-1e999", "NaN", "Infinity", HUGE, "9" * 5000, "1000000000000", "-1", "2.5", "true", '"7"', "[7]")
 """What stands in place of a count, as JSON or what some servers take for it."""
-
-
-@pytest.fixture
-def serve() -> Iterator[Serve]:
-    with serving() as start:
-        yield start
 
 
 def streamed(*, usage: str = '{"prompt_tokens": 5, "completion_tokens": 3}', more: str = "", piece: str = "") -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import urllib.parse
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,11 +13,11 @@ from ianvs_specdec.backends import APIBasedLLM
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.plugin.models import CloudModel
-from tests.support.api_server import Serve, answer, error, refusal, serving
+from tests.backends.api.conftest import KEY
+from tests.support.api_server import Serve, answer, error, refusal
 from tests.support.edge import row
 from tests.support.servers import response
 
-KEY = 'sk-a"b/c+d\\e=0123456789'
 DISGUISES = (
     KEY,
     urllib.parse.quote(KEY, safe=""),
@@ -26,14 +25,6 @@ DISGUISES = (
     "".join(f"\\u{ord(character):04x}" for character in KEY),
     KEY.replace("+", "&plus;").replace('"', "&quot;"),
 )
-
-
-@pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
-    monkeypatch.setenv("STUB_KEY", KEY)
-    monkeypatch.setattr("ianvs_specdec.backends.api.session.FIRST_DELAY", 0.01)
-    with serving() as start:
-        yield start
 
 
 def streamed(pieces: list[str]) -> bytes:

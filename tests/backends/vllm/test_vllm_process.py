@@ -278,6 +278,7 @@ def test_test_cases_with_and_without_speculation_are_compared_within_vllm(
         ([1, 1, 1, 3], [1, 1, 1, 3], [(2, 0), (2, 2)], [Step(2, 0, 1, 3), Step(0, 0, 1, 1), Step(2, 2, 3, 3)]),
         # The last step was cut off, by the engine or here.
         ([1, 2], [1, 2], [(5, 4)], [Step(5, 4, 2, 6)]),
+        ([1, 2], [1, 2], [(5, 2)], [Step(5, 2, 2, 6)]),
         ([1, 5], [1, 2], [(5, 4)], [Step(5, 4, 2, 6)]),
         # The engine took a step more before it heard that the output was complete.
         ([1, 3], [1, 2], [(5, 2), (5, 5)], [Step(5, 2, 2, 6)]),

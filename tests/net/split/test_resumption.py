@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from ianvs_specdec.backends.split.edge.connection import Access, Connection
+from ianvs_specdec.backends.split.edge.session import Outage, Session
 from ianvs_specdec.common.types import Sampling
-from ianvs_specdec.net.split.split_pb2 import STREAM, Draft, Up
+from ianvs_specdec.net.split.split_pb2 import STREAM, Draft, Open, Up
 from tests.net.split.conftest import PROMPT
 from tests.support.split_client import Client, opening
+from tests.support.verifiers import PATIENCE
 
 
 @pytest.fixture
@@ -36,3 +39,14 @@ def test_drafts_go_on_behind_output(client, whole):
     assert list(client.hear().tokens.tokens) == whole[9:10]
     verdict = client.say(Up(draft=Draft(tokens=whole[10:13]))).hear().verdict
     assert (verdict.node, verdict.token) == (3, whole[13])
+
+
+@pytest.mark.parametrize(("last", "most", "reason"), [(9, 3, "length"), (1, 60, "stop")])
+def test_an_output_that_is_whole_is_not_opened_again(verifier, last, most, reason):
+    """A stream may break before the verifier's word that the answer has ended."""
+    connection = Connection(Access(verifier.address))
+    model = connection.describe(PATIENCE)
+    assert 1 in model.ends
+    session = Session(connection, model, Open(prompt=PROMPT, output=[7, 8, last], max_tokens=most), Outage())
+    connection.close()
+    assert (session.end.finish_reason, session.opened) == (reason, 0)

@@ -13,9 +13,8 @@ from ianvs_specdec.backends import prompts
 from ianvs_specdec.backends.base import NO_HINTS, LoadedLLM, OnChunk
 from ianvs_specdec.backends.local import WARM_UP, instructions
 from ianvs_specdec.backends.split.edge.settings import EdgeSettings
-from ianvs_specdec.backends.split.options import SplitOptions
+from ianvs_specdec.backends.split.options import SplitOptions, chosen, edge_settings, link_options
 from ianvs_specdec.backends.split.process import Started
-from ianvs_specdec.backends.split.settings import chosen, edge_settings, link_options
 from ianvs_specdec.backends.split.target import ENGINE, VerifierModel
 from ianvs_specdec.common.errors import AbandonedError, AnswerError, UserError, not_installed, packages
 from ianvs_specdec.common.sampling import LARGEST_COUNT, Sampling
