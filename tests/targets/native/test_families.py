@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from ianvs_specdec import drafters, lengths
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import TokenTree, decode
 from ianvs_specdec.engine.contracts import Prompt
+from ianvs_specdec.models.layout import check_model
 from ianvs_specdec.targets.native.target import NativeTarget, fits_native
 from ianvs_specdec.targets.registry import target_of
 from tests.support.families import FAMILIES, TURN, WINDOW, family_model
@@ -151,3 +155,25 @@ def test_what_changes_nothing_is_not_refused(name: str) -> None:
     for key, value in {"attention_dropout": 0.1, "use_cache": False, "auto_map": {"x": "y"}, "is_moe": False}.items():
         setattr(model.config, key, value)
     assert fits_native(model) is None
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_files_of_the_family_are_held_against_their_configuration(name: str, tmp_path: Path) -> None:
+    model = family_model(name)
+    model.save_pretrained(tmp_path)
+    check_model(tmp_path, what="the model")
+    if model.config.model_type in ("mixtral", "qwen3_moe", "olmoe"):
+        return
+    settings = tmp_path / "config.json"
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "intermediate_size": 60}))
+    with pytest.raises(UserError, match=r"the tensor model.layers.0.mlp.down_proj.weight .* asks for \[32, 60\]"):
+        check_model(tmp_path, what="the model")
+
+
+def test_a_model_that_falls_back_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    model = family_model("olmo2")
+    model.config.residual_multiplier = 0.5
+    assert target_of(model).kind == "transformers"
+    assert "the native step does not know residual_multiplier (0.5) of the family olmo2" in caplog.text
+    with pytest.raises(UserError, match=r"engine native: .*residual_multiplier.*choose engine auto"):
+        target_of(model, engine="native")
