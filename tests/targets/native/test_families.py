@@ -91,19 +91,44 @@ def test_output_is_the_targets_own_whatever_is_drafted(name: str, kind: str) -> 
 def test_a_sequence_turns_at_a_length_and_back() -> None:
     model = family_model("phi3-longrope")
     target = NativeTarget(model)
-    sequence = target.open()
+    sequence = target.open((1, -1))
     target.step([(sequence, Prompt(PROMPT[:20]))])
-    assert sequence.reach == TURN
-    with pytest.raises(ValueError, match=f"beyond the length {TURN}"):
-        target.step([(sequence, TokenTree.chain(5, range(6, 12)))])
     before = sequence.snapshot()
     for _ in range(2):
-        for end in (TURN, TURN + 5):
+        for end in (TURN - 1, TURN, TURN + 5):
             tokens = PROMPT[:end]
             (output,) = target.step([(sequence, Prompt(tokens[sequence.length :]))])
             assert_close(output.logits[0], after(model, tokens))
-        assert sequence.reach == target.window
         sequence.restore(before)
+        assert len(sequence.kept) == 20
+
+
+def test_a_tree_may_go_beyond_the_length_at_which_a_sequence_turns() -> None:
+    model = family_model("phi3-longrope")
+    target, tokens = NativeTarget(model), PROMPT[: TURN - 3]
+    sequence, alone = target.open((1, -1)), target.open((1, -1))
+    for each in (sequence, alone):
+        target.step([(each, Prompt(tokens))])
+    for seed in (1, 2):
+        tree = random_tree(random.Random(seed), 25)
+        assert max(tree.depths) > 3
+        (output,) = target.step([(sequence, tree)])
+        for node in range(len(tree)):
+            path = tree.path_to(node)
+            wanted = after(model, tokens + [tree.tokens[i] for i in path])
+            assert_close(output.logits[node], wanted)
+            start = alone.snapshot()
+            for i in path:
+                (one,) = target.step([(alone, TokenTree.chain(tree.tokens[i]))])
+                alone.commit([0])
+            alone.restore(start)
+            assert torch.equal(one.logits[0], output.logits[node])
+            for got, right in zip(output.hidden, one.hidden, strict=True):
+                assert torch.equal(got[node], right[0])
+        path = tree.path_to(2)
+        sequence.commit(path)
+        tokens += [tree.tokens[i] for i in path]
+        target.step([(alone, Prompt([tree.tokens[i] for i in path]))])
 
 
 FLAGS: list[tuple[str, str, Any]] = [
