@@ -62,8 +62,9 @@ class Family:
     weights of norms. ``fused``: queries, keys and values are one projection, gate and up another. ``windows``: whose
     attention slides, "all" layers, those that ``layer_types`` names, or "none". ``local``: sliding layers have a rotary
     embedding of their own. ``partial``: a part of a head may be rotated. ``factors``: those of ``Description``, by the
-    key that states them. ``experts``: the key of their number. ``extra``: further keys that are read, or that say
-    what the modules show."""
+    key that states them. ``experts``: the key of their number. ``biased``: the keys that give projections a bias.
+    ``tied`` and ``head_dim``: what holds where config.json says nothing. ``extra``: further keys that are read, or that
+    say what the modules show."""
 
     norms: Mapping[str, str] = field(default_factory=lambda: PRE)
     head_norms: str | None = None
@@ -76,6 +77,9 @@ class Family:
     unrotated: str | None = None
     factors: Mapping[str, str] = field(default_factory=dict)
     experts: str | None = None
+    biased: frozenset[str] = frozenset(("attention_bias", "mlp_bias"))
+    tied: bool = False
+    head_dim: int | None = None
     extra: frozenset[str] = frozenset()
 
     @property
@@ -93,11 +97,15 @@ _EXPERT_KEYS = frozenset(("num_experts_per_tok", "num_local_experts", "num_exper
 _SHARE = frozenset(("norm_topk_prob",))
 _SPARSE_KEYS = frozenset(("moe_intermediate_size", "mlp_only_layers", "decoder_sparse_step"))
 """Of which layers have experts, which the modules show."""
+_ATTENTION = frozenset(("attention_bias",))
 _GEMMA2 = Family(
     norms=SANDWICH,
     norm_offset=1.0,
     activation="hidden_activation",
     windows="layer_types",
+    biased=_ATTENTION,
+    tied=True,
+    head_dim=256,
     factors={
         "embedding_scale": "hidden_size",
         "attention_scale": "query_pre_attn_scalar",
@@ -111,13 +119,16 @@ _GEMMA3_FACTORS = {name: key for name, key in _GEMMA2.factors.items() if name !=
 
 FAMILIES: dict[str, Family] = {
     "llama": Family(),
-    "mistral": Family(windows="all"),
-    "qwen2": Family(windows="layer_types", extra=_WINDOW_KEYS),
-    "qwen3": Family(head_norms="each", windows="layer_types", extra=_WINDOW_KEYS),
+    "mistral": Family(windows="all", biased=frozenset()),
+    "qwen2": Family(windows="layer_types", biased=frozenset(), extra=_WINDOW_KEYS),
+    "qwen3": Family(head_norms="each", windows="layer_types", biased=_ATTENTION, head_dim=128, extra=_WINDOW_KEYS),
     "smollm3": Family(
-        windows="layer_types", unrotated="no_rope_layers", extra=_WINDOW_KEYS | {"no_rope_layer_interval"}
+        windows="layer_types",
+        unrotated="no_rope_layers",
+        tied=True,
+        extra=_WINDOW_KEYS | {"no_rope_layer_interval"},
     ),
-    "phi3": Family(fused=True, windows="all", partial=True),
+    "phi3": Family(fused=True, windows="all", partial=True, biased=frozenset()),
     "granite": Family(
         factors={
             "embedding_scale": "embedding_multiplier",
@@ -126,7 +137,7 @@ FAMILIES: dict[str, Family] = {
             "logits_scale": "logits_scaling",
         }
     ),
-    "olmo2": Family(norms=POST, head_norms="whole"),
+    "olmo2": Family(norms=POST, head_norms="whole", biased=_ATTENTION),
     "gemma2": _GEMMA2,
     "gemma3_text": replace(_GEMMA2, head_norms="each", local=True, factors=_GEMMA3_FACTORS),
     "mixtral": Family(windows="all", experts="num_local_experts", extra=_EXPERT_KEYS),

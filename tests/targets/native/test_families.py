@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from ianvs_specdec import drafters, lengths
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import TokenTree, decode
 from ianvs_specdec.engine.contracts import Prompt
+from ianvs_specdec.models.layout import check_model
 from ianvs_specdec.targets.native.target import NativeTarget, fits_native
 from ianvs_specdec.targets.registry import target_of
 from tests.support.families import FAMILIES, TURN, WINDOW, family_model
@@ -87,19 +91,44 @@ def test_output_is_the_targets_own_whatever_is_drafted(name: str, kind: str) -> 
 def test_a_sequence_turns_at_a_length_and_back() -> None:
     model = family_model("phi3-longrope")
     target = NativeTarget(model)
-    sequence = target.open()
+    sequence = target.open((1, -1))
     target.step([(sequence, Prompt(PROMPT[:20]))])
-    assert sequence.reach == TURN
-    with pytest.raises(ValueError, match=f"beyond the length {TURN}"):
-        target.step([(sequence, TokenTree.chain(5, range(6, 12)))])
     before = sequence.snapshot()
     for _ in range(2):
-        for end in (TURN, TURN + 5):
+        for end in (TURN - 1, TURN, TURN + 5):
             tokens = PROMPT[:end]
             (output,) = target.step([(sequence, Prompt(tokens[sequence.length :]))])
             assert_close(output.logits[0], after(model, tokens))
-        assert sequence.reach == target.window
         sequence.restore(before)
+        assert len(sequence.kept) == 20
+
+
+def test_a_tree_may_go_beyond_the_length_at_which_a_sequence_turns() -> None:
+    model = family_model("phi3-longrope")
+    target, tokens = NativeTarget(model), PROMPT[: TURN - 3]
+    sequence, alone = target.open((1, -1)), target.open((1, -1))
+    for each in (sequence, alone):
+        target.step([(each, Prompt(tokens))])
+    for seed in (1, 2):
+        tree = random_tree(random.Random(seed), 25)
+        assert max(tree.depths) > 3
+        (output,) = target.step([(sequence, tree)])
+        for node in range(len(tree)):
+            path = tree.path_to(node)
+            wanted = after(model, tokens + [tree.tokens[i] for i in path])
+            assert_close(output.logits[node], wanted)
+            start = alone.snapshot()
+            for i in path:
+                (one,) = target.step([(alone, TokenTree.chain(tree.tokens[i]))])
+                alone.commit([0])
+            alone.restore(start)
+            assert torch.equal(one.logits[0], output.logits[node])
+            for got, right in zip(output.hidden, one.hidden, strict=True):
+                assert torch.equal(got[node], right[0])
+        path = tree.path_to(2)
+        sequence.commit(path)
+        tokens += [tree.tokens[i] for i in path]
+        target.step([(alone, Prompt([tree.tokens[i] for i in path]))])
 
 
 FLAGS: list[tuple[str, str, Any]] = [
@@ -151,3 +180,25 @@ def test_what_changes_nothing_is_not_refused(name: str) -> None:
     for key, value in {"attention_dropout": 0.1, "use_cache": False, "auto_map": {"x": "y"}, "is_moe": False}.items():
         setattr(model.config, key, value)
     assert fits_native(model) is None
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_files_of_the_family_are_held_against_their_configuration(name: str, tmp_path: Path) -> None:
+    model = family_model(name)
+    model.save_pretrained(tmp_path)
+    check_model(tmp_path, what="the model")
+    if model.config.model_type in ("mixtral", "qwen3_moe", "olmoe"):
+        return
+    settings = tmp_path / "config.json"
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "intermediate_size": 60}))
+    with pytest.raises(UserError, match=r"the tensor model.layers.0.mlp.down_proj.weight .* asks for \[32, 60\]"):
+        check_model(tmp_path, what="the model")
+
+
+def test_a_model_that_falls_back_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    model = family_model("olmo2")
+    model.config.residual_multiplier = 0.5
+    assert target_of(model).kind == "transformers"
+    assert "the native step does not know residual_multiplier (0.5) of the family olmo2" in caplog.text
+    with pytest.raises(UserError, match=r"engine native: .*residual_multiplier.*choose engine auto"):
+        target_of(model, engine="native")

@@ -16,6 +16,8 @@ from tests.support.families import FAMILIES, family_model
 from tests.support.tiny import VOCABULARY, random_tree, tiny_model
 
 PLAIN = ("llama", "qwen2", "qwen3")
+DIFFERENT = ("llama", "gemma2 family", "qwen3-moe family")
+"""Together they have all that a layer computes."""
 KINDS = {
     "float32": (torch.float32, None),
     "bfloat16": (torch.bfloat16, None),
@@ -114,9 +116,10 @@ def test_prompts_pieces_chains_trees_and_batches(name: str, kind: str) -> None:
 
 @pytest.mark.usefixtures("_two_threads")
 @pytest.mark.parametrize("kind", KINDS)
-def test_two_threads_compute_the_bits_of_one(kind: str) -> None:
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_two_threads_compute_the_bits_of_one(name: str, kind: str) -> None:
     # Large enough that the work is shared out.
-    target = made("llama", kind, hidden_size=256, intermediate_size=512, num_hidden_layers=4)
+    target = made(name, kind, hidden_size=256, intermediate_size=512, num_hidden_layers=4)
     prompt, tree = list(range(3, 60)), random_tree(random.Random(1), 13)
     outputs: dict[int, list[Output]] = {1: [], 2: []}
     for threads in outputs:
@@ -171,8 +174,9 @@ def test_random_batches_of_random_trees_with_joining_and_leaving_sequences(kind:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("variant", library.variants()[1:] if library.why_not() is None else ())
-def test_every_instruction_set_keeps_the_promise(variant: str, kind: str) -> None:
-    join_and_leave(made("llama", kind, variant), 8)
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_every_instruction_set_keeps_the_promise(name: str, variant: str, kind: str) -> None:
+    join_and_leave(made(name, kind, variant), 8)
 
 
 def join_and_leave(target: NativeTarget, batches: int) -> None:

@@ -9,6 +9,7 @@ This holds for one instruction set: another one rounds differently.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -97,8 +98,11 @@ class NativeTarget:
     def step(self, parts: Sequence[tuple[Any, Piece]]) -> list[Output]:
         """See ``contracts.Target``. Raises ``ValueError`` for a token that the model does not have, and
         ``MemoryError``; no sequence has changed then."""
-        for sequence, piece in parts:
-            self._turn(sequence, piece)
+        early = [self._turn(sequence, piece) for sequence, piece in parts]
+        outputs = self._compute(parts)
+        return list(map(_joined, early, outputs))
+
+    def _compute(self, parts: Sequence[tuple[Any, Piece]]) -> list[Output]:
         given, end = Parts(), 0
         tokens: list[int] = []
         wanted: set[int] = set()
@@ -131,23 +135,48 @@ class NativeTarget:
             row, logits_row = row + rows, logits_row + with_logits
         return outputs
 
-    def _turn(self, sequence: NativeSequence, piece: Piece) -> None:
-        """Compute a sequence anew where all its positions have other rotations from this piece on, as transformers
-        does. Raises ``ValueError`` for a tree of which only some nodes have them."""
+    def _turn(self, sequence: NativeSequence, piece: Piece) -> Early | None:
+        """Give a sequence the rotations of the length that it will have. Where some nodes of a tree have those of
+        before, they are computed here."""
         if self.turn is None:
+            return None
+        ends = [len(piece.tokens)] if isinstance(piece, Prompt) else [depth + 1 for depth in piece.depths]
+        late = [sequence.length + end > self.turn for end in ends]
+        early = None
+        if any(late) and not all(late):
+            self._compute_anew(sequence, 0)
+            early = Early(self._compute([(sequence, piece)])[0], torch.tensor(late))
+        self._compute_anew(sequence, int(any(late)))
+        return early
+
+    def _compute_anew(self, sequence: NativeSequence, rotation: int) -> None:
+        """What a sequence holds, as transformers does where all positions get other rotations."""
+        if rotation == sequence.rotation:
             return
-        depth = len(piece.tokens) if isinstance(piece, Prompt) else max(piece.depths) + 1
-        turned = int(sequence.length + depth > self.turn)
-        if isinstance(piece, TokenTree) and turned and sequence.length < self.turn:
-            raise ValueError(f"a tree goes beyond the length {self.turn}, at which all rotations change")
-        if turned == sequence.rotation:
-            return
-        sequence.rotation = turned
+        sequence.rotation = rotation
         sequence.state.restore(0)
-        for each in pieces(sequence.kept, self.prompt_rows):
+        for piece in pieces(sequence.kept, self.prompt_rows):
             given = Parts()
-            given.add(sequence.state, len(each.tokens), stay=True, logits=NONE, rotation=turned)
-            self.native.step(given, self._rotations(len(sequence.kept)), tokens=each.tokens)
+            given.add(sequence.state, len(piece.tokens), stay=True, logits=NONE, rotation=rotation)
+            self.native.step(given, self._rotations(len(sequence.kept)), tokens=piece.tokens)
+
+
+@dataclass
+class Early:
+    """What came of a tree with the rotations of a short sequence, and which of its nodes ``[nodes]`` have others."""
+
+    output: Output
+    late: Tensor
+
+
+def _joined(early: Early | None, output: Output) -> Output:
+    """Each node with the rotations of its own length."""
+    if early is None:
+        return output
+    late = early.late[:, None]
+    hidden = zip(early.output.hidden, output.hidden, strict=True)
+    logits = torch.where(late, output.logits, early.output.logits)
+    return Output(logits, tuple(torch.where(late, long, short) for short, long in hidden))
 
 
 class NativeSequence:
@@ -159,13 +188,8 @@ class NativeSequence:
         self.rotation = 0
         self.state = target.native.open()
         self.kept: list[int] = []
-        self._target = target
+        self.reach = target.window
         self._tree = TokenTree.chain(0)
-
-    @property
-    def reach(self) -> int | None:
-        turn = self._target.turn
-        return self._target.window if turn is None or self.length >= turn else turn
 
     def computed(self, piece: Piece) -> None:
         """``piece`` was computed behind what stays."""
