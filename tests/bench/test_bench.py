@@ -71,16 +71,6 @@ def test_prompts_are_read_from_every_known_kind_of_file(tmp_path, row, expected)
     assert [request.ids for request in read_requests(path, Characters(), limit=2, room=10)] == [expected, expected]
 
 
-def test_a_bad_prompt_file_is_named(tmp_path):
-    from bench.prompts import read_requests
-    from ianvs_specdec.common.errors import UserError
-
-    path = tmp_path / "p.jsonl"
-    path.write_text('{"prompt": [1]}\n{"other": 1}\n')
-    with pytest.raises(UserError, match=r"p.jsonl:2"):
-        read_requests(path, None, 5, 10)
-
-
 def random_model(folder):
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM

@@ -62,14 +62,6 @@ def test_the_other_sets_are_what_they_are(tmp_path: Path, capsys: pytest.Capture
     assert not out.exists()
 
 
-def test_worked_problems_are_split_by_content_not_by_chance() -> None:
-    world, rng = facts.build(), random.Random(3)
-    for skill in skills.SKILLS:
-        for level in skills.LEVELS:
-            assert not skills.is_test(skills.draw(rng, skill, level, world, test=False).question)
-            assert skills.is_test(skills.draw(rng, skill, level, world, test=True).question)
-
-
 def test_a_steeper_tail_is_the_same_world_with_rarer_mentions_of_its_tail() -> None:
     even, steep = facts.build(), facts.build(tail=3.0)
     for name, kind in even.kinds.items():
