@@ -186,12 +186,11 @@ def test_text_goes_through_the_tokenizer_and_the_chat_template(decode, model_wit
     ("raw", "message"),
     [
         ('{"prompt": [1]}\n{"prompt": [1, 2\n', "prompts.jsonl:2: not JSON"),
-        ('{"prompt": [1]}\n\n{"prompt": [2]}\n', "prompts.jsonl:2: the line is blank"),
         ('{"promt": [1]}\n', "prompts.jsonl:1: expected"),
         ('{"prompt": []}\n', "prompts.jsonl:1: expected"),
         ('{"prompt": [1, "two"]}\n', "prompts.jsonl:1: expected"),
         ('{"prompt": [1, -2]}\n', "prompts.jsonl:1: expected"),
-        ("[1, 2]\n", "prompts.jsonl:1: expected"),
+        ("[1, 2]\n", "prompts.jsonl:1: expected an object"),
         ('{"prompt": [1, 48]}\n', "prompts.jsonl:1: token id 48"),
         ('{"prompt": "text"}\n', "no tokenizer"),
         (json.dumps({"prompt": [3] * 64}), "prompts.jsonl:1: 64 tokens leave no room in a context window of 64"),
