@@ -227,14 +227,3 @@ def test_one_that_fails_does_not_end_the_others(tmp_path, capsys, monkeypatch):
     assert report["failed"]["ours prompt_lookup"] == "no luck"
     assert report["failed"]["vLLM"].startswith("the vLLM process was killed by signal 4 while it loaded the model")
     assert "failed: the vLLM process was killed by signal 4" in capsys.readouterr().out
-
-
-def test_time_to_first_token_is_a_median_of_medians_and_unknown_where_one_is():
-    from bench.statistics import Run, summarise
-
-    def of(*times):
-        runs = [[Run([1, 2], 1.0, 2, ttft=t) for t in repeats] for repeats in times]
-        return summarise("x", runs, runs, [set()] * len(runs)).ttft
-
-    assert of([1.0, 9.0, 2.0], [4.0, 4.0, 0.1], [3.0, 3.0, 3.0]) == 3.0
-    assert of([1.0], [None]) is None

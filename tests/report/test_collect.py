@@ -187,3 +187,13 @@ def test_credentials_in_addresses_are_left_out(bench: Bench) -> None:
     document = collect(bench.folder)
     assert "secret" not in json.dumps(document)
     assert "https://host/v1" in json.dumps(document)
+
+
+def test_names_tell_test_cases_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    bench = Bench(tmp_path, [choice(0)])
+    # The name that the back end had in earlier workspaces is told as the one it has.
+    for length, backend in (("fixed:2", "autoregressive"), ("fixed:4", "specdec")):
+        bench.case("CloudOnly", [(None, Side("cloud", backend, [completion("B")]))], length=length)
+    names = [case["name"] for case in collect(bench.folder)["cases"]]
+    assert names == [f"CloudOnly · autoregressive (length=fixed:{number})" for number in (2, 4)]
