@@ -260,3 +260,14 @@ def test_a_missing_model_or_folder_is_said(decode, tmp_path, model):
         ["decode", "--model", str(model), "--method", "none", "--prompts", str(tmp_path / "no.jsonl"), "--out", "x"]
     )
     assert code == 2
+
+
+def test_byte_order_marks_change_nothing(decode, tmp_path_factory, model_with_tokenizer):
+    mark_ = b"\xef\xbb\xbf"
+    marked = tmp_path_factory.mktemp("models") / "marked"
+    shutil.copytree(model_with_tokenizer, marked)
+    for path in marked.glob("*.json"):
+        path.write_bytes(mark_ + path.read_bytes())
+    line = b'{"prompt": "one two"}\n'
+    plain, mark = decode(raw=line, folder=model_with_tokenizer)[1], decode(raw=mark_ + line, folder=marked)[1]
+    assert [row["output"] for row in mark] == [row["output"] for row in plain]
