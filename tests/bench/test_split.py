@@ -11,8 +11,7 @@ import torch
 pytest.importorskip("grpc", reason="needs the extra split: pip install 'ianvs-specdec[split]'")
 
 from bench.split import __main__ as split
-from bench.split.grid import AUTO, SHARE, STREAMED
-from bench.split.grid import table as grid_table
+from bench.split.grid import AUTO, SHARE, STREAMED, summary
 from bench.split.paced import Paced
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import Context
@@ -46,7 +45,7 @@ def test_so_many_drafted_tokens_are_right(truth, acceptance):
 
 def test_the_controller_is_compared_with_the_best_and_with_streaming():
     rates = {AUTO: 95.0, STREAMED: 90.0, "split 4": 100.0, SHARE: 0.2}
-    told = grid_table({"points": [{"rates": rates}]})
+    told = summary([{"rates": rates}])
     assert "least 0.950" in told
     assert told.endswith("to streamed: least 1.056")
 

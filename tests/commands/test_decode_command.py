@@ -186,12 +186,11 @@ def test_text_goes_through_the_tokenizer_and_the_chat_template(decode, model_wit
     ("raw", "message"),
     [
         ('{"prompt": [1]}\n{"prompt": [1, 2\n', "prompts.jsonl:2: not JSON"),
-        ('{"prompt": [1]}\n\n{"prompt": [2]}\n', "prompts.jsonl:2: the line is blank"),
         ('{"promt": [1]}\n', "prompts.jsonl:1: expected"),
         ('{"prompt": []}\n', "prompts.jsonl:1: expected"),
         ('{"prompt": [1, "two"]}\n', "prompts.jsonl:1: expected"),
         ('{"prompt": [1, -2]}\n', "prompts.jsonl:1: expected"),
-        ("[1, 2]\n", "prompts.jsonl:1: expected"),
+        ("[1, 2]\n", "prompts.jsonl:1: expected an object"),
         ('{"prompt": [1, 48]}\n', "prompts.jsonl:1: token id 48"),
         ('{"prompt": "text"}\n', "no tokenizer"),
         (json.dumps({"prompt": [3] * 64}), "prompts.jsonl:1: 64 tokens leave no room in a context window of 64"),
@@ -261,3 +260,14 @@ def test_a_missing_model_or_folder_is_said(decode, tmp_path, model):
         ["decode", "--model", str(model), "--method", "none", "--prompts", str(tmp_path / "no.jsonl"), "--out", "x"]
     )
     assert code == 2
+
+
+def test_byte_order_marks_change_nothing(decode, tmp_path_factory, model_with_tokenizer):
+    mark_ = b"\xef\xbb\xbf"
+    marked = tmp_path_factory.mktemp("models") / "marked"
+    shutil.copytree(model_with_tokenizer, marked)
+    for path in marked.glob("*.json"):
+        path.write_bytes(mark_ + path.read_bytes())
+    line = b'{"prompt": "one two"}\n'
+    plain, mark = decode(raw=line, folder=model_with_tokenizer)[1], decode(raw=mark_ + line, folder=marked)[1]
+    assert [row["output"] for row in mark] == [row["output"] for row in plain]

@@ -73,14 +73,6 @@ def test_the_rounds_of_a_policy_count_together() -> None:
     assert result(ours, plan, other, {})["lossless"] == {"compared": 9, "same": 3, "share": 0.333333}
 
 
-def test_policies_are_compared_where_they_have_the_same_repeats() -> None:
-    plan = SweepPlan(rates=(1.0,), data="d", duration=10.0, repeats=2)
-    rounds = [round_of(repeat, [answered(0, 2.0, 0.1, 0.1, 3)]) for repeat in range(2)]
-    both, first, second = (Measured.of(some, plan) for some in (rounds, rounds[:1], rounds[1:]))
-    assert result(both, plan, None, {"first": first})["ratios"] is None
-    assert result(first, plan, None, {"both": both, "second": second, "same": first})["ratios"].keys() == {"same"}
-
-
 def test_percentiles_are_numpys() -> None:
     chance = np.random.default_rng(0)
     times = chance.exponential(1.0, 200)

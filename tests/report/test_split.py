@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.report import collect as collecting
 from ianvs_specdec.report.split import grids
 from ianvs_specdec.workspace.cases import Case
 
@@ -89,26 +88,3 @@ def test_another_bandwidth_and_another_job_are_other_pictures() -> None:
 )
 def test_what_is_no_split_decoding_is_left_out(one: Case) -> None:
     assert grids([one], [figures(4, 5, 0.05)]) == []
-
-
-def test_test_cases_are_named_by_what_tells_them_apart() -> None:
-    """Not by the first few values that differ: these may all differ alike."""
-    settings = [("1", "1", "1", drafter, delay) for drafter in ("draft_model", "rest") for delay in ("1ms", "40ms")]
-    documents = [
-        {
-            "job": "job",
-            "router": "CloudOnly",
-            "edge": None,
-            "cloud": None,
-            "configuration": dict(zip(("a", "b", "c", "edge.method", "link.delay"), values, strict=True)),
-        }
-        for values in [*settings, ("2", "2", "2", None, "1ms")]
-    ]
-    collecting._name([], documents)
-    names = [document["name"] for document in documents]
-    assert names[:2] == [
-        "CloudOnly (a=1, method=draft_model, delay=1ms)",
-        "CloudOnly (a=1, method=draft_model, delay=40ms)",
-    ]
-    assert names[4] == "CloudOnly (a=2, delay=1ms)"
-    assert len(set(names)) == len(names)

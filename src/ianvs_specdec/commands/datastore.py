@@ -6,7 +6,6 @@ import argparse
 import random
 import sys
 import time
-from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -19,17 +18,28 @@ from ianvs_specdec.common.errors import UserError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     build = actions.add_parser("build", help="index texts, conversations or token sequences for a model")
-    add, path = build.add_argument, partial(build.add_argument, type=Path)
-    path("--model", required=True, metavar="DIR", help="the target model: folder or GGUF file")
-    kinds = '{"text"}, {"tokens"}, {"turns", "answers"}, {"messages"}, {"question", "answer"}'
-    known = f".txt, or JSONL: {kinds} or what `specdec decode` has written; .gz too"
-    path("--data", nargs="+", default=[], metavar="FILE", help=known)
-    add("--world", type=int, default=0, metavar="N", help="add N training conversations of the embedded world")
-    path("--out", required=True, metavar="FILE", help="datastore to write")
-    fields = "what of a line to take: all of it (default), or only the answers in it"
-    add("--field", choices=("text", "answer"), default="text", help=fields)
+    build.add_argument("--model", type=Path, required=True, metavar="DIR", help="the target model: folder or GGUF file")
+    build.add_argument(
+        "--data",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help='.txt, or JSONL: {"text"}, {"tokens"}, {"turns", "answers"}, {"messages"}, {"question", "answer"} or what '
+        "`specdec decode` has written; .gz too",
+    )
+    build.add_argument(
+        "--world", type=int, default=0, metavar="N", help="add N training conversations of the embedded world"
+    )
+    build.add_argument("--out", type=Path, required=True, metavar="FILE", help="datastore to write")
+    build.add_argument(
+        "--field",
+        choices=("text", "answer"),
+        default="text",
+        help="what of a line to take: all of it (default), or only the answers in it",
+    )
     add_template(build)
-    add("--seed", type=int, default=0, help="of the embedded world's conversations")
+    build.add_argument("--seed", type=int, default=0, help="of the embedded world's conversations")
 
 
 def run(options: argparse.Namespace) -> int:

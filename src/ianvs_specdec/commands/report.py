@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -12,15 +11,27 @@ from ianvs_specdec.common.errors import UserError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    path = partial(parser.add_argument, type=Path)
-    path("workspace", metavar="WORKSPACE", help="folder of a job, or of several jobs")
-    path("--out", metavar="FILE.html", help="page to write (default: report.html in the workspace)")
-    path("--json", metavar="FILE", help="also write all data of the page as JSON")
-    path("--csv", metavar="FILE", help="also write the leaderboard with all columns as CSV")
-    single = "queries per test case that can be looked at one by one (default: 200); figures are over all of them"
-    parser.add_argument("--queries", type=int, default=200, metavar="N", help=single)
-    load = "also show the sweep that `specdec load` wrote into DIR; repeatable (those of the jobs are shown anyway)"
-    path("--load", action="append", default=[], metavar="DIR", help=load)
+    parser.add_argument("workspace", type=Path, metavar="WORKSPACE", help="folder of a job, or of several jobs")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE.html", help="page to write (default: report.html in the workspace)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write all data of the page as JSON")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the leaderboard with all columns as CSV")
+    parser.add_argument(
+        "--queries",
+        type=int,
+        default=200,
+        metavar="N",
+        help="queries per test case that can be looked at one by one (default: 200); figures are over all of them",
+    )
+    parser.add_argument(
+        "--load",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="also show the sweep that `specdec load` wrote into DIR; repeatable (those of the jobs are shown anyway)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from functools import partial
 from pathlib import Path
 
 from ianvs_specdec.commands.hyperparameters import add_template, folder_of, option, told
@@ -54,36 +53,58 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _add_world(parser: argparse.ArgumentParser) -> None:
-    add, folder = parser.add_argument, partial(parser.add_argument, type=Path, metavar="DIR")
-    folder("--out", required=True, help="folder for the models (OUT/edge, OUT/cloud)")
-    folder("--work", help="folder for checkpoints (default OUT/.training); a second run resumes from it")
-    folder("--cloud", help="the cloud model that the edge learns from (default: OUT/cloud)")
+    add = parser.add_argument
+    add("--out", type=Path, required=True, metavar="DIR", help="folder for the models (OUT/edge, OUT/cloud)")
+    add(
+        "--work",
+        type=Path,
+        metavar="DIR",
+        help="folder for checkpoints (default OUT/.training); a second run resumes from it",
+    )
     add("--only", choices=SIZES, help="train one of the two; the edge model learns from the cloud model")
-    more = "the recipe's; the edge's ends when its loss stands still"
-    add("--minutes", type=float, metavar="M", help=f"time budget for each model (default: {more})")
+    add(
+        "--cloud",
+        type=Path,
+        metavar="DIR",
+        help="the cloud model that the edge learns from (default: OUT/cloud)",
+    )
+    add(
+        "--minutes",
+        type=float,
+        metavar="M",
+        help="time budget for each model (default: the recipe's; the edge's ends when its loss stands still)",
+    )
     add("--seed", type=int, default=1)
     add("--device", default="cpu")
     add("--threads", type=int, default=os.cpu_count() or 1)
 
 
 def _add_head(parser: argparse.ArgumentParser) -> None:
-    folder = partial(parser.add_argument, type=Path, metavar="DIR")
-    folder("--model", required=True, help="the target model: folder or GGUF file")
-    folder("--out", required=True, help="folder for the head; replaced if there")
-    folder("--work", help="folder for checkpoints (default: beside OUT); a second run resumes")
-    asked = '{"text"}, {"turns", "answers"} or {"prompt"}, which a chat model is asked as a user\'s turn'
-    more = "default: conversations of the embedded world"
-    parser.add_argument("--data", type=Path, metavar="FILE", help=f"JSONL: {asked} ({more})")
-    count = partial(parser.add_argument, type=int, metavar="N")
-    asked = f"how many of them the model is asked for (default {CONVERSATIONS}, or all of --data if fewer)"
-    count("--conversations", default=CONVERSATIONS, help=asked)
+    add = parser.add_argument
+    add("--model", type=Path, required=True, metavar="DIR", help="the target model: folder or GGUF file")
+    add("--out", type=Path, required=True, metavar="DIR", help="folder for the head; replaced if there")
+    add(
+        "--data",
+        type=Path,
+        metavar="FILE",
+        help='JSONL: {"text"}, {"turns", "answers"} or {"prompt"}, which a chat model is asked as a user\'s turn '
+        "(default: conversations of the embedded world)",
+    )
+    add(
+        "--conversations",
+        type=int,
+        default=CONVERSATIONS,
+        metavar="N",
+        help=f"how many of them the model is asked for (default {CONVERSATIONS}, or all of --data if fewer)",
+    )
     budget = parser.add_mutually_exclusive_group()
     budget.add_argument("--minutes", type=float, metavar="M", help="time for training, without asking the model")
     budget.add_argument("--tokens", type=int, metavar="N", help="train for so many drafted tokens instead")
-    count("--drafts", help="tokens drafted in a row (default 7; medusa: heads, 4)")
-    count("--max-new-tokens", default=256, help="most tokens of one answer")
-    count("--length", default=1024, help="most tokens of one conversation")
-    count("--threads", help="CPU threads of torch")
+    add("--drafts", type=int, metavar="K", help="tokens drafted in a row (default 7; medusa: heads, 4)")
+    add("--max-new-tokens", type=int, default=256, metavar="N", help="most tokens of one answer")
+    add("--length", type=int, default=1024, metavar="N", help="most tokens of one conversation")
+    add("--work", type=Path, metavar="DIR", help="folder for checkpoints (default: beside OUT); a second run resumes")
     add_template(parser)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--device", default="cpu")
+    add("--seed", type=int, default=1)
+    add("--device", default="cpu")
+    add("--threads", type=int, metavar="N", help="CPU threads of torch")

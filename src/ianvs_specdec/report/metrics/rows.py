@@ -15,7 +15,8 @@ Row = dict[str, float]
 NAN = float("nan")
 
 SPLIT = (
-    *("rounds", "in_flight", "waits", "drafting", "hidden", "ahead", "hits", "breaks", "lost", "prefill", "work"),
+    *("rounds", "in_flight", "waits", "drafting", "hidden"),
+    *("ahead", "hits", "breaks", "lost", "prefill", "work"),
     "base_token",
 )
 """Columns of turns: those of a split trace, and the seconds that the autoregressive stream takes for a token after its
