@@ -28,13 +28,11 @@ from ianvs_specdec.routing.evaluation.curve import Sides
 from ianvs_specdec.routing.evaluation.quality import Scored
 from ianvs_specdec.routing.evaluation.results import LEVELS, Evaluation, evaluate
 from ianvs_specdec.routing.learned.doubt import Beginning, Doubt, cross_fitted, fit
-from ianvs_specdec.routing.learned.threshold import keeping, sharing
-from ianvs_specdec.routing.learned.training import fold_numbers
+from ianvs_specdec.routing.learned.training import fold_numbers, keeping, sharing
 from ianvs_specdec.routing.outcomes.asking import running
 from ianvs_specdec.routing.outcomes.labels import LABELS, targets
 from ianvs_specdec.routing.outcomes.recorded import Outcomes, load_outcomes
-from ianvs_specdec.routing.routers.cascade import CascadeRouter
-from ianvs_specdec.routing.routers.doubts import PRIOR
+from ianvs_specdec.routing.routers.cascade import PRIOR, CascadeRouter
 from ianvs_specdec.routing.routers.learned import UNANSWERED, LearnedRouter
 from ianvs_specdec.routing.routers.signals import SIGNALS
 

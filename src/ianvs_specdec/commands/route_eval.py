@@ -30,13 +30,13 @@ from ianvs_specdec.routing.evaluation.inputs import (
     Named,
     job_routers,
     named_router,
+    read_scores,
     threads,
     undefined,
 )
 from ianvs_specdec.routing.evaluation.pool import BASELINES
 from ianvs_specdec.routing.evaluation.quality import Scored
 from ianvs_specdec.routing.evaluation.results import evaluate_choices
-from ianvs_specdec.routing.evaluation.scores_file import read_scores
 from ianvs_specdec.routing.learned.probe import ProbeClassifier
 from ianvs_specdec.routing.outcomes.job import outcomes_of_job
 from ianvs_specdec.routing.outcomes.labels import LABELS

@@ -25,7 +25,7 @@ CLASSIFIERS = {
     "knn": "ianvs_specdec.routing.learned.text:NeighbourClassifier",
     "encoder": "ianvs_specdec.routing.learned.transformer:TransformerClassifier",
     "probe": "ianvs_specdec.routing.learned.probe:ProbeClassifier",
-    "lifelong": "ianvs_specdec.routing.learned.adapted:AdaptedClassifier",
+    "lifelong": "ianvs_specdec.routing.learned.online:AdaptedClassifier",
 }
 """Name -> ``module:class``."""
 FITTED = ("encoder", "knn", "logistic", "probe")

@@ -242,7 +242,8 @@ def endpoint_of(value: Mapping[str, Any]) -> Endpoint:
     try:
         found = Endpoint.parse(value)
     except UserError as error:
-        raise UserError(f"feedback: {error}", key="feedback") from error
+        faults = "; ".join(map(str, (error, *error.others)))
+        raise UserError(f"feedback: {faults}", key="feedback") from error
     if not is_loopback(found.host or LOOPBACK) and not found.token_env:
         raise UserError(
             f"feedback: on host {found.host} anybody could teach the router; give token_env: NAME, an environment "

@@ -21,13 +21,11 @@ from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin import observers
 from ianvs_specdec.records.identity import digest
 from ianvs_specdec.records.run import current_repeat, current_run, job_folder, on_worker
-from ianvs_specdec.routing.learned.adapted import AdaptedClassifier
 from ianvs_specdec.routing.learned.folder import TrainedRouter, check_folder, is_probe
-from ianvs_specdec.routing.learned.online import SIDES, OnlineLearner
+from ianvs_specdec.routing.learned.online import SIDES, AdaptedClassifier, OnlineLearner
 from ianvs_specdec.routing.learned.probe import ProbeClassifier
-from ianvs_specdec.routing.lifelong.exploration import Exploration
 from ianvs_specdec.routing.lifelong.feedback import FeedbackLog, check_feedback
-from ianvs_specdec.routing.lifelong.lessons import AskedQuery, Lessons, adapted, item_of
+from ianvs_specdec.routing.lifelong.lessons import AskedQuery, Exploration, Lessons, adapted, item_of
 from ianvs_specdec.routing.outcomes.recorded import load_outcomes
 from ianvs_specdec.routing.outcomes.states import Halves
 from ianvs_specdec.routing.routers.base import Decision, Modules, Router
