@@ -174,7 +174,7 @@ def threads(count: int) -> Iterator[None]:
 
 
 def job_routers(job: Path, outcomes: Outcomes) -> Iterator[Scored]:
-    """The routers of a job's test cases, with what they decided. Equal scores with the same decisions are told once;
+    """The routers of a job's test cases, with what they decided. Equal scores with the same decisions count once;
     routers that gave all queries the same score, or have not scored all of them, are left out, as there is no curve of
     theirs.
     """
@@ -251,7 +251,7 @@ def _of_pair(outcomes: Outcomes) -> Iterator[str]:
             "are not defined"
         )
     if outcomes.cloud_cost is None and outcomes.edge_cost is not None:
-        yield "there is edge_cost without cloud_cost: nothing is told by money"
+        yield "there is edge_cost without cloud_cost: there are no figures by money"
     elif outcomes.cloud_cost is not None:
         ours = 0.0 if outcomes.edge_cost is None else float(outcomes.edge_cost.mean())
         if outcomes.cloud_cost.mean() <= ours:

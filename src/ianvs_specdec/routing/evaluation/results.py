@@ -25,7 +25,7 @@ GRID: Floats = np.arange(101) / 100.0
 LEVELS: Floats = np.arange(5, 100, 5) / 100.0
 """Cost levels at which curves are compared."""
 TIMED = 1000
-"""Of more single queries that were timed, so many are taken, spread evenly."""
+"""The most timed queries that percentiles are computed from, spread evenly."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -48,7 +48,7 @@ GAIN = 0.002
 ENOUGH = 4_000
 """Queries by which layers and ridge are chosen, of those there are: more would take longer and choose the same."""
 UNITS = 128
-"""Of a hidden layer, unless told otherwise."""
+"""Of a hidden layer, by default."""
 MOST_UNITS = 65_536
 MATRICES, WIDE = ("mean", "scale", "weights"), ("inner", "bias")
 """Arrays of every probe, and those that only a hidden layer has."""
@@ -260,7 +260,7 @@ class ProbeClassifier(Classifier):
     @classmethod
     def load(cls, folder: Path) -> ProbeClassifier:
         try:
-            told = msgspec.convert(read_object(folder / SETTINGS), ProbeSettings)
+            settings = msgspec.convert(read_object(folder / SETTINGS), ProbeSettings)
         except (UserError, msgspec.ValidationError) as error:
             again = "train the probe again with specdec route train --kind probe"
             raise ValueError(f"{SETTINGS} is not as this version writes it ({error}): {again}") from error
@@ -269,9 +269,9 @@ class ProbeClassifier(Classifier):
         readout = Readout(
             **{name: arrays[name].astype(np.float64) for name in present}, constant=float(arrays["constant"])
         )
-        if len(readout.mean) % len(told.layers):
+        if len(readout.mean) % len(settings.layers):
             raise ValueError(f"the arrays of {ARRAYS} do not fit the layers")
-        return cls(readout, told.layers, told.edge.model, told.edge.digest)
+        return cls(readout, settings.layers, settings.edge.model, settings.edge.digest)
 
 
 class ProbedModel(msgspec.Struct):

@@ -284,7 +284,7 @@ def grow(features: NDArray[np.float32], targets: Floats, seed: int) -> dict[str,
 
 
 def check_trees(arrays: Mapping[str, NDArray[Any]], columns: int) -> None:
-    """Raise ValueError unless these are arrays of trees on so many columns."""
+    """Raise ValueError unless these are arrays of trees on this number of columns."""
     children, feature, shape = arrays["children"], arrays["feature"], arrays["value"].shape
     if children.shape != (2, *shape) or not feature.shape == arrays["limit"].shape == shape or len(shape) != 2:
         raise ValueError("the arrays of the trees do not fit")

@@ -32,7 +32,7 @@ class RouterRecipe:
     """How to train.
 
     ``kind``: see ``classifier.CLASSIFIERS``; ``label`` and ``epsilon``: see ``labels``; ``options``: the kind's own.
-    ``folds``: for the scores that calibration and threshold are made with, each of so many parts is scored by a
+    ``folds``: for the scores that calibration and threshold are made with, each of this number of parts is scored by a
     classifier fitted to the others; 1 = the share ``HOLD`` is kept from the only classifier that is fitted; None = the
     kind's own. ``by``: parts are of rows, or of whole groups, as the queries to come will be. The threshold keeps the
     share ``keep`` of the cloud's quality, or sends ``cloud_share`` of the queries to the cloud.

@@ -101,7 +101,7 @@ class TransformerClassifier(Classifier):
         for name in ("width", "tokenizer"):
             if given.model and getattr(given, name):
                 raise UserError(f"{name} is for an encoder from scratch: a model has its own", key=name)
-        # Weights and dropout are drawn from a generator of their own: nobody else's numbers change.
+        # Weights and dropout are drawn from a generator of their own: no other numbers change.
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             texts = [text_of(query) for query in queries]
@@ -152,7 +152,7 @@ class TransformerClassifier(Classifier):
 
 @contextmanager
 def _threads(number: int) -> Iterator[None]:
-    """So many threads of torch, for whoever calls."""
+    """This number of torch threads inside."""
     before = torch.get_num_threads()
     if number != before:
         torch.set_num_threads(number)
@@ -178,7 +178,7 @@ WARM_UP = 0.1
 CLIP = 1.0
 SCORED_AT_ONCE = 64
 SORTED_BATCHES = 16
-"""Batches are cut from so many batches' worth of queries sorted by length: little padding, and still a random order."""
+"""Batches that are cut from queries sorted by length together: little padding, and still a random order."""
 
 Tokens = list[int]
 

@@ -31,13 +31,13 @@ log = logging.getLogger(__name__)
 REMEMBERED = 10_000
 """Answers that feedback may still come on, and feedbacks on answers that may still come: the newest of each."""
 COSTLY = ("judge",)
-"""Scorers that ask somebody, who wants to be paid: not for every answer."""
+"""Scorers that cost money: not for every answer."""
 
 
 @dataclass(frozen=True, eq=False)
 class AskedQuery:
-    """What is to be known of a query to learn from an answer to it. ``score`` is the trained router's; ``digest`` tells
-    its text from others; ``state`` is what a probe makes of it (see ``ProbeClassifier.directions``).
+    """The facts of a query that learning from its answer needs. ``score`` is the trained router's; ``digest``
+    identifies its text; ``state`` is what a probe makes of it (see ``ProbeClassifier.directions``).
     """
 
     grams: NDArray[np.float32]
@@ -160,7 +160,7 @@ class Lessons:
                 self._pending.remove(feedback)
                 self._learn(feedback)
 
-    def told(self, side: str, item: AskedQuery, worth: float) -> None:
+    def learn(self, side: str, item: AskedQuery, worth: float) -> None:
         """Learn what a program says, past the log."""
         with self._mutex:
             self._count_in(side, item, worth)

@@ -124,7 +124,7 @@ class Router(ABC):
         try:
             decision = self.decide(data)
         except Exception as error:
-            # An error that is told already, and one of a router that comes with the package, stay what they are.
+            # A UserError has its message, and errors of the package's own routers are faults of the package.
             if isinstance(error, UserError) or not self._is_own():
                 raise
             raise UserError(f"{self._about(data)} failed: {_in_words(error)}") from error

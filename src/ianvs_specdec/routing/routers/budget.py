@@ -23,12 +23,10 @@ from ianvs_specdec.routing.routers.base import Decision
 from ianvs_specdec.routing.routers.composed import AnyRouter, ConstrainedRouter, overrule
 
 MEMORY = 2
-"""So many windows of ranks are remembered."""
+"""The number of windows whose ranks are remembered."""
 
 BEHIND = (1.5, 2.5)
-"""When less was spent in a window than the budget permits, by so many standard deviations, rank begins to count for
-less, and for nothing.
-"""
+"""Standard deviations by which a window is below its budget when rank begins to count for less, and for nothing."""
 
 
 class Spending:
@@ -60,7 +58,7 @@ class Spending:
         self._turn = 0.0
 
     def expect(self, rank: float, cost: float = 1.0) -> None:
-        """Take a rank into account that a query has, or may have before queries have told theirs."""
+        """Take the rank of a query into account, or one that is expected before the first queries."""
         self._order.append((rank, cost))
         place = bisect_right(self._ranks, rank)
         self._ranks.insert(place, rank)
@@ -91,7 +89,7 @@ class Spending:
         return not why, why
 
     def correct(self, index: int, amount: float) -> None:
-        """The query that was the ``index``-th (from 1) cost so much more than it was granted, or less."""
+        """The query that was the ``index``-th (from 1) cost ``amount`` more than it was granted."""
         self._left -= amount
         place = index - self.count + len(self._granted) - 1
         if place >= 0:
@@ -138,7 +136,7 @@ KEPT = 0.98
 """Weight of what was known after each answer: the last fifty or so count."""
 
 PRIOR = 4.0
-"""What is assumed in the beginning counts like so many answers."""
+"""The number of answers that the initial assumption counts as."""
 
 
 class Prices:
@@ -202,7 +200,7 @@ class BudgetRouter(ConstrainedRouter):
     One of the two:
 
     - ``cloud_share``: at most this share of the queries, from 0 to 1;
-    - ``cost_per_1000``: at most so much money for 1,000 queries, at ``price_prompt`` and ``price_completion`` (per
+    - ``cost_per_1000``: at most this money for 1,000 queries, at ``price_prompt`` and ``price_completion`` (per
       million tokens). What a query will cost is estimated from its length and from the answers so far, before the first
       of them with ``completion_tokens`` a turn, and corrected by what it did cost.
 
@@ -254,7 +252,7 @@ class BudgetRouter(ConstrainedRouter):
             granted, why = self._spending.request(rank if decision.hard else NOT_HARD, cost)
             self._charges[id(row_of(data))] = _Charge(self._spending.count, cost if granted else 0.0, cost)
             if len(self._charges) > 2 * self._spending.window:
-                # Nobody tells the end of these queries.
+                # No model reported the end of these queries.
                 oldest = self._spending.count - self._spending.window
                 self._charges = {key: charge for key, charge in self._charges.items() if charge.index > oldest}
         if granted or not decision.hard:

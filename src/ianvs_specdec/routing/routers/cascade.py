@@ -135,9 +135,9 @@ class CascadeRouter(Router):
       the cascade. A probe looks at the edge before that answers, so that the router has to be asked first then;
     - ``routers``: trained routers, from the names of their signals to their folders. One of all may be a probe;
     - ``threshold``: from which score on a query goes to the cloud;
-    - ``decide_after``: the edge is asked for so many tokens first. Where a calibration made for that number
-      (``--after``) says of them, and of the routers' scores, that the answer will not do, that is all, and the score is
-      what it says; else a second request continues them.
+    - ``decide_after``: the edge is asked for this number of tokens first. Where a calibration made for that number
+      (``--after``) says of them, and of the routers' scores, that the answer will not do, it ends there with that
+      score; else a second request continues it.
 
     Signals are computed in the order of what they cost: routers that read the text, the probe, the edge's answer. A
     query that the edge could not answer goes to the cloud, whatever the signal.

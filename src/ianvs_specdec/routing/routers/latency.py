@@ -38,8 +38,7 @@ PROBES = 0.4
 """Share of the permitted misses that is spent on finding out whether a slow side has become fast again."""
 
 FIRST = 10
-"""The first time, that is found out after so many queries, and each time after twice as many, up to what is permitted.
-"""
+"""Queries before the first retry of a slow side; their number doubles with each retry, up to what is permitted."""
 
 
 Floats = NDArray[np.float64]
@@ -82,7 +81,7 @@ class Pace:
         self.under_way += 1
 
     def ended(self, key: int, seconds: float | None) -> None:
-        """It has taken so long; infinitely long if it failed, None if nobody can tell."""
+        """``seconds`` that it took: infinity if it failed, None where they are unknown."""
         begun = self._waiting.get(key)
         if not begun:
             return
@@ -97,7 +96,7 @@ class Pace:
     def predict(self, *, latest: bool = False) -> float | None:
         """Seconds for a request that begins now, exceeded by no more than the percentile permits; None = unknown.
 
-        ``latest``: as if the last answer alone told the present.
+        ``latest``: by the last answer alone.
         """
         if not self._seen:
             return self._expected and self._expected * self._weight(self.under_way)
@@ -133,11 +132,11 @@ class Pace:
         the load does not disturb it.
         """
         usual = _around(seconds)
-        told = np.isfinite(usual) & (usual > 0)
-        if not told.any():
+        known = np.isfinite(usual) & (usual > 0)
+        if not known.any():
             return
-        relative = np.minimum(seconds[told] / usual[told], FAR) - 1.0
-        deviation, mean = (before - _around(before))[told], float(np.mean(before[told]))
+        relative = np.minimum(seconds[known] / usual[known], FAR) - 1.0
+        deviation, mean = (before - _around(before))[known], float(np.mean(before[known]))
         # What is assumed counts like one answer that was as far from the others as is usual here.
         prior = self._assumed / (1.0 + self._assumed * mean)
         slope = max(0.0, (float(deviation @ relative) + prior) / (float(deviation @ deviation) + 1.0))
@@ -252,7 +251,8 @@ class LatencyRouter(ConstrainedRouter):
             for name, pace in self._paces[side].items():
                 pace.ended(id(data), taken[name])
             missed = any((taken[name] or 0.0) > limit for name, limit in (self._slo or _given(data)).items())
-            # A promise may be broken by so many; one that was not made and could have been is a margin too large.
+            # A kept promise lowers the margin a little, a broken one raises it, and one that was needlessly not made
+            # lowers it more.
             step = missed - (self._permitted if (side, id(data)) in self._promised else 1.0)
             self._promised.discard((side, id(data)))
             self._margin[side] = max(0.0, self._margin[side] + STEP * step)
