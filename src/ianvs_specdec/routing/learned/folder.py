@@ -28,7 +28,6 @@ from ianvs_specdec.routing.learned.logistic import Calibration
 from ianvs_specdec.routing.outcomes.recorded import Floats
 
 if TYPE_CHECKING:
-    from ianvs_specdec.routing.learned.probe import ProbeClassifier
     from ianvs_specdec.routing.outcomes.states import Halves
 import zipfile
 from collections.abc import Iterator
@@ -64,8 +63,8 @@ class TrainedRouter:
         return self.calibration(self.classifier.score(queries))
 
     @property
-    def probe(self) -> ProbeClassifier | None:
-        """What of the router reads the edge's hidden states, if any does."""
+    def probe(self) -> Any:
+        """See ``Classifier.probe``."""
         return self.classifier.probe
 
     def score_read(self, queries: Sequence[Query], states: Halves) -> Floats:

@@ -73,7 +73,7 @@ class EncoderOptions(Settings):
     tokenizer: Text | None = None
     max_length: Count = 256
     epochs: Count | None = None
-    learning_rate: Annotated[float, BeforeValidator(_number), Field(gt=0, lt=1)] | None = None
+    learning_rate: Annotated[float, Field(gt=0, lt=1), BeforeValidator(_number)] | None = None
     batch_size: Count = 16
     weight_decay: Fraction = 0.01
     dropout: Fraction = 0.1
