@@ -139,7 +139,7 @@ def run(options: argparse.Namespace) -> int:
     started = time.perf_counter()
     choosers = inputs.choosers(options.threshold)
     inputs.notes += undefined(inputs, choosers)
-    evaluation = evaluate_choices(inputs.answers, choosers, resamples=options.resamples, seed=options.seed)
+    evaluation = evaluate_choices(inputs.outcomes, choosers, resamples=options.resamples, seed=options.seed)
     source = str(options.outcomes or options.job)
     document = tables.to_document(evaluation, source=source, left_out=inputs.left_out, notes=inputs.notes)
     files: dict[str, str | bytes] = {

@@ -21,9 +21,9 @@ from ianvs_specdec.common.errors import UserError, unknown
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin.workspace.cases import read_workspace
 from ianvs_specdec.plugin.workspace.sides import scores_of
-from ianvs_specdec.routing.evaluation.curve import ROUNDING, Sides
+from ianvs_specdec.routing.evaluation.curve import ROUNDING
 from ianvs_specdec.routing.evaluation.pool import BASELINES, Chooser, between_two, chooser, only
-from ianvs_specdec.routing.evaluation.quality import Answers, Scored
+from ianvs_specdec.routing.evaluation.quality import Scored
 from ianvs_specdec.routing.learned.folder import SEEN, TrainedRouter, read_seen
 from ianvs_specdec.routing.outcomes.labels import truths
 from ianvs_specdec.routing.outcomes.pool import Pool
@@ -45,10 +45,6 @@ class EvaluationInputs:
     notes: list[str] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
 
-    @property
-    def answers(self) -> Answers:
-        return self.outcomes if isinstance(self.outcomes, Pool) else Sides.of(self.outcomes)
-
     def take(self, chosen: NDArray[np.bool_], reason: str) -> None:
         """Leave out the queries that are not ``chosen``, for this reason."""
         self.left_out[reason] = int((~chosen).sum())
@@ -59,7 +55,7 @@ class EvaluationInputs:
 
     def add(self, router: Scored, origin: str) -> None:
         """Add a router, under a name that no other one has."""
-        taken = {*BASELINES, *map(only, self.answers.models), *(known.name for known in self.routers)}
+        taken = {*BASELINES, *map(only, self.outcomes.models), *(known.name for known in self.routers)}
         numbered = (f"{router.name} ({origin}, {number})" for number in itertools.count(2))
         names = itertools.chain([router.name, f"{router.name} ({origin})"], numbered)
         self.routers.append(replace(router, name=next(name for name in names if name not in taken)))

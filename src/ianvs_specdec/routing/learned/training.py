@@ -14,7 +14,6 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.routing.learned.classifier import Classifier, classifier
 from ianvs_specdec.routing.learned.folder import TrainedRouter
 from ianvs_specdec.routing.learned.logistic import fit_calibration
-from ianvs_specdec.routing.learned.text import Sentences
 from ianvs_specdec.routing.outcomes.labels import targets
 from ianvs_specdec.routing.outcomes.recorded import Floats, Outcomes
 from ianvs_specdec.routing.outcomes.states import RecordedStates
@@ -83,6 +82,8 @@ def _cross_fit(
 
     given: dict[str, Any] = {**recipe.options, **({} if states is None else {"states": states})}
     if given.get("embedding"):
+        from ianvs_specdec.routing.learned.text import Sentences
+
         given["embedding"] = Sentences(given["embedding"], {})
 
     def fitted(rows: NDArray[np.bool_]) -> Classifier:
