@@ -90,7 +90,7 @@ def test_what_is_held_out_is_not_learned(outcomes: Path, tmp_path: Path, capsys:
         (["--folds", "0"], "--folds must be from 1"),
         (["--kind", "lifelong"], "invalid choice"),
         (["--set", "neighbors"], "expected NAME=VALUE"),
-        (["--set", "neighbors=3"], "unknown option of logistic"),
+        (["--set", "neighbors=3"], "unknown option of the router"),
         (["--label", "soft"], "specdec route label --samples"),
     ],
 )

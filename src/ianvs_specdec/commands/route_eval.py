@@ -30,13 +30,13 @@ from ianvs_specdec.routing.evaluation.inputs import (
     Named,
     job_routers,
     named_router,
+    read_scores,
     threads,
     undefined,
 )
 from ianvs_specdec.routing.evaluation.pool import BASELINES
 from ianvs_specdec.routing.evaluation.quality import Scored
 from ianvs_specdec.routing.evaluation.results import evaluate_choices
-from ianvs_specdec.routing.evaluation.scores_file import read_scores
 from ianvs_specdec.routing.learned.probe import ProbeClassifier
 from ianvs_specdec.routing.outcomes.job import outcomes_of_job
 from ianvs_specdec.routing.outcomes.labels import LABELS
@@ -139,7 +139,7 @@ def run(options: argparse.Namespace) -> int:
     started = time.perf_counter()
     choosers = inputs.choosers(options.threshold)
     inputs.notes += undefined(inputs, choosers)
-    evaluation = evaluate_choices(inputs.answers, choosers, resamples=options.resamples, seed=options.seed)
+    evaluation = evaluate_choices(inputs.outcomes, choosers, resamples=options.resamples, seed=options.seed)
     source = str(options.outcomes or options.job)
     document = tables.to_document(evaluation, source=source, left_out=inputs.left_out, notes=inputs.notes)
     files: dict[str, str | bytes] = {

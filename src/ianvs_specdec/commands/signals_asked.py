@@ -17,7 +17,7 @@ from ianvs_specdec.records.response import Response
 from ianvs_specdec.routing.evaluation.quality import Scored
 from ianvs_specdec.routing.learned.doubt import Doubt, cross_fitted, fit
 from ianvs_specdec.routing.outcomes.recorded import Floats
-from ianvs_specdec.routing.routers.doubts import OF_WHOLE, of_beginning
+from ianvs_specdec.routing.routers.cascade import OF_WHOLE, of_beginning
 from ianvs_specdec.routing.routers.signals import SIGNALS
 
 SURE = 0.95

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from ianvs_specdec.routing.evaluation.curve import Sides
-from ianvs_specdec.routing.evaluation.pareto import mean_distances
 from ianvs_specdec.routing.evaluation.pool import ORACLE, RANDOM
 from ianvs_specdec.routing.evaluation.quality import Scored
-from ianvs_specdec.routing.evaluation.results import GRID, evaluate
+from ianvs_specdec.routing.evaluation.results import GRID, evaluate, mean_distances
 
 
 def slow_distance(levels: np.ndarray, own: np.ndarray, curves: list[np.ndarray]) -> float:

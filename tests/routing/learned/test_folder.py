@@ -105,19 +105,6 @@ def test_a_damaged_folder_is_told(router, tmp_path, damage, told):
         TrainedRouter.load(folder)
 
 
-def test_too_few_and_alike(tmp_path):
-    with pytest.raises(UserError, match="too few"):
-        train(outcomes(10), RouterRecipe())
-    given = outcomes()
-    alike = Outcomes(given.queries, np.ones(len(given)), np.ones(len(given)))
-    with pytest.raises(UserError, match="nothing to learn"):
-        train(alike, RouterRecipe())
-    with pytest.raises(UserError, match="Did you mean 'logistic'"):
-        train(given, RouterRecipe(kind="logisitc"))
-    with pytest.raises(UserError, match="unknown option of logistic"):
-        train(given, RouterRecipe(options={"depht": 3}))
-
-
 def test_folds_by_group_score_each_group_by_others(router):
     with pytest.raises(UserError, match="fewer --folds"):
         train(outcomes(), RouterRecipe(by="group", folds=10))

@@ -7,7 +7,7 @@ import pytest
 
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.learned.logistic import Calibration, fit_calibration
-from ianvs_specdec.routing.learned.threshold import ALL, keeping, sharing
+from ianvs_specdec.routing.learned.training import ALL, keeping, sharing
 from ianvs_specdec.routing.outcomes.recorded import Outcomes
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ianvs_specdec.routing.lifelong.exploration import BOOST, FEW, Exploration
+from ianvs_specdec.routing.lifelong.lessons import BOOST, FEW, Exploration
 
 
 def taught(residuals: list[float], group: str = "g", side: int = 0) -> Exploration:

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin import observers
 from ianvs_specdec.routing.routers.base import Decision, Router
@@ -183,26 +182,6 @@ def test_what_a_router_around_it_decides_is_accounted_for() -> None:
         observers.began("cloud", item)
         observers.ended("cloud", item, None)
     assert not route(router, orders()["random"][:50]).any()
-
-
-@pytest.mark.parametrize(
-    ("hyperparameters", "key"),
-    [
-        ({}, "cost_per_1000"),
-        ({"cloud_share": 0.2, "cost_per_1000": 1}, "cost_per_1000"),
-        ({"cloud_share": 20}, "cloud_share"),
-        ({"cost_per_1000": 1.0}, "cost_per_1000"),
-        ({"cost_per_1000": -1.0, **PRICES}, "cost_per_1000"),
-        ({"cost_per_1000": 1.0, "price_prompt": "x"}, "price_prompt"),
-        ({"cost_per_1000": 1.0, **PRICES, "completion_tokens": 0.5}, "completion_tokens"),
-        ({"cloud_share": 0.2, "window": 9}, "window"),
-        ({"cloud_share": 0.2, "router": "Budget"}, "router"),
-    ],
-)
-def test_wrong_hyperparameters_name_their_key(hyperparameters: dict[str, Any], key: str) -> None:
-    with pytest.raises(UserError) as error:
-        BudgetRouter.check_hyperparameters(hyperparameters)
-    assert error.value.key == key
 
 
 @pytest.mark.parametrize("share", [*(pytest.param(s, marks=pytest.mark.slow) for s in (0.1, 0.4, 0.6)), 0.2])

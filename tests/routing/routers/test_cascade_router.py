@@ -204,28 +204,6 @@ def test_answers_without_probabilities_say_what_to_set() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hyperparameters", "key", "message"),
-    [
-        ({}, "signal", "needs a signal"),
-        ({"signal": "min_probabilty"}, "signal", "min_probability"),
-        ({"signal": []}, "signal", "a list of different ones"),
-        ({"signal": ["max_entropy", "max_entropy"]}, "signal", "different"),
-        ({"signal": "max_entropy", "threshold": 2}, "threshold", "from 0 to 1"),
-        ({"signal": "max_entropy", "calibration": 3}, "calibration", "a file that specdec route calibrate made"),
-        ({"calibration": "nowhere.json"}, "calibration", "nowhere.json"),
-        ({"signal": "router"}, "signal", "another router"),
-        ({"signal": "max_entropy", "router": "RandomRouter"}, "router", "add router"),
-        ({"signal": "router", "router": "RandomRuoter"}, "router", "RandomRouter"),
-    ],
-)
-def test_wrong_hyperparameters_name_their_key(hyperparameters: dict[str, Any], key: str, message: str) -> None:
-    for use in (CascadeRouter.check_hyperparameters, lambda given: CascadeRouter(**given)):
-        with pytest.raises(UserError, match=message) as error:
-            use(hyperparameters)
-        assert error.value.key == key
-
-
-@pytest.mark.parametrize(
     "change",
     [
         {"format": 2},

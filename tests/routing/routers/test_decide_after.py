@@ -24,8 +24,7 @@ from ianvs_specdec.report.metrics.table import Table
 from ianvs_specdec.routing.learned.doubt import Beginning, Doubt
 from ianvs_specdec.routing.learned.folder import TrainedRouter
 from ianvs_specdec.routing.learned.logistic import Calibration
-from ianvs_specdec.routing.learned.probe import ProbeClassifier
-from ianvs_specdec.routing.learned.readout import Readout
+from ianvs_specdec.routing.learned.probe import ProbeClassifier, Readout
 from ianvs_specdec.routing.routers import build_router, check_router, check_router_beside
 from ianvs_specdec.workspace.sides import answered
 from sedna.core.joint_inference import JointInference

@@ -154,22 +154,6 @@ def test_what_is_expected_is_recorded() -> None:
     assert record["expected"] == {"edge": None, "cloud": 0.0}
 
 
-@pytest.mark.parametrize(
-    ("hyperparameters", "key"),
-    [
-        ({"slo_ttft": 0}, "slo_ttft"),
-        ({"slo_latency": "fast"}, "slo_latency"),
-        ({"slo_ttft": 1, "percentile": 95}, "percentile"),
-        ({"slo_ttft": 1, "edge_latency": -1}, "edge_latency"),
-        ({"slo_ttft": 1, "router": {}}, "router"),
-    ],
-)
-def test_wrong_hyperparameters_name_their_key(hyperparameters: dict[str, Any], key: str) -> None:
-    with pytest.raises(UserError) as error:
-        LatencyRouter.check_hyperparameters(hyperparameters)
-    assert error.value.key == key
-
-
 def test_a_cloud_whose_tail_is_too_long_is_avoided_though_most_answers_are_fast() -> None:
     outcomes = simulate(edge(), cloud(sigma=0.9), inner="CloudOnly")
     assert met(outcomes[200:], SLO) >= 0.95

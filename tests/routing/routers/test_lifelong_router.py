@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -113,25 +112,6 @@ def test_replayed_outcomes_are_no_feedback_and_tell_what_the_models_could_do(pat
     easy, hard = (router.score(query(row(500, group=group))) for group in ("easy", "hard"))
     assert router.feedbacks == 0
     assert hard > LearnedRouter(path).score(query(row(500))) > easy
-
-
-@pytest.mark.parametrize(
-    ("wrong", "key"),
-    [
-        ({"path": "nowhere"}, "path"),
-        ({"feedback": {"prt": 1}}, "feedback"),
-        ({"feedback": {"port": -1}}, "feedback"),
-        ({"feedback": 3}, "feedback"),
-        ({"explore": 0.9}, "explore"),
-        ({"save_every": 0}, "save_every"),
-        ({"replay": "missing.jsonl"}, "replay"),
-        ({"save_to": "."}, "save_to"),
-    ],
-)
-def test_settings_that_cannot_work_name_their_key(path: str, wrong: dict[str, Any], key: str) -> None:
-    with pytest.raises(UserError) as told:
-        LifelongRouter.check_hyperparameters({"path": path, **wrong})
-    assert told.value.key == key
 
 
 def test_one_of_several_workers_is_refused_where_what_is_told_would_be_lost(

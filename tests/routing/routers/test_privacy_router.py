@@ -115,27 +115,6 @@ def test_a_pattern_that_does_not_come_to_an_end_keeps_the_query_on_the_edge() ->
     assert router({"query": "ab" * 50_000 + "!"}) is False
 
 
-@pytest.mark.parametrize(
-    ("hyperparameters", "key", "message"),
-    [
-        ({"patterns": {"x": "("}}, "patterns", "x"),
-        ({"patterns": ["a"]}, "patterns", "mapping"),
-        ({"patterns": {"x": 3}}, "patterns", "regular expression"),
-        ({"kinds": ["e-mail"]}, "kinds", "email"),
-        ({"kinds": "email"}, "kinds", "list"),
-        ({"router": "Random"}, "router", "RandomRouter"),
-        ({"router": {"name": "RandomRouter", "ratio": 3}}, "ratio", "from 0 to 1"),
-        ({"detector": {"language": "en"}}, "detector", "model"),
-        ({"detector": {"model": "m", "lang": "en"}}, "detector", "language"),
-        ({"detector": {"model": "m", "entities": "PERSON"}}, "detector", "entities"),
-    ],
-)
-def test_wrong_hyperparameters_name_their_key(hyperparameters: dict[str, Any], key: str, message: str) -> None:
-    with pytest.raises(UserError, match=message) as error:
-        PrivacyRouter.check_hyperparameters(hyperparameters)
-    assert error.value.key == key
-
-
 def test_without_presidio_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "spacy", None)
     with pytest.raises(UserError, match=r"pip install 'presidio"):

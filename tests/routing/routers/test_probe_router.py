@@ -16,11 +16,10 @@ from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 from ianvs_specdec.plugin.overlap import REQUESTS
 from ianvs_specdec.records.identity import FileDigests
 from ianvs_specdec.report.metrics.table import Table
-from ianvs_specdec.routing.learned.adapted import AdaptedClassifier
 from ianvs_specdec.routing.learned.folder import TrainedRouter
 from ianvs_specdec.routing.learned.logistic import Calibration
-from ianvs_specdec.routing.learned.probe import ProbeClassifier
-from ianvs_specdec.routing.learned.readout import Readout
+from ianvs_specdec.routing.learned.online import AdaptedClassifier
+from ianvs_specdec.routing.learned.probe import ProbeClassifier, Readout
 from ianvs_specdec.routing.routers import build_router, check_router_beside
 from ianvs_specdec.routing.routers.learned import UNANSWERED
 from ianvs_specdec.workspace.sides import answered

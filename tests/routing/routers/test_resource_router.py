@@ -104,20 +104,3 @@ def test_without_psutil_the_message_names_the_extra(monkeypatch: pytest.MonkeyPa
         ResourceRouter("EdgeOnly", max_cpu=80)
     with pytest.raises(UserError, match=r"pip install 'psutil>="):
         ResourceRouter.check_hyperparameters({"max_cpu": 80})
-
-
-@pytest.mark.parametrize(
-    ("hyperparameters", "key"),
-    [
-        ({}, "max_cpu"),
-        ({"max_cpu": 200}, "max_cpu"),
-        ({"min_battery": "low"}, "min_battery"),
-        ({"max_cpu": 80, "interval": -1}, "interval"),
-        ({"max_cpu": 80, "required": 1}, "required"),
-        ({"max_cpu": 80, "router": 3}, "router"),
-    ],
-)
-def test_wrong_hyperparameters_name_their_key(hyperparameters: dict[str, Any], key: str) -> None:
-    with pytest.raises(UserError) as error:
-        ResourceRouter.check_hyperparameters(hyperparameters)
-    assert error.value.key == key

@@ -62,13 +62,6 @@ def test_a_threshold_is_a_number_from_0_to_1(threshold: Any) -> None:
     assert error.value.key == "threshold"
 
 
-@pytest.mark.parametrize("hyperparameters", [{"ratio": 1.5}, {"ratio": "half"}, {"ratio": True}, {"seed": "x"}])
-def test_wrong_hyperparameters_name_their_key(hyperparameters: dict[str, Any]) -> None:
-    with pytest.raises(UserError) as error:
-        RandomRouter.check_hyperparameters(hyperparameters)
-    assert error.value.key == next(iter(hyperparameters))
-
-
 class Model:
     def __init__(self, answer: str) -> None:
         self.answer = answer

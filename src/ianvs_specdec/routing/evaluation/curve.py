@@ -9,54 +9,15 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ianvs_specdec.routing.outcomes.recorded import Floats, Outcomes
+from ianvs_specdec.routing.outcomes.recorded import Floats
+from ianvs_specdec.routing.outcomes.recorded import Sides as Sides
 
 ROUNDING = 1e-9
 """Sums that differ by less are equal."""
-
-
-@dataclass(frozen=True, eq=False)
-class Sides:
-    """The quality and cost of both models' answers to the same queries, float64 [queries] each.
-
-    Without a cloud cost nothing is known by money; an edge without a cost is free.
-    """
-
-    edge: Floats
-    cloud: Floats
-    edge_cost: Floats | None = None
-    cloud_cost: Floats | None = None
-
-    models: ClassVar[tuple[str, ...]] = ("edge", "cloud")
-    is_pair: ClassVar[bool] = True
-
-    @classmethod
-    def of(cls, outcomes: Outcomes) -> Sides:
-        return cls(outcomes.edge, outcomes.cloud, outcomes.edge_cost, outcomes.cloud_cost)
-
-    def __len__(self) -> int:
-        return len(self.edge)
-
-    @property
-    def gain(self) -> Floats:
-        return self.cloud - self.edge
-
-    @property
-    def quality(self) -> Floats:
-        """float64 [queries, 2]."""
-        return np.stack([self.edge, self.cloud], axis=1)
-
-    @property
-    def cost(self) -> Floats | None:
-        """float64 [queries, 2]."""
-        if self.cloud_cost is None:
-            return None
-        return np.stack([np.zeros(len(self)) if self.edge_cost is None else self.edge_cost, self.cloud_cost], axis=1)
 
 
 class Ranking:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -14,11 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ianvs_specdec.benchmarks.files import records
 from ianvs_specdec.common.errors import UserError, unknown
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.routing.evaluation.curve import ROUNDING, Sides
+from ianvs_specdec.routing.evaluation.curve import ROUNDING
 from ianvs_specdec.routing.evaluation.pool import BASELINES, Chooser, between_two, chooser, only
-from ianvs_specdec.routing.evaluation.quality import Answers, Scored
+from ianvs_specdec.routing.evaluation.quality import Scored
 from ianvs_specdec.routing.learned.folder import SEEN, TrainedRouter, read_seen
 from ianvs_specdec.routing.outcomes.labels import truths
 from ianvs_specdec.routing.outcomes.pool import Pool
@@ -42,10 +45,6 @@ class EvaluationInputs:
     notes: list[str] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
 
-    @property
-    def answers(self) -> Answers:
-        return self.outcomes if isinstance(self.outcomes, Pool) else Sides.of(self.outcomes)
-
     def take(self, chosen: NDArray[np.bool_], reason: str) -> None:
         """Leave out the queries that are not ``chosen``, for this reason."""
         self.left_out[reason] = int((~chosen).sum())
@@ -56,7 +55,7 @@ class EvaluationInputs:
 
     def add(self, router: Scored, origin: str) -> None:
         """Add a router, under a name that no other one has."""
-        taken = {*BASELINES, *map(only, self.answers.models), *(known.name for known in self.routers)}
+        taken = {*BASELINES, *map(only, self.outcomes.models), *(known.name for known in self.routers)}
         numbered = (f"{router.name} ({origin}, {number})" for number in itertools.count(2))
         names = itertools.chain([router.name, f"{router.name} ({origin})"], numbered)
         self.routers.append(replace(router, name=next(name for name in names if name not in taken)))
@@ -171,7 +170,7 @@ def threads(count: int) -> Iterator[None]:
 
 
 def job_routers(job: Path, outcomes: Outcomes) -> Iterator[Scored]:
-    """The routers of a job's test cases, with what they decided. Equal scores with the same decisions are told once;
+    """The routers of a job's test cases, with what they decided. Equal scores with the same decisions count once;
     routers that gave all queries the same score, or have not scored all of them, are left out, as there is no curve of
     theirs.
     """
@@ -248,8 +247,79 @@ def _of_pair(outcomes: Outcomes) -> Iterator[str]:
             "are not defined"
         )
     if outcomes.cloud_cost is None and outcomes.edge_cost is not None:
-        yield "there is edge_cost without cloud_cost: nothing is told by money"
+        yield "there is edge_cost without cloud_cost: there are no figures by money"
     elif outcomes.cloud_cost is not None:
         ours = 0.0 if outcomes.edge_cost is None else float(outcomes.edge_cost.mean())
         if outcomes.cloud_cost.mean() <= ours:
             yield "the cloud costs no more than the edge on the whole: there is no curve by money"
+
+
+KEYS = ("query_id", "row")
+
+
+def read_scores(path: Path, outcomes: Outcomes | Pool) -> dict[str, Floats]:
+    """Scores from elsewhere: CSV with the columns ``router``, ``score`` and ``query_id`` (the ``id`` of outcomes) or
+    ``row`` (their place in the file, from 0), and ``model``, where a router has a score for each model of a pool: the
+    quality that it expects of its answer. Others are ignored. The higher the score, the sooner a query goes to the
+    cloud.
+
+    Router -> its score of each query of ``outcomes``, [queries], NaN where there is none; of a pool whose models the
+    file names, [queries, models]. UserError with file and line.
+    """
+    models = outcomes.models if isinstance(outcomes, Pool) else ()
+    if not path.name.lower().endswith((".csv", ".csv.gz")):
+        raise UserError(f"--scores {path}: scores are read from files that end in .csv or .csv.gz")
+    found: dict[str, Floats] = {}
+    places: Mapping[str, int] | None = None
+    for where, record in records(path):
+        key = _key(record, path)
+        places = _places(key, outcomes, path) if places is None else places
+        text, name = record[key].strip(), record["router"].strip()
+        if text not in places:
+            hint = " (rows are counted from 0)" if key == "row" else ""
+            raise UserError(f"{where}: no outcome has the {key} {text[:40]!r}; there are {len(outcomes)}{hint}")
+        if not name:
+            raise UserError(f"{where}: router is empty")
+        of_models = bool(models) and "model" in record
+        shape = (len(outcomes), len(models)) if of_models else (len(outcomes),)
+        column = found.setdefault(name, np.full(shape, np.nan))
+        if of_models:
+            model = record["model"].strip()
+            if model not in models:
+                known = ", ".join(models)
+                raise UserError(f"{where}: no model of the pool is named {model[:40]!r}; there are {known}")
+            column, name = column[:, models.index(model)], f"{name}, {model},"
+        if not math.isnan(column[places[text]]):
+            raise UserError(f"{where}: {name} has a second score for the query with {key} {text[:40]!r}")
+        column[places[text]] = _score(record["score"], where)
+    if not found:
+        raise UserError(f"{path}: there are no scores in it")
+    return found
+
+
+def _key(record: Mapping[str, str], path: Path) -> str:
+    """The column that names the query. UserError where a column is missing."""
+    key = next((name for name in KEYS if name in record), "")
+    missing = [name for name in ("router", "score") if name not in record] + ["query_id or row"] * (not key)
+    if missing:
+        there = ", ".join(filter(None, record)) or "nothing"
+        raise UserError(f"{path}: the column {missing[0]} is missing; found: {there}")
+    return key
+
+
+def _places(key: str, outcomes: Outcomes | Pool, path: Path) -> dict[str, int]:
+    names = [query.id if key == "query_id" else str(place) for place, query in enumerate(outcomes.queries)]
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise UserError(f"{path}: two outcomes have the id {name!r}: name queries by the column row instead")
+    return {name: place for place, name in enumerate(names)}
+
+
+def _score(text: str, where: str) -> float:
+    try:
+        score = float(text)
+    except ValueError:
+        score = math.nan
+    if not math.isfinite(score):
+        raise UserError(f"{where}: score must be a number, not {text[:40]!r}")
+    return score

@@ -20,7 +20,7 @@ intervals of equal width.
 
 Of a pool of more models only the figures over money are defined, from the cheapest model to the most expensive one,
 with ``share:NAME`` as the share of the queries of each model. ``pareto_dist`` and ``pareto_dist_money`` depend on the
-other routers: see ``pareto``.
+other routers: see ``results.mean_distances``.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ import numpy as np
 
 from ianvs_specdec.routing.evaluation.bootstrap import RESAMPLES, SEED, Estimate, draws, estimate, intervals, p_values
 from ianvs_specdec.routing.evaluation.curve import ROUNDING, DrawnCurves, Ranking, Sides
-from ianvs_specdec.routing.evaluation.pareto import mean_distances
 from ianvs_specdec.routing.evaluation.pool import ORACLES, RANDOM, Chooser, baselines, between_two
 from ianvs_specdec.routing.evaluation.quality import Answers, Scored, Tally, Values, extra_cost, over_thresholds
 from ianvs_specdec.routing.outcomes.recorded import Floats
@@ -26,7 +25,7 @@ GRID: Floats = np.arange(101) / 100.0
 LEVELS: Floats = np.arange(5, 100, 5) / 100.0
 """Cost levels at which curves are compared."""
 TIMED = 1000
-"""Of more single queries that were timed, so many are taken, spread evenly."""
+"""The most timed queries that percentiles are computed from, spread evenly."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,3 +247,35 @@ def _differences(
     columns = [column.tolist() for column in (values, *intervals(drawn), p_values(drawn))]
     for level, *numbers in zip(levels, *columns, strict=True):
         yield Difference(*what, level, *numbers)
+
+
+def mean_distances(levels: Floats, curves: Sequence[Floats]) -> list[Floats]:
+    """ParetoDist: of each curve, the mean distance of its points from the frontier of all, [draws]; NaN where it is not
+    defined. LLMRouterBench (arXiv 2601.07206) names it the average distance to the Pareto frontier.
+
+    Both axes are normalised by the ends of the curve: cost is 0 for the cheapest model alone and 1 for the dearest, and
+    quality likewise. The frontier holds the points of all routers that no other point beats with more quality at no
+    more cost. The distance is the Euclidean one to the nearest point of the frontier.
+
+    ``levels``: rising costs, [levels]; ``curves``: the quality at each, [draws, levels] with NaN in draws without any.
+    """
+    best = np.maximum.reduce(list(curves))
+    cheaper = np.concatenate([np.full((len(best), 1), -np.inf), np.maximum.accumulate(best, axis=1)[:, :-1]], axis=1)
+    # A point of infinite quality is nearest to none.
+    frontier = np.where((best > cheaper + ROUNDING) | np.isnan(best), best, np.inf)
+    found = []
+    for curve in curves:
+        nearest = np.full(curve.shape, np.inf)
+        for place, level in enumerate(levels):
+            squared = (levels - level) ** 2 + (curve - frontier[:, place : place + 1]) ** 2
+            np.minimum(nearest, squared, out=nearest)
+        found.append(np.sqrt(nearest).mean(axis=1))
+    return found
+
+
+def frontier_of(x: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """Of points [points], those that no other one beats with more ``y`` at no more ``x``, by rising ``x``."""
+    order = np.lexsort((-y, x))
+    x, y = x[order], y[order]
+    kept = y > np.concatenate([[-np.inf], np.maximum.accumulate(y)[:-1]]) + ROUNDING
+    return x[kept], y[kept]

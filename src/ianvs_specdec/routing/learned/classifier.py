@@ -17,7 +17,6 @@ from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.outcomes.recorded import Floats
 
 if TYPE_CHECKING:
-    from ianvs_specdec.routing.learned.probe import ProbeClassifier
     from ianvs_specdec.routing.outcomes.states import Halves
 
 CLASSIFIERS = {
@@ -25,7 +24,7 @@ CLASSIFIERS = {
     "knn": "ianvs_specdec.routing.learned.text:NeighbourClassifier",
     "encoder": "ianvs_specdec.routing.learned.transformer:TransformerClassifier",
     "probe": "ianvs_specdec.routing.learned.probe:ProbeClassifier",
-    "lifelong": "ianvs_specdec.routing.learned.adapted:AdaptedClassifier",
+    "lifelong": "ianvs_specdec.routing.learned.online:AdaptedClassifier",
 }
 """Name -> ``module:class``."""
 FITTED = ("encoder", "knn", "logistic", "probe")
@@ -50,8 +49,8 @@ class Classifier(ABC):
         """float64 [queries], from 0 to 1."""
 
     @property
-    def probe(self) -> ProbeClassifier | None:
-        """What reads the edge's hidden states, where it needs them; then ``score_read`` scores."""
+    def probe(self) -> Any:
+        """The ``ProbeClassifier`` that reads the edge's hidden states; then ``score_read`` scores. None: no need."""
         return None
 
     def score_read(self, queries: Sequence[Query], states: Halves) -> Floats:

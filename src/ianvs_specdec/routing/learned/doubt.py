@@ -3,7 +3,7 @@
 A fitted one is a logistic regression on the signals' logits: with one signal Platt scaling, a monotone map; with
 several a learned scorer as in FrugalGPT (arXiv 2305.05176), of signals in place of the text. The file is JSON:
 ``format`` (1), ``slopes`` (signal -> number from 0), ``offset``, ``threshold``, and ``report``: what it was fitted to.
-Where it can be told from the beginning of the edge's answer, too, ``after`` has ``tokens``, how long that is, and its
+Where the beginning of the edge's answer is scored, too, ``after`` has ``tokens``, how long that is, and its
 own ``slopes``, ``offset`` and ``threshold``.
 """
 
@@ -64,20 +64,20 @@ class Doubt:
     def load(cls, path: Path) -> Doubt:
         """Raises UserError that names the file."""
         try:
-            told = msgspec.convert(read_object(path), _File)
+            file = msgspec.convert(read_object(path), _File)
         except UserError as error:
             raise UserError(f"calibration {error}; specdec route calibrate makes one", key="calibration") from None
         except msgspec.ValidationError as error:
             raise _not_a_calibration(path, str(error)) from error
-        after = told.after
-        if after is not None and not set(after.slopes) <= set(told.slopes):
+        after = file.after
+        if after is not None and not set(after.slopes) <= set(file.slopes):
             raise _not_a_calibration(path, "after has other signals")
         return cls(
-            tuple(told.slopes),
-            told.slopes,
-            told.offset,
-            told.threshold,
-            told.report,
+            tuple(file.slopes),
+            file.slopes,
+            file.offset,
+            file.threshold,
+            file.report,
             None
             if after is None
             else Beginning(after.tokens, cls(tuple(after.slopes), after.slopes, after.offset, after.threshold)),

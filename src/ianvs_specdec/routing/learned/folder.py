@@ -23,14 +23,15 @@ from ianvs_specdec.common.storage.replacing import beside, put_in_place
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.models.documents import read_object
 from ianvs_specdec.records.identity import write_atomically
-from ianvs_specdec.routing.learned.arrays import read_array
 from ianvs_specdec.routing.learned.classifier import Classifier, classifier
 from ianvs_specdec.routing.learned.logistic import Calibration
 from ianvs_specdec.routing.outcomes.recorded import Floats
 
 if TYPE_CHECKING:
-    from ianvs_specdec.routing.learned.probe import ProbeClassifier
     from ianvs_specdec.routing.outcomes.states import Halves
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 FORMAT: Literal[1] = 1
 FILE = "router.json"
@@ -62,8 +63,8 @@ class TrainedRouter:
         return self.calibration(self.classifier.score(queries))
 
     @property
-    def probe(self) -> ProbeClassifier | None:
-        """What of the router reads the edge's hidden states, if any does."""
+    def probe(self) -> Any:
+        """See ``Classifier.probe``."""
         return self.classifier.probe
 
     def score_read(self, queries: Sequence[Query], states: Halves) -> Floats:
@@ -168,3 +169,45 @@ def read_settings(folder: Path) -> RouterSettings:
         return msgspec.convert(read_object(path, key="path"), RouterSettings)
     except msgspec.ValidationError as error:
         raise UserError(f"{path} is not as this version writes it: {error}", key="path") from error
+
+
+MOST_BYTES = 4 << 30
+"""Of all arrays of a file together. Compressed, they may be a thousand times as large as the file."""
+
+
+def read_array(path: Path) -> NDArray[Any]:
+    """The array of a ``.npy`` file. Raises OSError, or ValueError for one that is damaged."""
+    with _reading(path):
+        array: NDArray[Any] = np.load(path, allow_pickle=False)
+    return array
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of a ``.npz`` file, all numbers finite. Raises OSError, or ValueError for one that is damaged."""
+    # By its path numpy would leave a file open that is no archive.
+    with path.open("rb") as opened, _reading(path):
+        with zipfile.ZipFile(opened) as archive:
+            size = sum(part.file_size for part in archive.infolist())
+        if size > MOST_BYTES:
+            raise ValueError(f"it holds {size} bytes of arrays, more than {MOST_BYTES}")
+        opened.seek(0)
+        with np.load(opened, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        for name, array in arrays.items():
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                raise ValueError(f"the array {name} holds numbers that are not finite (NaN or infinity)")
+    return arrays
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError:
+        raise
+    except MemoryError as error:
+        raise ValueError(f"{path.name} claims a shape that does not fit into memory") from error
+    except Exception as error:
+        # Damaged files raise whatever their reader has, the decompressor's own exceptions among them.
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"{path.name} is damaged: {reason}") from error

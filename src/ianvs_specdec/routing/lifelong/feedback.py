@@ -84,7 +84,7 @@ def _is_score(value: Any) -> TypeGuard[float]:
 
 
 class FeedbackFile:
-    """A file of JSON lines that may grow while it is read. Damaged lines are told once, and counted."""
+    """A file of JSON lines that may grow while it is read. Damaged lines are counted, and the first is logged."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -125,7 +125,7 @@ class FeedbackFile:
 
 
 class LogLine(Feedback, frozen=True, omit_defaults=True, kw_only=True):
-    """A feedback that was received, or the ``learned``-th that was learned, after so many ``answers``."""
+    """A feedback that was received, or the ``learned``-th that was learned, after ``answers`` answers."""
 
     run: str
     learned: int | None = None
@@ -156,7 +156,7 @@ class FeedbackLog:
         self.earlier.sort(key=lambda line: (line.answers, line.learned))
 
     def received(self, feedback: Feedback) -> None:
-        """Keep a feedback that nobody else keeps."""
+        """Keep a feedback that is kept nowhere else."""
         self._append(LogLine(*_fields(feedback), run=self.run))
 
     def learned(self, feedback: Feedback, answers: int, count: int) -> None:
@@ -242,7 +242,8 @@ def endpoint_of(value: Mapping[str, Any]) -> Endpoint:
     try:
         found = Endpoint.parse(value)
     except UserError as error:
-        raise UserError(f"feedback: {error}", key="feedback") from error
+        faults = "; ".join(map(str, (error, *error.others)))
+        raise UserError(f"feedback: {faults}", key="feedback") from error
     if not is_loopback(found.host or LOOPBACK) and not found.token_env:
         raise UserError(
             f"feedback: on host {found.host} anybody could teach the router; give token_env: NAME, an environment "

@@ -87,7 +87,7 @@ class _Server(ThreadingHTTPServer):
             self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that has left is nobody's error. What else goes wrong is told in one line, and ends its request."""
+        """A client that has left is no error. Any other fault is logged in one line, and ends its request."""
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
             log.warning("feedback: a request could not be answered: %s: %s", type(error).__name__, error)

@@ -19,11 +19,9 @@ from ianvs_specdec.benchmarks.rows import row_of
 from ianvs_specdec.benchmarks.scorers import scorer
 from ianvs_specdec.common.errors import UserError, warn_once
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.routing.learned.adapted import KIND, AdaptedClassifier
 from ianvs_specdec.routing.learned.folder import TrainedRouter
 from ianvs_specdec.routing.learned.logistic import Calibration
-from ianvs_specdec.routing.learned.online import SIDES, Experience, OnlineLearner, grams_of
-from ianvs_specdec.routing.lifelong.exploration import Exploration
+from ianvs_specdec.routing.learned.online import KIND, SIDES, AdaptedClassifier, Experience, OnlineLearner, grams_of
 from ianvs_specdec.routing.lifelong.feedback import SCORER, Feedback, FeedbackFile, FeedbackLog, named
 from ianvs_specdec.routing.outcomes.quality import share
 from ianvs_specdec.routing.outcomes.recorded import Floats, digests, text_of
@@ -33,13 +31,13 @@ log = logging.getLogger(__name__)
 REMEMBERED = 10_000
 """Answers that feedback may still come on, and feedbacks on answers that may still come: the newest of each."""
 COSTLY = ("judge",)
-"""Scorers that ask somebody, who wants to be paid: not for every answer."""
+"""Scorers that cost money: not for every answer."""
 
 
 @dataclass(frozen=True, eq=False)
 class AskedQuery:
-    """What is to be known of a query to learn from an answer to it. ``score`` is the trained router's; ``digest`` tells
-    its text from others; ``state`` is what a probe makes of it (see ``ProbeClassifier.directions``).
+    """The facts of a query that learning from its answer needs. ``score`` is the trained router's; ``digest``
+    identifies its text; ``state`` is what a probe makes of it (see ``ProbeClassifier.directions``).
     """
 
     grams: NDArray[np.float32]
@@ -56,6 +54,53 @@ def item_of(query: Query, score: float, state: Floats | None = None) -> AskedQue
 def name_of(query: Query) -> str:
     """What feedback on an answer to the query is kept under: its id, or else a digest of its text."""
     return query.id or named(text_of(query))
+
+
+BOOST = 6.0
+MOST = 0.5
+FEW = 10
+"""With fewer feedbacks from a group than this, little is known of a model's answers there."""
+FAST, SLOW = 0.1, 0.02
+DIFFERENT = 0.2
+"""About twice the standard deviation of the fast average of right and wrong answers."""
+
+
+@dataclass
+class _Average:
+    fast: float = 0.0
+    slow: float = 0.0
+    count: int = 0
+
+    def add(self, value: float) -> None:
+        self.count += 1
+        # At first the plain mean.
+        self.fast += max(FAST, 1 / self.count) * (value - self.fast)
+        self.slow += max(SLOW, 1 / self.count) * (value - self.slow)
+
+
+class Exploration:
+    """A share of them everywhere, ``BOOST`` times that share in a group in which little is known of the other model's
+    answers, or where answers have lately been worth something else than before: a fast and a slow moving average of
+    the residuals differ.
+
+    ``share``: of the decisions, where nothing calls for more.
+    """
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+        self._averages: dict[tuple[str, int], _Average] = {}
+
+    def observe(self, group: str, side: int, residual: float) -> None:
+        """``residual``: what an answer was worth beyond what was expected by its query's score."""
+        self._averages.setdefault((group, side), _Average()).add(residual)
+
+    def of(self, group: str, side: int) -> float:
+        """The probability with which a query of the group goes to ``side``, though it is the other one's."""
+        known = [found for either in (0, 1) if (found := self._averages.get((group, either)))]
+        own = self._averages.get((group, side))
+        new = own is None or own.count < FEW
+        changed = any(abs(average.fast - average.slow) > DIFFERENT for average in known)
+        return min(MOST, self.share * (BOOST if new or changed else 1.0))
 
 
 class Lessons:
@@ -115,7 +160,7 @@ class Lessons:
                 self._pending.remove(feedback)
                 self._learn(feedback)
 
-    def told(self, side: str, item: AskedQuery, worth: float) -> None:
+    def learn(self, side: str, item: AskedQuery, worth: float) -> None:
         """Learn what a program says, past the log."""
         with self._mutex:
             self._count_in(side, item, worth)

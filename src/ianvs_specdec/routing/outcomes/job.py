@@ -28,7 +28,7 @@ def outcomes_of_job(folder: Path, quality: Quality | None = None, algorithm: str
     ``quality``: how answers are scored (None = by the benchmark's scorer; ratings of a judge are taken from the job's
     journal). ``algorithm`` names the one to take where the job holds several pairs of models or data files. Call it in
     the folder in which ``ianvs`` was run, so that the data file is found. Raises UserError where there is nothing, or
-    not one pair only; queries that are left out are told in the log.
+    not one pair only; the log names the number of queries that are left out.
     """
     workspace = read_workspace(folder)
     if len(workspace.jobs) > 1:

@@ -36,7 +36,7 @@ class Quality(ABC):
 
     @abstractmethod
     def check(self, query: Query, gold: Any, where: str) -> None:
-        """Raise UserError if an answer to this query could not be scored. Nobody has been asked yet."""
+        """Raise UserError if an answer to this query could not be scored. No model has been asked yet."""
 
     @abstractmethod
     def __call__(self, queries: Sequence[Query], answers: Sequence[Answers], golds: Sequence[Any]) -> Scores:

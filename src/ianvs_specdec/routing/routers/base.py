@@ -79,13 +79,15 @@ class Router(ABC):
         """Raise UserError, with the ``key`` at fault, for hyperparameters that cannot work. Loads no model.
 
         A router of this package declares them by the types of its constructor's parameters. ``hyperparameters`` may be
-        the ``locals()`` of that constructor.
+        the ``locals()`` of that constructor. Of a user's constructor only ``threshold`` is known.
         """
         shipped = next((base for base in cls.__mro__ if base.__module__.startswith(f"{__package__}.")), Router)
-        known = declared(shipped)
+        own = any("__init__" in vars(base) for base in cls.__mro__[: cls.__mro__.index(shipped)])
+        known = declared(Router if own else shipped)
         build(known, {name: value for name, value in hyperparameters.items() if name in known.model_fields})
         defaults = {name: field.default for name, field in known.model_fields.items() if not field.is_required()}
-        cls.check_together({**defaults, **hyperparameters})
+        if not own:
+            cls.check_together({**defaults, **hyperparameters})
 
     @classmethod  # noqa: B027 (most routers get along with any other module)
     def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:
@@ -122,7 +124,7 @@ class Router(ABC):
         try:
             decision = self.decide(data)
         except Exception as error:
-            # An error that is told already, and one of a router that comes with the package, stay what they are.
+            # A UserError has its message, and errors of the package's own routers are faults of the package.
             if isinstance(error, UserError) or not self._is_own():
                 raise
             raise UserError(f"{self._about(data)} failed: {_in_words(error)}") from error
@@ -169,9 +171,15 @@ class Router(ABC):
 
     @functools.cached_property
     def _settings(self) -> dict[str, Any]:
-        """Its plain attributes at its first decision: a time belongs to the router with these."""
-        plain = (str, int, float, bool, type(None))
-        return {name: value for name, value in sorted(vars(self).items()) if type(value) in plain}
+        """Its plain attributes at its first decision, and those of a router inside: a time belongs to the router with
+        these."""
+        plain, found = (str, int, float, bool, type(None)), {}
+        for name, value in sorted(vars(self).items()):
+            if isinstance(value, Router):
+                found[name] = value._settings
+            elif type(value) in plain or (isinstance(value, dict) and {*map(type, value.values())} <= {*plain}):
+                found[name] = value
+        return found
 
     def _leave(self, record: Routing, data: Any) -> None:
         """Put the record where the model that answers finds it, and into an answer that there is already."""

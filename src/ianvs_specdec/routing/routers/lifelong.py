@@ -21,13 +21,11 @@ from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin import observers
 from ianvs_specdec.records.identity import digest
 from ianvs_specdec.records.run import current_repeat, current_run, job_folder, on_worker
-from ianvs_specdec.routing.learned.adapted import AdaptedClassifier
 from ianvs_specdec.routing.learned.folder import TrainedRouter, check_folder, is_probe
-from ianvs_specdec.routing.learned.online import SIDES, OnlineLearner
+from ianvs_specdec.routing.learned.online import SIDES, AdaptedClassifier, OnlineLearner
 from ianvs_specdec.routing.learned.probe import ProbeClassifier
-from ianvs_specdec.routing.lifelong.exploration import Exploration
 from ianvs_specdec.routing.lifelong.feedback import FeedbackLog, check_feedback
-from ianvs_specdec.routing.lifelong.lessons import AskedQuery, Lessons, adapted, item_of
+from ianvs_specdec.routing.lifelong.lessons import AskedQuery, Exploration, Lessons, adapted, item_of
 from ianvs_specdec.routing.outcomes.recorded import load_outcomes
 from ianvs_specdec.routing.outcomes.states import Halves
 from ianvs_specdec.routing.routers.base import Decision, Modules, Router
@@ -64,8 +62,8 @@ class LifelongRouter(Router):
       depends on ``seed`` and the query's content;
     - ``replay``: a file of outcomes, such as the router was trained on: some of them are learned first, so that it is
       known what the models could do before;
-    - ``save_every``: after so many feedbacks what was learned is saved, as a trained router, to ``save_to`` (default: a
-      folder of the job).
+    - ``save_every``: after this number of feedbacks the router is saved, as a trained router, to ``save_to`` (default:
+      a folder of the job).
 
     Feedback is on the answers that were given. All of it is kept in the job's folder: a run that goes on, or is made
     again, learns the same feedback after the same answers. With one query at a time every decision is repeatable; with
@@ -88,7 +86,7 @@ class LifelongRouter(Router):
         self.check_hyperparameters(locals())
         if on_worker():
             raise UserError(
-                "LifelongRouter learns in one process, and what it is told would be lost with a worker's folder: run "
+                "LifelongRouter learns in one process, and feedback would be lost with a worker's folder: run "
                 "its job without runner: ray"
             )
         trained = TrainedRouter.load(Path(path))
@@ -160,7 +158,7 @@ class LifelongRouter(Router):
 
     def learn(self, query: Query, side: str, worth: float) -> None:
         """Learn at once what the answer of ``side`` to the query was worth, from 0 to 1. Not kept in the log."""
-        self._lessons.told(side, self._item(query), worth)
+        self._lessons.learn(side, self._item(query), worth)
 
     def began(self, side: str, data: Any) -> None:
         """Nothing is learned from a question."""

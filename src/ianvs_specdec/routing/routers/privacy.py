@@ -36,7 +36,8 @@ def _detector(value: str | dict[str, Any]) -> DetectorSettings:
     try:
         return DetectorSettings.parse({"model": value} if isinstance(value, str) else value)
     except UserError as error:
-        raise UserError(f"detector: {error}", key="detector") from error
+        faults = "; ".join(map(str, (error, *error.others)))
+        raise UserError(f"detector: {faults}", key="detector") from error
 
 
 def _check_kinds(value: list[str]) -> None:
