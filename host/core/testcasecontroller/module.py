@@ -83,7 +83,7 @@ class ModuleConfig:
             elif "values" in entries and name == OTHERS:
                 base.update(self._other_hyperparameters(entries["values"], at.at(name, "values")))
             elif nearest(name, (OTHERS,), NEARER):
-                at.add(f"unknown hyperparameter {name!r}. Did you mean {OTHERS!r}?", name)
+                at.add(f"unknown key {name!r} in hyperparameters. Did you mean {OTHERS!r}?", name)
             elif name in choices:
                 at.add(f"the hyperparameter {name!r} stands twice in {self.type} {self.name}")
             elif "values" in entries:
