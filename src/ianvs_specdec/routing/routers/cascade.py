@@ -15,8 +15,8 @@ from ianvs_specdec.benchmarks.rows import query_of_row
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Completion, Query
 from ianvs_specdec.plugin import edge_first
-from ianvs_specdec.plugin.early_exit import EarlyExit
 from ianvs_specdec.plugin.models import EdgeModel
+from ianvs_specdec.plugin.requests import EarlyExit
 from ianvs_specdec.routing.learned.adapted import is_probe
 from ianvs_specdec.routing.routers import build_router, check_router, check_router_beside
 from ianvs_specdec.routing.routers import router as router_named
