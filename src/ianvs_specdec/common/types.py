@@ -140,7 +140,7 @@ class Trace(msgspec.Struct, omit_defaults=True):
     ``REJECTED_SHOWN`` ids); empty for back ends that do not tell. ``failures`` lists the attempts that failed before
     this one: seconds since the request was issued, and what went wrong in a word or two. ``issued`` is the clock time
     (Unix seconds) of the request, by which overlapping requests are told, and ``busy``, where others were under way
-    with it, its share of the time (see ``plugin.overlap``); ``memory`` the bytes that the model's weights and caches
+    with it, its share of the time (see ``plugin.timings``); ``memory`` the bytes that the model's weights and caches
     held; ``target`` what computed the answer: a target of our engine by its ``kind``, or another engine by its name.
 
     ``confidence`` is how sure the model was, where ``Sampling.logprobs`` asked for it, else None: for each output token

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ianvs_specdec.benchmarks.rows import row_of
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.plugin.early_exit import EarlyExit
+from ianvs_specdec.plugin.requests import EarlyExit
 from ianvs_specdec.records.response import KEY, Response
 
 if TYPE_CHECKING:

@@ -14,16 +14,14 @@ from ianvs_specdec.benchmarks.validation import DataRow
 from ianvs_specdec.common.errors import AnswerError, UserError, visible
 from ianvs_specdec.common.types import Completion, Hints, Message, Query, Sampling, messages_of
 from ianvs_specdec.plugin import observers
-from ianvs_specdec.plugin.cut_prompts import CutPrompts
-from ianvs_specdec.plugin.early_exit import EarlyExit
 from ianvs_specdec.plugin.overhead import restore_routing_time
 from ianvs_specdec.plugin.request_config import RequestConfig, RequestConfigs
-from ianvs_specdec.plugin.requests import Requests
+from ianvs_specdec.plugin.requests import EarlyExit, Requests
 from ianvs_specdec.plugin.response import Attempt, response_of, turn_of
 from ianvs_specdec.plugin.rows_checked import RowsChecked, refused
 from ianvs_specdec.plugin.settings import SAME_AS_EDGE, ModelSettings
+from ianvs_specdec.plugin.side_warnings import CutPrompts, Worth
 from ianvs_specdec.plugin.timings import Timings
-from ianvs_specdec.plugin.worth import Worth
 from ianvs_specdec.records.baseline import compare
 from ianvs_specdec.records.beginning import saved_tokens
 from ianvs_specdec.records.identity import FileDigests

@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 from ianvs_specdec.backends.specdec import EngineLLM
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
-from ianvs_specdec.plugin.overlap import REQUESTS
+from ianvs_specdec.plugin.timings import REQUESTS
 from ianvs_specdec.records.identity import FileDigests
 from ianvs_specdec.report.metrics.table import Table
 from ianvs_specdec.routing.learned.folder import TrainedRouter

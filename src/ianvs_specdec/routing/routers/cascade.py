@@ -16,8 +16,8 @@ from ianvs_specdec.common.errors import UserError, unknown
 from ianvs_specdec.common.settings import Count, Share, Text, called, rule
 from ianvs_specdec.common.types import Completion, Query
 from ianvs_specdec.plugin import edge_first
-from ianvs_specdec.plugin.early_exit import EarlyExit
 from ianvs_specdec.plugin.models import EdgeModel
+from ianvs_specdec.plugin.requests import EarlyExit
 from ianvs_specdec.plugin.response import response_of, turn_of
 from ianvs_specdec.records.response import Response
 from ianvs_specdec.routing.learned.doubt import Doubt

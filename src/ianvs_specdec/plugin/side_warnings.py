@@ -1,4 +1,4 @@
-"""Drafts that are not worth their time, told in one line for each way in which that shows."""
+"""What is told once of the answers of a side: prompts that were cut, and drafts that are not worth their time."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.common.types import Completion
+from ianvs_specdec.records.journal import Entry
 
 log = logging.getLogger(__name__)
 
@@ -16,6 +17,29 @@ ENOUGH, NOTHING = 50, 0.1
 """After so many drafts it shows whether a head guesses: fewer accepted tokens a draft are next to nothing."""
 FIRST, SLOW = 3, 2.0
 """Of so many answers the fastest tells whether a token takes so many times as long as in plain decoding."""
+
+
+class CutPrompts:
+    """Those of one side in one test case. Thread-safe."""
+
+    def __init__(self, side: str) -> None:
+        self._side = side
+        self._told = False
+        self._lock = threading.Lock()
+
+    def serving(self, found: Entry | None, llm: LLM) -> Entry | None:
+        """The answer of the journal if it serves: to a cut prompt, only where the settings permit to cut."""
+        return None if found is not None and found.completion.truncated and llm.truncate_prompts is False else found
+
+    def tell(self, completion: Completion) -> None:
+        """One line on the screen for the first; the leaderboard has their number."""
+        with self._lock:
+            if not completion.truncated or self._told:
+                return
+            self._told = True
+        reason = "a prompt did not fit into the model's window and lost its oldest"
+        told = "the column Truncated Prompts counts such prompts"
+        log.warning("%s model: %s %d tokens (truncate_prompts); %s", self._side, reason, completion.truncated, told)
 
 
 class Worth:
