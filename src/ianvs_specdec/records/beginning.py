@@ -48,6 +48,7 @@ def joined(begun: Completion, whole: Completion) -> Completion:
         rejected=one.rejected + two.rejected,
         failures=one.failures + two.failures,
         confidence=None if one.confidence is None else one.confidence + (two.confidence or []),
+        letters=one.letters,
         issued=one.issued,
         busy=None if alone else sum(trace.latency or 0.0 if trace.busy is None else trace.busy for trace in (one, two)),
     )

@@ -249,7 +249,7 @@ class StreamedAnswer:
         if tokens and lack:
             reason = f"it does not tell {lack}, which logprobs: true asks for: leave that out, or ask another server"
             raise AttemptError("no logprobs", reason, RetryOutlook.ENDPOINT)
-        trace.confidence, trace.characters = told.triples, told.characters(text)
+        trace.confidence, trace.characters, trace.letters = told.triples, told.characters(text), told.letters
 
     def _engine(self, tokens: int, trace: Trace) -> list[int]:
         """What the server tells of its decoding: token ids. Steps and near ties go into the trace."""
