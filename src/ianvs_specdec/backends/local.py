@@ -243,6 +243,7 @@ class LocalLLM(LoadedLLM):
         assert chat is not None
         prediction = chat.ids(hints.prediction)
         output = TextOutput(chat, sampling, on_chunk)
+        output.follow(prompt_ids)
         offset = time.perf_counter() - started
         prompt_ids = [*prompt_ids, *begun]
         ids, finish_reason, trace = list(begun), "length", Trace()
@@ -251,10 +252,11 @@ class LocalLLM(LoadedLLM):
             rest, finish_reason, trace = self._decode(prompt_ids, left, ends, output.emit, prediction, hints)
             ids += rest
         trace.chunks = [(seconds + offset, tokens) for seconds, tokens in trace.chunks]
+        text = output.finish(ids)
+        output.tell(ids, text, trace, sampling.logprobs)
         if sampling.logprobs:
-            trace.characters = [len(piece) for piece in chat.pieces(ids)]
             trace.letters, trace.first = letters_of((chat.text([i]), value) for i, value in trace.first), []
-        return Completion(output.finish(ids), ids, len(prompt_ids), len(ids), finish_reason, trace, truncated)
+        return Completion(text, ids, len(prompt_ids), len(ids), finish_reason, trace, truncated)
 
     def _set_threads(self) -> None:
         """Of this thread: torch keeps the number for each."""

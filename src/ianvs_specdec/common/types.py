@@ -152,6 +152,9 @@ class Trace(msgspec.Struct, omit_defaults=True):
     before them, and their log-probabilities, told with ``confidence``. ``first`` is what an engine makes them of, the
     ids of these tokens with theirs; it is not kept.
 
+    ``thinking`` tokens were thoughts, before the first token of the answer, which came at the time ``answered``: None
+    where nothing was thought, or nothing answered.
+
     ``split`` is told where an edge drafted for a verifier, ``drafts`` (drafted, accepted) where that is all that is.
     """
 
@@ -170,6 +173,8 @@ class Trace(msgspec.Struct, omit_defaults=True):
     characters: list[Count] | None = None
     letters: list[tuple[str, Real]] | None = None
     first: list[tuple[Whole, Real]] = []
+    thinking: Count = 0
+    answered: Real | None = None
     split: SplitTrace | None = None
     drafts: tuple[Count, Count] | None = None
 
