@@ -43,6 +43,9 @@ class LLM(ABC):
     concurrent: ClassVar[bool] = False
     """Whether ``generate`` may be called while another call of it is under way; from any thread."""
 
+    letters: ClassVar[bool] = False
+    """Whether ``Sampling.logprobs`` brings ``Trace.letters``."""
+
     truncate_prompts: bool | None = None
     """Whether a prompt that does not fit into the model's window is cut, else it is refused; None: others decide."""
 

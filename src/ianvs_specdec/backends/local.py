@@ -23,6 +23,7 @@ from ianvs_specdec.backends.prompts import (
     vocabulary_of,
 )
 from ianvs_specdec.backends.quantization import Quantization, arguments
+from ianvs_specdec.backends.top_logprobs import letters_of
 from ianvs_specdec.common.errors import not_installed, packages
 from ianvs_specdec.common.settings import Settings, Text
 from ianvs_specdec.common.types import Completion, Hints, Message, Sampling, Trace
@@ -71,6 +72,7 @@ class LocalLLM(LoadedLLM):
     happens to one that is too long, is said in ``prompts.Chat``."""
 
     local: ClassVar[bool] = True
+    letters: ClassVar[bool] = True
     method: ClassVar[str]
     """How the back end decodes, as recorded with each answer."""
 
@@ -241,6 +243,7 @@ class LocalLLM(LoadedLLM):
         assert chat is not None
         prediction = chat.ids(hints.prediction)
         output = TextOutput(chat, sampling, on_chunk)
+        output.follow(prompt_ids)
         offset = time.perf_counter() - started
         prompt_ids = [*prompt_ids, *begun]
         ids, finish_reason, trace = list(begun), "length", Trace()
@@ -249,9 +252,11 @@ class LocalLLM(LoadedLLM):
             rest, finish_reason, trace = self._decode(prompt_ids, left, ends, output.emit, prediction, hints)
             ids += rest
         trace.chunks = [(seconds + offset, tokens) for seconds, tokens in trace.chunks]
+        text = output.finish(ids)
+        output.tell(ids, text, trace, sampling.logprobs)
         if sampling.logprobs:
-            trace.characters = [len(piece) for piece in chat.pieces(ids)]
-        return Completion(output.finish(ids), ids, len(prompt_ids), len(ids), finish_reason, trace, truncated)
+            trace.letters, trace.first = letters_of((chat.text([i]), value) for i, value in trace.first), []
+        return Completion(text, ids, len(prompt_ids), len(ids), finish_reason, trace, truncated)
 
     def _set_threads(self) -> None:
         """Of this thread: torch keeps the number for each."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import codecs
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ianvs_specdec.backends.untrusted import alternative, listed, logprob
+from ianvs_specdec.benchmarks.letters import LETTERS
 
 TOP = 20
 """How many of the likeliest tokens are asked for: the most that OpenAI's API and vLLM give by default."""
@@ -38,6 +39,16 @@ def all_certain(triples: Sequence[Triple]) -> bool:
     return all(own == 0 and (entropy == 0 or margin < 0.999) for own, entropy, margin in triples)
 
 
+def letters_of(tokens: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
+    """The option letters among likely tokens, with the log-probability of the likelier form of each: "A" or " A"."""
+    best: dict[str, float] = {}
+    for text, value in tokens:
+        letter = text.strip()
+        if letter in LETTERS and len(letter) == 1 and value > best.get(letter, -math.inf):
+            best[letter] = value
+    return list(best.items())
+
+
 class ToldLogprobs:
     """Collects ``logprobs.content`` of a streamed chat completion, as OpenAI's protocol has it."""
 
@@ -45,6 +56,8 @@ class ToldLogprobs:
         self.triples: list[Triple] = []
         self.alternatives = True
         """Whether every token came with ``top_logprobs``, without which its entropy and margin are not known."""
+        self.letters: list[tuple[str, float]] = []
+        """Among the likeliest first tokens."""
         self._pieces: list[str] = []
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
@@ -53,7 +66,9 @@ class ToldLogprobs:
         ImplausibleNumber, a ValueError, for what is no log-probability.
         """
         for token in (told or {}).get("content") or ():
-            best = [alternative(other["logprob"]) for other in token.get("top_logprobs") or ()]
+            likely = [(str(other["token"]), alternative(other["logprob"])) for other in token.get("top_logprobs") or ()]
+            best = [value for _, value in likely]
+            self.letters = letters_of(likely) if not self.triples else self.letters
             self.alternatives = self.alternatives and bool(best)
             self.triples.append(triple(logprob(token["logprob"]), best))
             data = None if token.get("bytes") is None else listed(token["bytes"], "the bytes of a token", LONGEST_TOKEN)

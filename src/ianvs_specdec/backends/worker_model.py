@@ -81,6 +81,7 @@ class WorkerLLM(LoadedLLM):
         assert chat.window is not None
         answer = PendingAnswer(worker.name, chat, sampling, on_chunk, self._steps, speculative=self._speculates)
         prompt, truncated = chat.prompt(messages, sampling, truncate=truncate)
+        answer.follow(prompt)
         worker.ask(prompt, self._request(sampling, chat.window - len(prompt)), answer.take)
         return answer.completion(len(prompt), truncated)
 

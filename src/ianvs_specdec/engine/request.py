@@ -132,6 +132,7 @@ class Request:
         assert self._output.finish_reason is not None
         if self._confidence is not None:
             self._trace.confidence = self._confidence.triples(len(self._output.ids))
+            self._trace.first = self._confidence.first()
         return Decoded(self._output.ids, self._output.finish_reason, self._trace)
 
     def warm(self) -> None:

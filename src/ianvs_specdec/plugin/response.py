@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ianvs_specdec.benchmarks.letters import options_of
-from ianvs_specdec.benchmarks.scorers import prediction
+import msgspec
+
+from ianvs_specdec.benchmarks.letters import LETTERS, options_of
+from ianvs_specdec.benchmarks.scorers import CHOICES, LOGPROB, prediction
 from ianvs_specdec.common.errors import AnswerError
 from ianvs_specdec.common.types import Completion, Query, Trace
 from ianvs_specdec.records.journal import KeptPrefill
@@ -108,7 +110,18 @@ def with_prefill(response: Response, read: Response) -> Response:
 
 def _options(query: Query) -> str:
     """The letters that the answer is one of; "" where that is not known."""
-    return options_of(query.turns[-1]) if query.scorer == "choice" and query.turns else ""
+    return options_of(query.turns[-1]) if query.scorer in CHOICES and query.turns else ""
+
+
+def with_letter(query: Query, completion: Completion) -> Completion:
+    """The answer to the last turn of a query whose scorer compares probabilities: in place of its text the option
+    whose letter is the likeliest first token, "" where none is among those that are told. Raises AnswerError."""
+    if completion.trace.letters is None:
+        reason = f"scorer {LOGPROB}: the answer has no log-probabilities of letters: ask for it anew (ianvs --fresh)"
+        raise AnswerError(reason)
+    known = _options(query) or LETTERS[:4]
+    options = {letter: value for letter, value in completion.trace.letters if letter in known}
+    return msgspec.structs.replace(completion, text=max(options, key=options.__getitem__, default=""))
 
 
 def _answer(query: Query, completions: Sequence[Completion], turns: list[dict[str, Any]]) -> dict[str, Any]:

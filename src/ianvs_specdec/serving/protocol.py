@@ -247,7 +247,7 @@ def cut(completion: Completion) -> dict[str, int]:
 def details(completion: Completion) -> dict[str, Any]:
     """What the engine counted: ``steps`` as ``[drafted, accepted, emitted, verified]``, the output's ``token_ids``,
     ``near_ties`` as ``[output position, gap]``, how many tokens of the prompt were left out (``truncated``), and with
-    ``logprobs`` what ``types.Trace`` says of them (``confidence``, ``characters``).
+    ``logprobs`` what ``types.Trace`` says of them (``confidence``, ``characters``, ``letters``).
     """
     trace = completion.trace.to_json()
     return {
@@ -255,7 +255,7 @@ def details(completion: Completion) -> dict[str, Any]:
         "token_ids": completion.token_ids,
         "near_ties": trace["near_ties"],
         "truncated": completion.truncated,
-        **{name: trace[name] for name in ("confidence", "characters") if name in trace},
+        **{name: trace[name] for name in ("confidence", "characters", "letters") if name in trace},
     }
 
 

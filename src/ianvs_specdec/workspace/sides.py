@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ianvs_specdec.benchmarks.scorers import SCORERS, scorer
+from ianvs_specdec.benchmarks.scorers import LOGPROB, SCORERS, scorer
 from ianvs_specdec.common.types import Query, Sampling
 from ianvs_specdec.records.cost import cost
 from ianvs_specdec.workspace.cases import Case, Dataset, Row
@@ -58,8 +58,10 @@ def answered_before(
 
 def score(name: str, texts: Sequence[str], gold: Any) -> float | None:
     """The score (0 to 100) of answers to all turns; None where there is none, or where it takes a judge or a run of
-    programs, which is not done anew for this.
+    programs, which is not done anew for this, or probabilities.
     """
+    if name == LOGPROB and not (texts and len(texts[-1]) <= 1):
+        return None
     return scorer(name)(texts, gold) if texts and name in SCORERS and name not in TOGETHER else None
 
 

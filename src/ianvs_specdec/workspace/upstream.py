@@ -20,6 +20,7 @@ from typing import Any
 
 import yaml
 
+from ianvs_specdec.benchmarks.scorers import CHOICES
 from ianvs_specdec.records.identity import digest, write_atomically
 from ianvs_specdec.records.response import Response
 
@@ -56,7 +57,7 @@ def keep(y_true: Sequence[Any], y_pred: Sequence[Any]) -> None:
 def _write(algorithm: Path, y_true: Sequence[Any], y_pred: Sequence[Any]) -> None:
     asked = [
         # The letter of an option is that of the question as it was asked, which the data file may not name.
-        {"question": of["query"], "answer": _plain(of["gold"] if result["scorer"] == "choice" else gold)}
+        {"question": of["query"], "answer": _plain(of["gold"] if result["scorer"] in CHOICES else gold)}
         for (_, result, *_), gold in zip(y_pred, y_true, strict=True)
         if (of := result.row)
     ]

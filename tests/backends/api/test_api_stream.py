@@ -118,6 +118,15 @@ def test_reasoning_is_output_and_not_the_answer() -> None:
     answer = read(delta(reasoning_content="abcdef"), delta("xyz"), delta(reason="stop"), event(usage=usage(9)))
     assert (answer.text, answer.completion_tokens) == ("xyz", 9)
     assert answer.trace.chunks == [(0.0, 6), (1.0, 3)]
+    assert (answer.trace.thinking, answer.trace.answered) == (6, 1.0)
+
+
+def test_thoughts_within_the_text_are_counted_apart() -> None:
+    pieces = (delta("<think>no"), delta("pe</think>"), delta("yes"), delta(reason="stop"))
+    trace = read(*pieces, event(usage=usage(11))).trace
+    assert (trace.thinking, trace.answered) == (sum(tokens for _, tokens in trace.chunks[:2]), 2.0)
+    plain = read(delta("yes"), delta(reason="stop"), event(usage=usage(1))).trace
+    assert (plain.thinking, plain.answered) == (0, None)
 
 
 def parts(*found: tuple[str, Any]) -> list[dict[str, Any]]:

@@ -38,6 +38,7 @@ class APIBasedLLM(LLM):
 
     backend: ClassVar[str] = "api"
     local: ClassVar[bool] = False
+    letters: ClassVar[bool] = True
     concurrent: ClassVar[bool] = True
     Options: ClassVar[type[Settings]] = ApiOptions
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ianvs_specdec.backends.top_logprobs import letters_of
 from ianvs_specdec.backends.untrusted import LARGEST_ID, MOST_DRAFTED, ImplausibleNumber, listed, logprob, real, whole
+from ianvs_specdec.benchmarks.letters import LETTERS
 from ianvs_specdec.common.types import Step, Trace
 
 LARGEST_GAP = 1e6
@@ -62,6 +64,8 @@ def confidence_into(trace: Trace, specdec: Mapping[str, Any], tokens: int) -> No
     ]
     characters = listed(specdec["characters"], "characters", tokens)
     trace.characters = [whole(number, "the characters of a token", MOST_CHARACTERS) for number in characters]
+    told = listed(specdec.get("letters"), "letters", len(LETTERS))
+    trace.letters = letters_of((str(letter), logprob(value)) for letter, value in told)
 
 
 def drafts_of(timings: Mapping[str, Any], tokens: int) -> tuple[int, int] | None:

@@ -15,6 +15,7 @@ from ianvs_specdec.backends.api.failures import LONGEST_BODY, AttemptError, Retr
 from ianvs_specdec.backends.base import OnChunk
 from ianvs_specdec.backends.top_logprobs import ToldLogprobs, all_certain
 from ianvs_specdec.backends.untrusted import MOST_TOKENS, ImplausibleNumber, no_number, whole
+from ianvs_specdec.benchmarks.thoughts import answer_start
 from ianvs_specdec.common.types import Completion, Trace
 
 LONGEST_EVENT = 1 << 24
@@ -79,6 +80,8 @@ class StreamedAnswer:
         self._pieces: list[tuple[float, int, int | None]] = []
         self._characters = 0
         self._reasoning = 0
+        self._before = 0
+        """Pieces of reasoning before the first one of the answer."""
         self._truncated: int | None = None
         self._text: list[str] = []
         # Some servers cut between the halves of a character, and JSON lets them.
@@ -168,6 +171,7 @@ class StreamedAnswer:
         self._characters += len(reasoning) + len(piece)
         self._reasoning += len(reasoning.encode("utf-8", "replace"))
         self._pieces.append((seconds, self._characters, counted))
+        self._before += not self._text and not piece
         if piece:
             self._text.append(piece)
             if self._on_chunk is not None:
@@ -202,6 +206,7 @@ class StreamedAnswer:
         if self._specdec and len(emitted) + 1 == len(self._pieces) and sum(emitted) <= tokens:
             counts = [tokens - sum(emitted), *emitted]
             trace.chunks = [(piece[0], count) for piece, count in zip(self._pieces, counts, strict=True)]
+        self._tell_thoughts(text, trace)
         reason = "length" if self._finish_reason == "length" else "stop"
         cached = min(self._detail("prompt_tokens_details", "cached_tokens", self._most.prompt), prompt)
         return Completion(text, ids, prompt, tokens, reason, trace, self._truncated, cached)
@@ -234,6 +239,17 @@ class StreamedAnswer:
             before = upto
         return chunks
 
+    def _tell_thoughts(self, text: str, trace: Trace) -> None:
+        """How many tokens were thoughts, shown apart or in the text, and when the answer began, go into the trace."""
+        before, counted = self._before, self._detail("completion_tokens_details", "reasoning_tokens", MOST_TOKENS)
+        start = answer_start(text)
+        if not before and start != 0:
+            upto = len(text) if start is None else start
+            before = sum(characters <= upto for _, characters, _ in self._pieces)
+        if before or counted:
+            trace.thinking = min(trace.tokens, counted or sum(tokens for _, tokens in trace.chunks[:before]))
+            trace.answered = trace.chunks[before][0] if text and before < len(trace.chunks) else None
+
     def _hidden(self, tokens: int) -> int:
         """Output tokens of which the stream showed nothing."""
         reasoned = self._detail("completion_tokens_details", "reasoning_tokens", MOST_TOKENS)
@@ -249,7 +265,7 @@ class StreamedAnswer:
         if tokens and lack:
             reason = f"it does not tell {lack}, which logprobs: true asks for: leave that out, or ask another server"
             raise AttemptError("no logprobs", reason, RetryOutlook.ENDPOINT)
-        trace.confidence, trace.characters = told.triples, told.characters(text)
+        trace.confidence, trace.characters, trace.letters = told.triples, told.characters(text), told.letters
 
     def _engine(self, tokens: int, trace: Trace) -> list[int]:
         """Token ids, where the server sends them. Its steps and near ties go into the trace."""

@@ -162,6 +162,7 @@ class SplitSpecDecLLM(LoadedLLM):
         before, started = self._bytes(), time.perf_counter()
         prompt, truncated = chat.prompt(messages, sampling, truncate=truncate)
         output = prompts.TextOutput(chat, sampling, on_chunk)
+        output.follow(prompt)
 
         def put_out(tokens: list[int]) -> None:
             if hints.given_up is not None and hints.given_up():
@@ -182,7 +183,9 @@ class SplitSpecDecLLM(LoadedLLM):
         trace.chunks = [(seconds + offset, tokens) for seconds, tokens in trace.chunks]
         trace.bytes_up, trace.bytes_down = (now - then for now, then in zip(self._bytes(), before, strict=True))
         ids = answer.token_ids
-        return Completion(output.finish(ids), ids, len(prompt), len(ids), answer.finish_reason, trace, truncated)
+        text = output.finish(ids)
+        output.tell(ids, text, trace, logprobs=False)
+        return Completion(text, ids, len(prompt), len(ids), answer.finish_reason, trace, truncated)
 
     def _bytes(self) -> tuple[int, int]:
         """Up and down, that passed the link so far."""

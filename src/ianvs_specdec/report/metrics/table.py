@@ -122,7 +122,7 @@ class Table:
     each side were made on one hardware; else they are NaN.
     """
 
-    TIMINGS: ClassVar[tuple[str, ...]] = ("ttft", "latency", "busy", "base_latency", "base_busy")
+    TIMINGS: ClassVar[tuple[str, ...]] = ("ttft", "ttft_answer", "latency", "busy", "base_latency", "base_busy")
 
     _last: ClassVar[tuple[list[int], Mapping[int, Any], int, Table | None]] = [], {}, 0, None
 

@@ -88,7 +88,7 @@ class ReferenceQuality(Quality):
         self._likeness = likeness
 
     def check(self, query: Query, gold: Any, where: str) -> None:
-        if query.scorer == "choice":
+        if query.scorer in scorers.CHOICES:
             raise UserError(f"{where}: its answer is a letter, no text to compare with: use --quality benchmark")
         if not any(scorers.references_of(gold)[: len(query.turns)]):
             wanted = '{"references": [one per turn]}, or a text'
