@@ -1,10 +1,9 @@
 """``python -m bench.engine`` (``make bench-gpu``): what a step of our engine costs, whatever is drafted.
 
 The model has the shape of a known one and random weights, so nothing has to be downloaded; ``--model`` takes another.
-Steps of several tokens are timed in turn, in each type of weights, llama.cpp beside ours where it is given. Acceptance
-is synthetic: a head drafts a chain, and the harness decides how many of it count, drawn so that ``tau`` tokens come out
-per step on average. What is left is the engine: step time against the time that the memory needs to deliver the weights
-once, and token/s at several tau.
+Steps of several tokens are timed in turn, in each type of weights, llama.cpp beside ours where it is given: step time
+against the time that the memory needs to deliver the weights once. ``specdec profile`` and ``specdec simulate`` tell
+what comes of it with drafts.
 """
 
 from __future__ import annotations
@@ -18,36 +17,73 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from bench.command import (
-    Report,
-    columns,
-    command,
-    environment,
-    interval,
-    numbers,
-    ratio_line,
-    to_json,
-    words,
-)
-from bench.shapes import SHAPES, bytes_read, random_head, random_model, save
+from bench.command import Report, columns, command, environment, interval, numbers, ratio_line, to_json, words
+from bench.shapes import SHAPES, bytes_read, random_model, save
 from bench.statistics import middle
 from ianvs_specdec.backends.quantization import OWN
 from ianvs_specdec.benchmarks.files import positive
 from ianvs_specdec.common.types import ENGINES
 
-if TYPE_CHECKING:
-    from bench.steps import Ours, Theirs
-
-MORE_ROWS = 60
-"""A dynamic tree of EAGLE-2."""
+ROWS = (1, 8, 60)
+"""Tokens of a step: none drafted, a chain of 7, and a dynamic tree of EAGLE-2."""
 LARGE = 1 << 30
 """Bytes whose sum shows how fast the memory is: several times what a large cache holds."""
 STEPS_IN_TURN = 5
 """Steps that one computes before it is another's turn; the first is not counted: the caches hold what others left."""
-GENERATE = "transformers generate"
 PROMPT = "prompt"
+
+
+class Stepping(Protocol):
+    """What is timed. ``step`` gives the seconds of one step of ``rows`` tokens after the prompt, with the logits of
+    each, which is then dropped; of the prompt itself where ``rows`` is 0."""
+
+    name: str
+
+    def step(self, rows: int) -> float: ...
+
+
+class Ours:
+    """Our engine's target. ``wait`` returns when the device has done what it was given."""
+
+    def __init__(self, target: Any, name: str, prompt: Sequence[int], wait: Callable[[], None]) -> None:
+        self.name, self.target = name, target
+        self._ids, self._wait = list(prompt), wait
+        self._state: Any = None
+
+    def step(self, rows: int) -> float:
+        import torch
+
+        from ianvs_specdec.engine import TokenTree
+        from ianvs_specdec.engine.contracts import pieces
+
+        with torch.inference_mode():
+            if self._state is None or not rows:
+                self._state = self.target.open()
+                prompt = pieces(self._ids, self.target.prompt_rows)
+                seconds = self._timed(lambda: [self.target.step([(self._state, piece)]) for piece in prompt])
+                if not rows:
+                    return seconds
+            tree = TokenTree.chain(self._ids[0], self._ids[1:rows])
+            return self._timed(lambda: self.target.step([(self._state, tree)]))
+
+    def _timed(self, work: Callable[[], Any]) -> float:
+        self._wait()
+        started = time.perf_counter()
+        work()
+        self._wait()
+        return time.perf_counter() - started
+
+
+class Theirs:
+    """llama.cpp in a process of its own."""
+
+    def __init__(self, driver: Any, prompt: Sequence[int]) -> None:
+        self.name, self._driver, self._ids = driver.name, driver, list(prompt)
+
+    def step(self, rows: int) -> float:
+        return float(self._driver.step(self._ids, rows))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -61,26 +97,19 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     floats = ("bfloat16", "float16", "float32")
     add("--shape", choices=tuple(SHAPES), default="7b")
     add("--model", type=Path, metavar="DIR", help="a model of your own in place of a shape")
-    add("--head", type=Path, metavar="DIR", help="its EAGLE head (none: drafts cost nothing)")
     add("--device", default="cuda")
     add("--dtype", choices=floats, default="bfloat16", help="of the weights that are not quantized (bfloat16)")
     add("--quantization", type=words("none", *OWN), default=["none"], metavar="A,B", help="none, int8, int4 (none)")
     add("--engine", type=words(*ENGINES), default=["auto"], metavar="A,B", help=f"{', '.join(ENGINES)} (auto)")
     add("--llamacpp", metavar="PYTHON", help="Python of an environment that has llama-cpp-python, to measure it too")
     add("--threads", type=int, metavar="N", help="CPU threads of each engine")
-    add("--rows", type=numbers, metavar="A,B", help=f"tokens of a step (1, those of a draft and its root, {MORE_ROWS})")
-    add("--tau", type=float, nargs="*", default=[3.0, 4.0, 5.0], metavar="T")
-    add("--draft", type=positive, default=7, metavar="N", help="drafted tokens of a step (7)")
+    add("--rows", type=numbers, default=list(ROWS), metavar="A,B", help="tokens of a step (1,8,60)")
     add("--prompt", type=positive, default=256, metavar="N", help="prompt tokens (256)")
-    add("--tokens", type=positive, default=128, metavar="N", help="new tokens (128)")
     add("--repeats", type=positive, default=5, metavar="R", help="turns of each (5)")
     add("--out", type=Path, default=Path("runs") / "bench-gpu", metavar="DIR")
     options = parser.parse_args(argv)
-    options.rows = options.rows or [1, options.draft + 1, MORE_ROWS]
     if 1 not in options.rows or max(options.rows) > options.prompt:
         parser.error("--rows must hold 1, which all others are compared with, and none above --prompt")
-    if any(not 1 <= tau <= options.draft + 1 for tau in options.tau):
-        parser.error(f"--tau must be from 1 to {options.draft + 1}: a step drafts {options.draft} tokens")
     return options
 
 
@@ -94,47 +123,42 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     # A CPU has done what it was given when the call returns.
     wait = torch.cuda.synchronize if cuda else lambda: None
     with ExitStack() as stack:
-        model, folder, head = _model(options, stack)
+        model, folder = _model(options, stack)
         prompt = [1 + i % (model.config.vocab_size - 1) for i in range(options.prompt)]
         ours = list(_ours(options, model, prompt, wait))
         theirs = dict(_theirs(options, folder, prompt, stack))
         steps = _times(options, [*(entry for entry, _ in ours), *theirs.values()])
-        rates = _rates(options, model, [entry for entry, _ in ours], prompt, head)
     bandwidth = _bandwidth(torch, options.device, wait)
     place = str(torch.cuda.get_device_name(options.device)) if cuda else options.device
-    head_name = f"the head {head.name}" if options.model and head else "a random EAGLE-3 head"
     return {
         "shape": str(options.model or options.shape),
         "environment": {**environment(), "device": place, "dtype": options.dtype},
-        "settings": {name: getattr(options, name) for name in ("prompt", "tokens", "draft", "rows", "repeats")},
+        "settings": {name: getattr(options, name) for name in ("prompt", "rows", "repeats")},
         "bandwidth": bandwidth,
         "floors": {entry.name: bytes_read(model, quantization) / bandwidth for entry, quantization in ours},
         "targets": {entry.name: entry.target.kind for entry, _ in ours},
-        "drafted_by": f"{head_name}, its cost counted" if head else "nobody, at no cost",
         "beside": [(entry.name, theirs[kind or "none"].name) for entry, kind in ours if (kind or "none") in theirs],
         "steps": steps,
-        "tokens_per_second": rates,
     }
 
 
-def _model(options: argparse.Namespace, stack: ExitStack) -> tuple[Any, Path, Path | None]:
-    """The model, its folder, where one is needed, and its head."""
+def _model(options: argparse.Namespace, stack: ExitStack) -> tuple[Any, Path]:
+    """The model, and its folder, where one is needed."""
     if options.model is not None:
         from bench.options import load
 
-        return load(options)[0], options.model, options.head
+        return load(options)[0], options.model
     model = random_model(options.shape, options.dtype, options.device)
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=options.out)))
     if options.llamacpp:
         save(model, folder / options.shape)
-    return model, folder / options.shape, random_head(model, folder / "head")
+    return model, folder / options.shape
 
 
 def _ours(
     options: argparse.Namespace, model: Any, prompt: list[int], wait: Callable[[], None]
 ) -> Iterator[tuple[Ours, str | None]]:
     """Our engine in every type of weights, with the quantization of each."""
-    from bench.steps import Ours
     from ianvs_specdec.targets.registry import target_of
 
     labels = set()
@@ -158,7 +182,6 @@ def _theirs(
     if not options.llamacpp:
         return
     from bench import peers
-    from bench.steps import Theirs
 
     files = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=options.out)))
     chosen = argparse.Namespace(**{**vars(options), "out": files})
@@ -170,7 +193,7 @@ def _theirs(
         yield name, Theirs(driver, prompt)
 
 
-def _times(options: argparse.Namespace, entries: Sequence[Ours | Theirs]) -> dict[str, dict[str, list[float]]]:
+def _times(options: argparse.Namespace, entries: Sequence[Stepping]) -> dict[str, dict[str, list[float]]]:
     """Per entry and what is computed (the prompt, or a number of rows), the seconds of each turn."""
     keys = [PROMPT, *map(str, options.rows)]
     found: dict[str, dict[str, list[float]]] = {entry.name: {key: [] for key in keys} for entry in entries}
@@ -186,29 +209,6 @@ def _times(options: argparse.Namespace, entries: Sequence[Ours | Theirs]) -> dic
             for entry in taking_turns:
                 seconds = [entry.step(rows) for _ in range(STEPS_IN_TURN)]
                 found[entry.name][str(rows)].append(median(seconds[1:]))
-    return found
-
-
-def _rates(
-    options: argparse.Namespace, model: Any, entries: list[Ours], prompt: list[int], head: Path | None
-) -> dict[str, list[float]]:
-    """Token/s of each turn, per entry and tau."""
-    if not options.tau:
-        return {}
-    from bench.steps import generate
-
-    runs: dict[str, Callable[[], float]] = {GENERATE: lambda: generate(model, prompt, options.tokens)}
-    for entry in entries:
-        for tau in (1.0, *options.tau):
-            runs[f"{entry.name}, tau {tau:g}"] = lambda entry=entry, tau=tau: entry.speculate(  # type: ignore[misc]
-                head, options.tokens, options.draft, tau
-            )
-    for run in runs.values():
-        run()
-    found: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(options.repeats):
-        for name, run in runs.items():
-            found[name].append(run())
     return found
 
 
@@ -237,8 +237,6 @@ def table(report: Report) -> str:
         *columns(heads, list(_steps(report))),
     ]
     lines += ["", *_ratios(report)] if report["beside"] else []
-    if report["tokens_per_second"]:
-        lines += ["", *_accepted(report)]
     return "\n".join(lines)
 
 
@@ -260,20 +258,6 @@ def _ratios(report: Report) -> Iterator[str]:
             found = middle([theirs / own for own, theirs in zip(seconds, report["steps"][other][key], strict=True)])
             what = key if key == PROMPT else f"{key} rows" if key != "1" else "autoregressive step"
             yield ratio_line(f"{name} / {other}, {what}", vars(found))
-
-
-def _accepted(report: Report) -> Iterator[str]:
-    rates, beside = report["tokens_per_second"], dict(report["beside"])
-    drafts = f"drafts of {report['settings']['draft']} tokens by {report['drafted_by']}"
-    yield f"token/s at a stated acceptance: {drafts}; how many count is drawn so that tau tokens come out per step"
-    generated = median(rates[GENERATE])
-    rows = []
-    for name, found in rates.items():
-        rate = middle(found)
-        other = beside.get(name.rpartition(", tau")[0])
-        plain = f"{rate.value * median(report['steps'][other]['1']):.2f}" if other else ""
-        rows.append([name, f"{rate.value:.1f}", interval(vars(rate), 1), f"{rate.value / generated:.2f}", plain])
-    yield from columns(["", "token/s", "95 %", "of generate", "of llama.cpp, autoregressive"], rows)
 
 
 if __name__ == "__main__":

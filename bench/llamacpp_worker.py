@@ -108,32 +108,29 @@ class Context:
     ) -> list[dict[str, Any]]:
         if rows is not None:
             return [{"seconds": self.step(prompt, rows)}]
-        if prompts is not None:
-            return [self.decode_all(prompts, set(stop_token_ids), max_tokens)]
-        return self.decode(prompt, set(stop_token_ids), max_tokens)
-
-    def decode(self, prompt: list[int], ends: set[int], limit: int) -> list[dict[str, Any]]:
-        self._clear()
         started = time.monotonic()
-        output = [self._forward(prompt)]
-        first = time.monotonic()
-        while len(output) < limit and output[-1] not in ends:
-            output.append(self._forward(output[-1:]))
-        rest = {"tokens": output[1:], "time": time.monotonic(), "started": started}
+        outputs, first = self.decode(prompts or [prompt], set(stop_token_ids), max_tokens)
+        ended = time.monotonic()
+        if prompts is not None:
+            return [{"outputs": outputs, "seconds": ended - started}]
+        (output,) = outputs
+        rest = {"tokens": output[1:], "time": ended, "started": started}
         return [{"tokens": output[:1], "time": first, "finish": None}, rest]
 
-    def decode_all(self, prompts: list[list[int]], ends: set[int], limit: int) -> dict[str, Any]:
-        """A request that ends makes room for the next; a batch has one token of each, and the prompts of new ones."""
+    def decode(self, prompts: list[list[int]], ends: set[int], limit: int) -> tuple[list[list[int]], float]:
+        """The outputs, and when the first token came. A request that ends makes room for the next; a batch has one
+        token of each, and the prompts of new ones."""
         self._clear()
         outputs: list[list[int]] = [[] for _ in prompts]
         waiting, free = deque(range(len(prompts))), list(range(self._sequences))
         running: dict[int, Sequence] = {}
-        started = time.monotonic()
+        first = 0.0
         while waiting or running:
             while waiting and free:
                 index = waiting.popleft()
                 running[free.pop()] = Sequence(index, prompts[index])
             chosen = self._step(running)
+            first = first or time.monotonic()
             for number, token in zip(list(running), chosen, strict=True):
                 output = outputs[running[number].index]
                 output.append(token)
@@ -141,7 +138,7 @@ class Context:
                     del running[number]
                     self._c.llama_memory_seq_rm(self._memory, number, -1, -1)
                     free.append(number)
-        return {"outputs": outputs, "seconds": time.monotonic() - started}
+        return outputs, first
 
     def step(self, prompt: list[int], rows: int) -> float:
         """Seconds of computing ``rows`` tokens behind ``prompt`` with the logits of each, which are then dropped; of
@@ -159,12 +156,6 @@ class Context:
     def _clear(self) -> None:
         self._prompt = []
         self._c.llama_memory_clear(self._memory, False)
-
-    def _forward(self, tokens: list[int]) -> int:
-        # The batch only points to them.
-        ids = (self._c.llama_token * len(tokens))(*tokens)
-        self._run(self._c.llama_batch_get_one(ids, len(tokens)))
-        return int(self._c.llama_sampler_sample(self._sampler, self._context, -1))
 
     def _step(self, running: dict[int, Sequence]) -> list[int]:
         """The next token of each."""
@@ -191,13 +182,10 @@ class Context:
             row += len(tokens)
         batch.n_tokens = row
         started = time.monotonic()
-        self._run(batch)
-        self._c.llama_synchronize(self._context)
-        return time.monotonic() - started
-
-    def _run(self, batch: Any) -> None:
         if self._c.llama_decode(self._context, batch):
             raise SystemExit("llama.cpp failed to decode")
+        self._c.llama_synchronize(self._context)
+        return time.monotonic() - started
 
 
 def cache_bytes(c: Any, model: Any, context: Any, width: int) -> int:

@@ -2,8 +2,7 @@
 
 Copies the example, converts the questions, fills the journal with answers that no model had to give, and times the
 command, each time in a fresh process, until the leaderboard is written. Prints wall and processor seconds, the peak of
-resident memory, and how many times what ``json.loads`` takes over the job's answers.jsonl; a second line has one row of
-100 KB more.
+resident memory, and how many times what ``json.loads`` takes over the job's answers.jsonl.
 """
 
 from __future__ import annotations
@@ -17,15 +16,17 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 from safetensors.numpy import save_file
 
-from bench.command import EXAMPLE
+from bench.command import EXAMPLE, columns
 from ianvs_specdec.backends.base import NO_HINTS, OnChunk
 from ianvs_specdec.backends.specdec import of_method
 from ianvs_specdec.benchmarks.files import positive
@@ -33,7 +34,6 @@ from ianvs_specdec.common.types import Completion, Hints, Message, Sampling, Ste
 from ianvs_specdec.records.identity import machine
 
 JOB = Path("examples") / EXAMPLE.name
-LARGE = 100_000
 TOKENS = 20
 """Of an answer."""
 
@@ -71,25 +71,19 @@ class InstantLLM(of_method("autoregressive")):  # type: ignore[misc]
 
 def main(argv: list[str] | None = None) -> int:
     options = _arguments(argv)
-    table = [f"{'':<24}{'rows':>8}{'wall s':>9}{'user s':>9}{'system s':>10}{'peak MB':>9}{'x json':>9}"]
-    for name, large in (("answered from journal", False), ("and one row of 100 KB", True)):
-        folder = options.work / ("large" if large else "plain")
-        shutil.rmtree(folder, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="bench-replay-") as name:
+        folder = Path(name)
         # In a process of its own: what this one holds would be counted as memory of the commands it starts.
-        maker = multiprocessing.get_context("spawn").Process(
-            target=prepare, args=(folder, options.data, options.rows, large)
-        )
+        maker = multiprocessing.get_context("spawn").Process(target=prepare, args=(folder, options.data, options.rows))
         maker.start()
         maker.join()
         if maker.exitcode:
             return 1
         costs = [measure(folder) for _ in range(options.repeats)]
-        wall, user, system, memory, times = (statistics.median(column) for column in zip(*costs, strict=True))
-        table.append(
-            f"{name:<24}{_replayed(folder):>8}{wall:>9.2f}{user:>9.2f}{system:>10.2f}{memory:>9.0f}{times:>9.1f}"
-        )
-    print("\n".join(table))
-    print(f"medians of {options.repeats}; {options.work} holds both jobs")
+        figures = [statistics.median(column) for column in zip(*costs, strict=True)]
+        row = [str(_replayed(folder)), *(f"{figure:.2f}" for figure in figures)]
+    print("\n".join(columns(("rows", "wall s", "user s", "system s", "peak MB", "x json"), [row])))
+    print(f"medians of {options.repeats}")
     return 0
 
 
@@ -99,13 +93,12 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--data", type=Path, required=True, metavar="FILE", help="MMLU questions, as data prepare mmlu reads them")
     add("--rows", type=positive, metavar="N", help="take N questions, spread evenly over the file (all)")
     add("--repeats", type=positive, default=3, metavar="R")
-    add("--work", type=Path, default=Path("runs") / "replay", metavar="DIR", help="(runs/replay)")
     options = parser.parse_args(argv)
-    options.data, options.work = options.data.resolve(), options.work.resolve()
+    options.data = options.data.resolve()
     return options
 
 
-def prepare(folder: Path, data: Path, limit: int | None, large: bool) -> None:
+def prepare(folder: Path, data: Path, limit: int | None) -> None:
     """Make ``folder`` a place to start ``ianvs`` in: the example with one test case, and a journal that answers it."""
     from ianvs_specdec.backends import BACKENDS
     from ianvs_specdec.commands.cli import main as specdec
@@ -119,9 +112,6 @@ def prepare(folder: Path, data: Path, limit: int | None, large: bool) -> None:
     limited = [] if limit is None else ["--limit", str(limit)]
     if specdec(["data", "prepare", "mmlu", "--from", str(data), "--out", str(rows), *limited]):
         raise SystemExit(1)
-    if large:
-        with rows.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"question": "long " * (LARGE // 5), "answer": "A"}) + "\n")
     model = folder / "model"
     model.mkdir()
     # Looked at to tell models apart, never loaded.
@@ -150,9 +140,8 @@ class _Dataset:
 
 def _configure(folder: Path, rows: Path, model: Path) -> dict[str, Any]:
     """Edit the YAML files; the edge model's settings."""
-    import yaml
 
-    def edit(path: str, change: Any) -> Any:
+    def edit(path: str, change: Callable[[Any], object]) -> Any:
         file = folder / JOB / path
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
         change(content)
@@ -169,17 +158,14 @@ def _configure(folder: Path, rows: Path, model: Path) -> dict[str, Any]:
             if "backend" in hyperparameter:
                 hyperparameter["backend"]["values"] = ["autoregressive"]
 
-    def own_data(content: Any) -> None:
-        content["testenv"]["dataset"].update(train_data=str(rows), test_data=str(rows))
-
-    def own_model(content: Any) -> None:
-        content.update(model=str(model))
-
+    data = {"train_data": str(rows), "test_data": str(rows)}
     edit("benchmarkingjob.yaml", only_edge)
     edit("testalgorithms/query-routing/edge_only.yaml", one_backend)
-    edit("testenv/testenv.yaml", own_data)
-    edit("testalgorithms/query-routing/cloud_settings.yaml", own_model)
-    settings: dict[str, Any] = edit("testalgorithms/query-routing/edge_settings.yaml", own_model)
+    edit("testenv/testenv.yaml", lambda content: content["testenv"]["dataset"].update(data))
+    settings: dict[str, Any]
+    for side in ("cloud", "edge"):
+        path = f"testalgorithms/query-routing/{side}_settings.yaml"
+        settings = edit(path, lambda content: content.update(model=str(model)))
     return settings
 
 

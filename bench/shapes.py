@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,6 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {},
 }
 POSITIONS = 4096
-DRAFT_VOCABULARY = 32000
-"""Tokens that the head can draft, as in the published heads of EAGLE-3 for vocabularies of more than 100,000."""
 DEVIATION = 0.02
 
 
@@ -69,39 +66,6 @@ def save(model: Any, folder: Path) -> None:
     tokenizer = Tokenizer(models.BPE({token: number for number, token in enumerate(tokens)}, [("a", "b")]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.save(str(folder / "tokenizer.json"))
-
-
-def random_head(model: Any, folder: Path) -> Path:
-    """A head of EAGLE-3 for ``model`` with a layer like the model's own, in ``folder``."""
-    import torch
-    from safetensors.torch import save_file
-
-    config = model.config
-    hidden, inner, vocabulary = config.hidden_size, config.intermediate_size, config.vocab_size
-    width = getattr(config, "head_dim", None) or hidden // config.num_attention_heads
-    queries, keys = config.num_attention_heads * width, config.num_key_value_heads * width
-    drafted = min(DRAFT_VOCABULARY, vocabulary)
-    matrices = {
-        "fc": (hidden, 3 * hidden),
-        "midlayer.self_attn.q_proj": (queries, 2 * hidden),
-        "midlayer.self_attn.k_proj": (keys, 2 * hidden),
-        "midlayer.self_attn.v_proj": (keys, 2 * hidden),
-        "midlayer.self_attn.o_proj": (hidden, queries),
-        "midlayer.mlp.gate_proj": (inner, hidden),
-        "midlayer.mlp.up_proj": (inner, hidden),
-        "midlayer.mlp.down_proj": (hidden, inner),
-        "lm_head": (drafted, hidden),
-    }
-    norms = ["midlayer.hidden_norm", "midlayer.input_layernorm", "midlayer.post_attention_layernorm", "norm"]
-    tensors = {f"{name}.weight": torch.randn(shape).mul_(DEVIATION).to(model.dtype) for name, shape in matrices.items()}
-    tensors |= {f"{name}.weight": torch.ones(hidden, dtype=model.dtype) for name in norms}
-    if drafted < vocabulary:
-        tensors["d2t"] = torch.zeros(drafted, dtype=torch.int64)
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, folder / "model.safetensors")
-    head = {name: getattr(config, name) for name in NUMBERS} | {"num_hidden_layers": 1, "draft_vocab_size": drafted}
-    (folder / "config.json").write_text(json.dumps({**head, "head_dim": width, "rms_norm_eps": 1e-6}))
-    return folder
 
 
 def bytes_read(model: Any, quantization: str | None) -> int:

@@ -22,12 +22,10 @@ import http.client
 import json
 import random
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Mapping
 from contextlib import closing
-from pathlib import Path
 
 import psutil
 
@@ -133,16 +131,15 @@ def _received(response: http.client.HTTPResponse, streamed: bool) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     options = _arguments(argv)
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            server = Serving(options.serve or EAGLE, "under test", Path(folder))
-        except UserError as error:
-            print(f"bench.soak: {error}", file=sys.stderr)
-            return 2
-        try:
-            wrong = _soaked(server, options)
-        finally:
-            server.stop()
+    try:
+        server = Serving(options.serve or EAGLE, "under test")
+    except UserError as error:
+        print(f"bench.soak: {error}", file=sys.stderr)
+        return 2
+    try:
+        wrong = _soaked(server, options)
+    finally:
+        server.stop()
     print("\n".join(wrong) or "nothing lost, every sequence freed, memory flat")
     return 1 if wrong else 0
 
@@ -179,11 +176,12 @@ def _megabytes(process: psutil.Process) -> float:
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.soak", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10.0, metavar="M")
-    parser.add_argument("--at-once", type=positive, default=64, metavar="N", help="clients (64)")
-    parser.add_argument("--overload", type=float, default=0.0, metavar="X", help="times what the server answers")
-    parser.add_argument("--tokens", type=int, default=200, metavar="N", help="of the longest answer (200)")
-    parser.add_argument("serve", nargs="*", metavar="-- OPTIONS", help="of specdec serve")
+    add = parser.add_argument
+    add("--minutes", type=float, default=10.0, metavar="M")
+    add("--at-once", type=positive, default=64, metavar="N", help="clients (64)")
+    add("--overload", type=float, default=0.0, metavar="X", help="times what the server answers")
+    add("--tokens", type=int, default=200, metavar="N", help="of the longest answer (200)")
+    add("serve", nargs="*", metavar="-- OPTIONS", help="of specdec serve")
     options = parser.parse_args(argv)
     if options.minutes <= 0 or options.tokens < 2 or options.overload < 0:
         parser.error("--minutes must be more than 0, --tokens more than 1, --overload 0 or more")

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import numpy as np
+import scipy.stats
 
 RESAMPLES = 2000
 
@@ -45,18 +47,29 @@ class Summary:
     ttft: float | None = None
 
 
-def bootstrap(statistic: Callable[[np.ndarray], float], prompts: int, seed: int = 0) -> Estimate:
-    """``statistic`` of the prompt indices, with a 95 % percentile interval over resampled prompts."""
-    generator = np.random.default_rng(seed)
-    draws = [statistic(generator.integers(0, prompts, prompts)) for _ in range(RESAMPLES)]
-    low, high = np.percentile(draws, [2.5, 97.5])
-    return Estimate(float(statistic(np.arange(prompts))), float(low), float(high))
+def bootstrap(statistic: Callable[..., Any], *columns: Sequence[float]) -> Estimate:
+    """``statistic(*columns, axis)`` of values by prompt or round, with a 95 % percentile interval over resampled ones:
+    columns stay paired."""
+    found = [np.asarray(column, dtype=float) for column in columns]
+    value = float(statistic(*found, axis=-1))
+    if len(found[0]) < 2:
+        return Estimate(value, value, value)
+    options = {"paired": True, "vectorized": True, "method": "percentile", "n_resamples": RESAMPLES, "rng": 0}
+    interval = scipy.stats.bootstrap(found, statistic, **options).confidence_interval
+    return Estimate(value, float(interval.low), float(interval.high))
 
 
 def middle(values: Sequence[float]) -> Estimate:
-    """The median, with a 95 % interval over resampled values."""
-    found = np.array(values)
-    return bootstrap(lambda chosen: float(np.median(found[chosen])), len(found))
+    """The median."""
+    return bootstrap(np.median, values)
+
+
+def _rate(tokens: np.ndarray, seconds: np.ndarray, axis: int) -> Any:
+    return tokens.sum(axis) / seconds.sum(axis)
+
+
+def _ratio(tokens: np.ndarray, seconds: np.ndarray, base: np.ndarray, base_seconds: np.ndarray, axis: int) -> Any:
+    return _rate(tokens, seconds, axis) / _rate(base, base_seconds, axis)
 
 
 def summarise(name: str, runs: list[list[Run]], reference: list[list[Run]], near_ties: list[set[int]]) -> Summary:
@@ -69,7 +82,7 @@ def summarise(name: str, runs: list[list[Run]], reference: list[list[Run]], near
     return Summary(
         name=name,
         tokens=int(tokens.sum()),
-        tokens_per_second=bootstrap(lambda i: tokens[i].sum() / seconds[i].sum(), len(tokens)),
+        tokens_per_second=bootstrap(_rate, tokens, seconds),
         tau=_tau(runs),
         same_output=differences.count(None) / len(differences),
         near_tie=sum(at_ties) / len(at_ties),
@@ -79,11 +92,7 @@ def summarise(name: str, runs: list[list[Run]], reference: list[list[Run]], near
 
 def speed_ratio(runs: list[list[Run]], baseline: list[list[Run]]) -> Estimate:
     """Token/s of ``runs`` over token/s of ``baseline``, paired by prompt."""
-    tokens, seconds = _speed(runs)
-    base_tokens, base_seconds = _speed(baseline)
-    return bootstrap(
-        lambda i: (tokens[i].sum() / seconds[i].sum()) / (base_tokens[i].sum() / base_seconds[i].sum()), len(tokens)
-    )
+    return bootstrap(_ratio, *_speed(runs), *_speed(baseline))
 
 
 def first_difference(got: list[int], expected: list[int]) -> int | None:

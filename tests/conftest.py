@@ -17,19 +17,9 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import pytest
 
 from ianvs_specdec.records.journal import Journal
-from tests.support.longest import Longest
 from tests.support.models import build_model
 from tests.support.paths import SHARED, shared_file
 from tests.support.stub_server import StubServer
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--longest", type=float, help="seconds that a test may take without the mark slow")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    if (seconds := config.getoption("--longest")) is not None:
-        config.pluginmanager.register(Longest(seconds))
 
 
 @pytest.fixture(scope="session", autouse=True)

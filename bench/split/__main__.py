@@ -1,4 +1,7 @@
-"""``python -m bench.split PART``: split decoding between real processes, over emulated paths between real sockets."""
+"""``python -m bench.split PART``: split decoding between real processes, over emulated paths between real sockets.
+
+A part has ``measure(options, folder)``, which yields rows; ``cells(row)`` under ``HEADS``; and ``summary(rows)``.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,8 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
-from bench.command import command, environment, to_json
+from bench.command import Report, columns, command, environment, to_json
 
 PARTS = ("bytes", "lossless", "grid", "kill")
 
@@ -32,13 +34,21 @@ def main(argv: list[str] | None = None) -> int:
     # Processes are not to stay behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
-    def measured() -> dict[str, Any]:
+    def measured() -> Report:
         importlib.import_module("bench.split.scene").register_paced()
+        rows = []
         with tempfile.TemporaryDirectory(prefix="bench-split-") as folder:
-            return {"environment": environment(), "options": vars(options), **part.measure(options, Path(folder))}
+            for row in part.measure(options, Path(folder)):
+                print("  ".join(part.cells(row)), file=sys.stderr, flush=True)
+                rows.append(row)
+        return {"environment": environment(), "options": vars(options), "rows": rows}
+
+    def table(report: Report) -> str:
+        rows = report["rows"]
+        return "\n".join([*columns(part.HEADS, list(map(part.cells, rows))), part.summary(rows)])
 
     files = {f"split-{options.part}.json": to_json}
-    return command(f"bench.split {options.part}", measured, options.out, part.table, files)
+    return command(f"bench.split {options.part}", measured, options.out, table, files)
 
 
 if __name__ == "__main__":

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import argparse
 import subprocess
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.command import columns
 from bench.split.scene import decode, edge, endless_target, questions, truth_of, verifier
 from ianvs_specdec.backends.split.process import Started
 from ianvs_specdec.common.errors import UserError
@@ -23,16 +23,17 @@ ACCEPTANCES = (0.8, 0.9)
 DRAFT_LENGTH, IN_FLIGHT = 5, (1, 4)
 PRESET = "fibre"
 TOKENS, PROMPTS = 400, 2
+HEADS = ("drafts", "TLS", "flying", "accept.", "tok/round", "up/round", "down", "B/token", "+headers", "+acks")
+Row = dict[str, Any]
 
 
-def measure(_: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def measure(_: argparse.Namespace, folder: Path) -> Iterator[Row]:
     target = endless_target(folder / "target")
     truth = truth_of(target, questions(PROMPTS + 1), TOKENS + 1, folder / "truth.jsonl")
     paced = {"method": "paced", "truth": str(truth.file), "seconds": 1e-3}
     drafts = {f"right with probability {right:g}": {**paced, "right": right} for right in ACCEPTANCES}
     drafts["the target itself"] = {"method": "draft_model", "draft": str(target)}
     chain, key = certificate(folder)
-    rows = []
     for tls in (True, False):
         secured = ("--tls-cert", str(chain), "--tls-key", str(key)) if tls else ()
         with verifier(folder / "verifier.yaml", target, {}, *secured) as address:
@@ -47,8 +48,7 @@ def measure(_: argparse.Namespace, folder: Path) -> dict[str, Any]:
                             counted = _counted(llm, link, truth.questions)
                     finally:
                         link.close()
-                    rows.append({"drafts": name, "tls": tls, "in_flight": in_flight, **counted})
-    return {"rows": rows}
+                    yield {"drafts": name, "tls": tls, "in_flight": in_flight, **counted}
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
@@ -64,7 +64,7 @@ def certificate(folder: Path) -> tuple[Path, Path]:
     return chain, key
 
 
-def _counted(llm: Any, link: Started, asked: list[str]) -> dict[str, Any]:
+def _counted(llm: Any, link: Started, asked: list[str]) -> Row:
     decode(llm, asked[0], TOKENS)
     before = link.ask()
     answers = [decode(llm, question, TOKENS) for question in asked[1:]]
@@ -84,12 +84,11 @@ def _counted(llm: Any, link: Started, asked: list[str]) -> dict[str, Any]:
     }
 
 
-def table(report: dict[str, Any]) -> str:
-    heads = ("drafts", "TLS", "flying", "accept.", "tok/round", "up/round", "down", "B/token", "+headers", "+acks")
-    return "\n".join(columns(heads, list(map(_cells, report["rows"]))))
+def summary(_: Sequence[Row]) -> str:
+    return "flying: drafts on their way at a time"
 
 
-def _cells(row: dict[str, Any]) -> list[str]:
+def cells(row: Row) -> list[str]:
     data, segments = row["bytes_up"] + row["bytes_down"], row["segments_up"] + row["segments_down"]
     emitted, rounds = row["emitted"], row["rounds"]
     figures = (row["bytes_up"] / rounds, row["bytes_down"] / rounds)

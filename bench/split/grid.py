@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any
 
 from bench.split.scene import Truth, decode, drafting_verifier, edge, endless_target, questions, truth_of
 
+Row = dict[str, Any]
 LENGTHS = (1, 2, 4, 8, 12)
 ROUND_TRIPS, BANDWIDTHS = (2.0, 10.0, 30.0, 80.0, 200.0), (0.1, 1.0, 100.0)
 """Milliseconds, and Mbit/s each way."""
@@ -39,30 +40,30 @@ def contestants() -> dict[str, dict[str, Any]]:
     return {AUTO: {"mode": "auto"}, STREAMED: {"mode": "stream"}, **fixed}
 
 
-def measure(_: argparse.Namespace, folder: Path) -> dict[str, Any]:
+HEADS = ("ms", "Mbit/s", "accept.", *contestants(), SHARE, "best", "auto/best", "auto/streamed")
+
+
+def measure(_: argparse.Namespace, folder: Path) -> Iterator[Row]:
     target = endless_target(folder / "target")
     truth = truth_of(target, questions(2), TOKENS + 1, folder / "truth.jsonl")
-    print(_heads(), flush=True)
     with ExitStack() as stack:
         addresses: SimpleQueue[str] = SimpleQueue()
         for number in range(AT_ONCE):
             addresses.put(stack.enter_context(drafting_verifier(truth, target, number)))
 
-        def measured(place: tuple[float, float, float]) -> dict[str, Any]:
+        def measured(place: tuple[float, float, float]) -> Row:
             address = addresses.get()
             acceptance, bandwidth, way = place
             pace = {"right": acceptance, "seconds": DRAFT_SECONDS}
             drafter = {"method": "paced", "truth": str(truth.file), **pace}
             link = {"delay": f"{way / 2}ms", "up": f"{bandwidth}mbit", "down": f"{bandwidth}mbit"}
-            point: dict[str, Any] = {"way": way, "bandwidth": bandwidth, "acceptance": acceptance}
-            point["rates"] = _rates(target, address, drafter, link, truth)
+            rates = _rates(target, address, drafter, link, truth)
             addresses.put(address)
-            print(_line(point), flush=True)
-            return point
+            return {"way": way, "bandwidth": bandwidth, "acceptance": acceptance, "rates": rates}
 
         with ThreadPoolExecutor(AT_ONCE) as pool:
             places = itertools.product(ACCEPTANCES, BANDWIDTHS, ROUND_TRIPS)
-            return {"points": list(pool.map(measured, places))}
+            yield from pool.map(measured, places)
 
 
 def _rates(target: Path, address: str, drafter: dict[str, Any], link: dict[str, Any], truth: Truth) -> dict[str, float]:
@@ -87,27 +88,22 @@ def _rates(target: Path, address: str, drafter: dict[str, Any], link: dict[str, 
     return {SHARE: 0.0, **rates}
 
 
-def _heads() -> str:
-    cells = "".join(f"{name.replace('split', 'k ='):>9}" for name in contestants())
-    return f"{'ms':>6}{'Mbit':>7}{'a':>6}{cells}{'stream':>7}  {'best':<9}{'/best':>6}{'/str.':>7}"
-
-
-def _line(point: dict[str, Any]) -> str:
-    rates, others = point["rates"], _others(point["rates"])
+def cells(row: Row) -> list[str]:
+    rates, others = row["rates"], _others(row["rates"])
     best = max(others, key=lambda name: others[name])
-    cells = "".join(f"{rate:>9.1f}" for rate in (rates[AUTO], *others.values()))
-    head = f"{point['way']:>6g}{point['bandwidth']:>7g}{point['acceptance']:>6g}{cells}{rates[SHARE]:>7.2f}"
-    return f"{head}  {best:<9}{rates[AUTO] / others[best]:>6.3f}{rates[AUTO] / rates[STREAMED]:>7.2f}"
+    place = [f"{row[name]:g}" for name in ("way", "bandwidth", "acceptance")]
+    shown = [f"{rate:.1f}" for rate in (rates[AUTO], *others.values())]
+    ratios = [f"{rates[AUTO] / others[best]:.3f}", f"{rates[AUTO] / rates[STREAMED]:.2f}"]
+    return [*place, *shown, f"{rates[SHARE]:.2f}", best, *ratios]
 
 
 def _others(rates: dict[str, float]) -> dict[str, float]:
     return {name: rate for name, rate in rates.items() if name not in (AUTO, SHARE)}
 
 
-def table(report: dict[str, Any]) -> str:
-    all_rates: Sequence[dict[str, float]] = [point["rates"] for point in report["points"]]
-    of_best = [rates[AUTO] / max(_others(rates).values()) for rates in all_rates]
-    of_streamed = [rates[AUTO] / rates[STREAMED] for rates in all_rates]
+def summary(rows: Sequence[Row]) -> str:
+    of_best = [row["rates"][AUTO] / max(_others(row["rates"]).values()) for row in rows]
+    of_streamed = [row["rates"][AUTO] / row["rates"][STREAMED] for row in rows]
     return (
         f"auto to the best in hindsight: least {min(of_best):.3f}, median {median(of_best):.3f}, "
         f"{sum(share >= 0.97 for share in of_best)} of {len(of_best)} from 0.97; "

@@ -16,14 +16,13 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from statistics import median
 from typing import Any
 
-from bench.command import columns
 from bench.split.scene import COSTS, SCALE, SPECDEC, Truth, decode, edge, endless_target, questions, truth_of
 from ianvs_specdec.backends.split.process import Started
 from ianvs_specdec.benchmarks.files import positive
@@ -39,6 +38,8 @@ LIVES = (1.0, 6.0)
 """Seconds that an edge of its own process lives, drawn evenly: until it decodes it imports for some."""
 DELAY, TOKENS = "20ms", 200
 """Of the path, one way, and of an answer."""
+HEADS = ("kind", "times", "answers", "tokens", "wrong", "breaks", "p50 ms", "p95", "max", "failed")
+Row = dict[str, Any]
 
 
 def add_arguments(add: Any) -> None:
@@ -144,8 +145,7 @@ class Scene:
         self._verifier = Started(["verifier", *place, *costs])
 
 
-def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    rows = []
+def measure(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
     with ExitStack() as stack:
         scene = Scene(folder, stack)
         own = {"method": "draft_model", "draft": str(scene.target), "mode": "split", "outage": "wait"}
@@ -156,17 +156,14 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
                 for _ in range(options.times):
                     scene.pause()
                     seconds.append(busy.after(disturb()))
-            rows.append({"kind": kind, "seconds": seconds, **busy.counts, "failed": busy.failed})
-            print(" ".join(_cells(rows[-1])), flush=True)
-    return {"rows": rows}
+            yield {"kind": kind, "seconds": seconds, **busy.counts, "failed": busy.failed}
 
 
-def table(report: dict[str, Any]) -> str:
-    heads = ("kind", "times", "answers", "tokens", "wrong", "breaks", "p50 ms", "p95", "max", "failed")
-    return "\n".join(columns(heads, list(map(_cells, report["rows"]))))
+def summary(rows: Sequence[Row]) -> str:
+    return f"wrong answers: {sum(row['wrong'] for row in rows)} of {sum(row['answers'] for row in rows)}"
 
 
-def _cells(row: dict[str, Any]) -> list[str]:
+def cells(row: Row) -> list[str]:
     found = sorted(row["seconds"])
     times = median(found), found[int(0.95 * (len(found) - 1))], found[-1]
     counts = (len(found), row["answers"], row["emitted"], row["wrong"], row["breaks"])

@@ -5,6 +5,7 @@ that are what `specdec decode --method autoregressive` writes. The draft model i
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from bench.prompts import read_rows
 from bench.split.scene import MODELS, Truth, decode, edge, truth_of, verifier
 from ianvs_specdec.net.link.presets import PRESETS
 
+Row = dict[str, Any]
 BRANCHES = {"chain": 1, "tree": 3}
 SAMPLING: dict[str, dict[str, float]] = {"greedy": {}, "coupled": {"temperature": 0.8, "top_p": 0.9}}
+HEADS = ("target", "preset", *(f"{how} {name}" for name in BRANCHES for how in SAMPLING), "drafts accepted")
 PROMPTS, TOKENS = 2, 48
 """Prompts of each embedded set, and tokens of an answer at most."""
 NOISE = 0.3
@@ -25,8 +28,7 @@ def add_arguments(add: Any) -> None:
     add("--targets", type=Path, nargs="+", default=[MODELS / "cloud"], metavar="DIR", help="(the embedded cloud)")
 
 
-def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    rows = []
+def measure(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
     asked = [text for file in SETS for text, _ in read_rows(file, PROMPTS)]
     for number, target in enumerate(options.targets):
         draft = noised(target, folder / f"draft-{number}")
@@ -36,9 +38,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         }
         with verifier(folder / "verifier.yaml", target, {}) as address:
             for preset in PRESETS:
-                rows.append(_compared(target, draft, preset, address, truths))
-                print(_line(rows[-1]), flush=True)
-    return {"rows": rows}
+                yield _compared(target, draft, preset, address, truths)
 
 
 def noised(model: Path, folder: Path) -> Path:
@@ -63,8 +63,8 @@ def _arguments(sampling: dict[str, float]) -> list[str]:
     return [*named, "--set", "acceptance=coupled"] if named else []
 
 
-def _compared(target: Path, draft: Path, preset: str, address: str, truths: dict[str, Truth]) -> dict[str, Any]:
-    row: dict[str, Any] = {"target": target.name, "preset": preset, "cells": {}, "accepted": 0, "drafted": 0}
+def _compared(target: Path, draft: Path, preset: str, address: str, truths: dict[str, Truth]) -> Row:
+    row: Row = {"target": target.name, "preset": preset, "cells": {}, "accepted": 0, "drafted": 0}
     for name, branches in BRANCHES.items():
         own = {"method": "draft_model", "draft": str(draft), "branches": branches, "length": "fixed:4", "mode": "split"}
         with edge(target, address, own, preset, acceptance="coupled") as llm:
@@ -82,13 +82,11 @@ def _compared(target: Path, draft: Path, preset: str, address: str, truths: dict
     return row
 
 
-def _line(row: dict[str, Any]) -> str:
-    cells = "  ".join(f"{name} {equal}/{of}" for name, (equal, of) in row["cells"].items())
-    share = row["accepted"] / max(1, row["drafted"])
-    return f"{row['target']:<12}{row['preset']:<15}{cells}  of drafted tokens {100 * share:.0f} % accepted"
+def cells(row: Row) -> list[str]:
+    shares = [f"{equal}/{of}" for equal, of in row["cells"].values()]
+    return [row["target"], row["preset"], *shares, f"{row['accepted'] / max(1, row['drafted']):.0%}"]
 
 
-def table(report: dict[str, Any]) -> str:
-    counts = [cell for row in report["rows"] for cell in row["cells"].values()]
-    equal, of = sum(equal for equal, _ in counts), sum(of for _, of in counts)
+def summary(rows: Sequence[Row]) -> str:
+    equal, of = (sum(counts) for counts in zip(*(cell for row in rows for cell in row["cells"].values()), strict=True))
     return f"{equal} of {of} answers are the target's own ({100 * equal / of:.1f} %)"

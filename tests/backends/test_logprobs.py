@@ -16,7 +16,7 @@ import pytest
 from ianvs_specdec.backends import backend
 from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.backends.top_logprobs import triple
-from ianvs_specdec.common.types import Completion, Message, Sampling, Trace, rounded
+from ianvs_specdec.common.types import Completion, Message, Sampling
 from tests.support.few import few
 from tests.support.folders import CLOUD, EDGE, EXAMPLE
 
@@ -107,14 +107,6 @@ def test_sampled_answers_are_told_before_temperature_and_top_k(ours: list[Comple
             assert (answer.trace.confidence or [])[0][1:] == pytest.approx(
                 (ours[0].trace.confidence or [])[0][1:], abs=1e-3
             )
-
-
-def test_a_trace_keeps_them_rounded_and_old_traces_have_none() -> None:
-    told = [rounded(-0.1234567, 0.5, 0.25), rounded(-0.000001, 0.0, 1.0)]
-    assert told == [(-0.12346, 0.5, 0.25), (0.0, 0.0, 1.0)]
-    assert str(told[1][0]) == "0.0"
-    assert not {"confidence", "characters"} & Trace([(0.1, 2)]).to_json().keys()
-    assert Trace(confidence=[]).to_json()["confidence"] == []
 
 
 def test_what_only_the_likeliest_tokens_tell() -> None:

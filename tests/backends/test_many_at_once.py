@@ -119,15 +119,6 @@ def test_answers_are_those_of_one_at_a_time(tiny_model: Path, pool: Any, method:
     asked.wait_for(lambda now: now == Occupancy(0, 0, 0))
 
 
-def test_waiting_for_others_is_latency(tiny_model: Path, pool: Any) -> None:
-    asked = pool(tiny_model)
-    answers = [answer.result(LONGEST) for answer in [asked.ask(*question) for question in QUESTIONS]]
-    for answer in answers:
-        times = [seconds for seconds, _ in answer.trace.chunks]
-        assert times == sorted(times)
-        assert times[0] > 0
-
-
 def test_who_leaves_is_let_go_of_and_the_others_go_on(long_model: Path, pool: Any) -> None:
     asked = pool(long_model)
     staying, stays = asked.begun()
@@ -214,22 +205,6 @@ def test_when_the_engine_ends_everybody_is_told(
     assert "a fault" in caplog.text
 
 
-def test_who_is_interrupted_while_waiting_leaves(long_model: Path, pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = pool(long_model)
-    wait = threading.Event.wait
-
-    def interrupted(event: threading.Event, timeout: float | None = None) -> bool:
-        if sys._getframe(1).f_code.co_filename.endswith("batcher.py"):
-            asked.wait_for(lambda now: now.sequences == 1)
-            raise KeyboardInterrupt
-        return wait(event, timeout)
-
-    monkeypatch.setattr(threading.Event, "wait", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        asked.llm.generate(chat("go on"), FOR_EVER)
-    asked.wait_for(lambda now: now.sequences == 0)
-
-
 def test_a_model_is_loaded_once_for_all_who_ask(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     llm = backend("autoregressive")(str(tiny_model))
     loads: list[int] = []
@@ -238,19 +213,6 @@ def test_a_model_is_loaded_once_for_all_who_ask(tiny_model: Path, monkeypatch: p
     with llm, ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda _: llm.generate(chat("x"), Sampling(max_tokens=2)), range(4)))
     assert len(loads) == 1
-
-
-@pytest.mark.slow
-def test_a_model_that_cannot_be_loaded_is_told_again(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    llm = backend("autoregressive")(str(tiny_model))
-
-    def refuse(self: Any) -> None:
-        raise UserError("this head is for another model")
-
-    monkeypatch.setattr(type(llm), "_prepare", refuse)
-    for _ in range(2):
-        with pytest.raises(UserError, match="this head is for another model"):
-            llm.generate(chat("x"), Sampling(max_tokens=2))
 
 
 @pytest.mark.slow

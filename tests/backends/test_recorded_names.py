@@ -12,61 +12,7 @@ from ianvs_specdec import drafters
 from ianvs_specdec.backends.specdec import of_method
 from ianvs_specdec.common.settings import Count, ExistingPath
 from ianvs_specdec.drafters.options import DraftingOptions
-from ianvs_specdec.plugin.settings import ModelSettings
-from ianvs_specdec.records.configuration import Configuration
 from ianvs_specdec.records.identity import FileDigests
-
-PLAIN = "8770290918cbdb1466042dccfb7bd777141a040562163b9e46ad212c421ce7e8"
-
-# Written down when these names were still other ones (of plain decoding "specdec" and "none"),
-# and torch computed all answers of our engine. Only the last baseline is younger: it names the engine, "auto".
-KEYS: list[tuple[dict[str, Any], str, str]] = [
-    ({"backend": "autoregressive"}, PLAIN, PLAIN),
-    ({"backend": "specdec"}, PLAIN, PLAIN),
-    (
-        {"backend": "autoregressive", "acceptance": "coupled", "temperature": 0.7, "quantization": "int8"},
-        "a512573a7e9c863e11fbe616a96068bb4192e30c1e4563da39d5a6df08396da4",
-        "a512573a7e9c863e11fbe616a96068bb4192e30c1e4563da39d5a6df08396da4",
-    ),
-    (
-        {
-            "backend": "EagleSpecDec",
-            "head": "head",
-            "tree": "dynamic",
-            "total_tokens": 26,
-            "depth": 5,
-            "eagle_topk": 4,
-            "length": "fixed:7",
-        },
-        "f6280ae78e229cdeae0ba2e513d4843c0db65138763bf5982307a1be967049ed",
-        PLAIN,
-    ),
-    (
-        {"backend": "DraftModelSpecDec", "draft": "draft", "branches": 2},
-        "bb613e49a87f18808eecccb8d13923819ad06ecefa4934f77d20f505e6a43f0d",
-        PLAIN,
-    ),
-    (
-        {"backend": "RestSpecDec", "datastore": "texts.datastore", "nodes": 8},
-        "d7656cd4688912551641544acb92cf1f6a4ba30ea646d572999395e8be1c4dcb",
-        PLAIN,
-    ),
-    (
-        {"backend": "SuffixSpecDec", "datastore": "texts.datastore", "head": "head"},
-        "ec2fba9b6374273595a11f3ffad5deb88363c2579b504be12eefd9d6ecbcf565",
-        PLAIN,
-    ),
-    (
-        {"backend": "LadeSpecDec", "level": 5, "start": "official"},
-        "77f722b15f5225fdefa4465631a6f422a002196dfaf116bf74499177eb8687c8",
-        PLAIN,
-    ),
-    (
-        {"backend": "huggingface", "dtype": "float32"},
-        "cae6e86598097a1c82fca154579b0554e1520523a8703f1b4699614388ea320b",
-        "fa0401ddf77473f64c36f76e7adfc6710d717634646b47ddb6731646ae94de11",
-    ),
-]
 
 
 @pytest.fixture
@@ -76,20 +22,6 @@ def place(tmp_path: Path) -> Path:
         (tmp_path / name / "config.json").write_text(json.dumps({"name": name}))
     (tmp_path / "texts.datastore").write_text("texts")
     return tmp_path
-
-
-@pytest.mark.parametrize(("given", "own", "baseline"), KEYS, ids=[case[0]["backend"] for case in KEYS])
-def test_the_key_of_an_answer_is_what_it_was(place: Path, given: dict[str, Any], own: str, baseline: str) -> None:
-    paths = {key: str(place / value) for key, value in given.items() if key in ("head", "draft", "datastore")}
-    engine = {} if given["backend"] == "huggingface" else {"engine": "torch"}
-    settings = ModelSettings.parse({"model": str(place / "model"), **given, **paths, **engine})
-    llm, digests = settings.llm(settings.backend), FileDigests(place / "digests.json")
-
-    def key(identity: dict[str, Any] | None) -> str:
-        configuration = Configuration("m", {**(identity or {}), "sampling": settings.sampling.to_json()})
-        return configuration.key([{"role": "user", "content": "hello"}])
-
-    assert (key(llm.identity(digests)), key(llm.baseline_identity(digests))) == (own, baseline)
 
 
 def test_what_computes_is_in_the_key_where_an_answer_can_depend_on_it(place: Path) -> None:

@@ -20,9 +20,8 @@ from tests.support.damage import Raw, Tensors, copy_of, with_config, with_weight
 
 BACKENDS = ("autoregressive", "huggingface")
 LAYER = "model.layers.1."
-MATRICES = [f"self_attn.{name}_proj" for name in "qkvo"] + [f"mlp.{name}_proj" for name in ("gate", "up", "down")]
 DROPPED = [
-    *(f"{LAYER}{name}.weight" for name in (*MATRICES, "input_layernorm", "post_attention_layernorm")),
+    *(f"{LAYER}{name}.weight" for name in ("self_attn.k_proj", "mlp.gate_proj", "input_layernorm")),
     *("model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"),
 ]
 
@@ -46,12 +45,6 @@ def refused(folder: Path, told: str, name: str = "autoregressive") -> None:
     assert told in message
     assert "\n" not in message
     assert caught.value.key == "model"
-
-
-@pytest.mark.parametrize("name", BACKENDS)
-def test_a_whole_model_loads(tiny_model: Path, name: str) -> None:
-    with backend(name)(str(tiny_model)) as llm:
-        llm.load()
 
 
 @pytest.mark.parametrize("tensor", DROPPED)
@@ -139,25 +132,16 @@ def test_a_tensor_that_the_model_has_no_place_for_is_refused(tiny_model: Path, t
     [
         ("num_hidden_layers", 1, "model.layers.1."),
         ("num_hidden_layers", 3, "model.layers.2."),
-        ("num_hidden_layers", 0, "at least 1"),
         ("num_hidden_layers", 10**9, "num_hidden_layers"),
-        ("num_hidden_layers", Raw("1e9"), "num_hidden_layers"),
         ("num_hidden_layers", Raw("1e999"), "num_hidden_layers"),
-        ("num_hidden_layers", 10**400, "num_hidden_layers"),
         ("vocab_size", 10**12, "vocab_size"),
         ("vocab_size", 259, "[259, 32]"),
-        ("hidden_size", 10**9, "hidden_size"),
         ("hidden_size", -32, "hidden_size"),
-        ("intermediate_size", 10**15, "intermediate_size"),
-        ("num_attention_heads", 10**9, "num_attention_heads"),
         ("num_attention_heads", 0, "at least 1"),
         ("num_key_value_heads", 10**9, "num_key_value_heads"),
         ("num_key_value_heads", 2, "k_proj.weight"),
-        ("head_dim", 10**10, "head_dim"),
         ("head_dim", 15, "even number"),
         ("head_dim", "16", "head_dim must be a whole number"),
-        ("num_key_value_heads", [1], "num_key_value_heads must be a whole number"),
-        ("max_position_embeddings", 10**18, "max_position_embeddings"),
         ("max_position_embeddings", 0, "max_position_embeddings"),
         ("rms_norm_eps", Raw("NaN"), "rms_norm_eps"),
         ("rms_norm_eps", -1.0, "rms_norm_eps"),

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ianvs_specdec.plugin.processor import DatasetProcessor
-from ianvs_specdec.plugin.response import Response
+from ianvs_specdec.records.response import Response
 from tests.support import journals
 from tests.support.judge_stub import JudgeStub
 

@@ -17,8 +17,8 @@ from ianvs_specdec.benchmarks.sandbox import Limits
 from ianvs_specdec.benchmarks.scorers import scorer
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin.processor import DatasetProcessor
-from ianvs_specdec.plugin.response import Response
-from ianvs_specdec.plugin.scoring import scores
+from ianvs_specdec.records.response import Response
+from ianvs_specdec.workspace.scoring import scores
 from tests.support.paths import shared_file
 
 if os.name != "posix":
@@ -85,14 +85,6 @@ def test_the_program_of_an_answer(answer: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer",
-    ["I cannot do that.", "    return (", fenced("def count(numbers:\n    return 1"), f"{BODY}\n    # {'x' * 100_000}"],
-)
-def test_answers_without_a_program(answer: str) -> None:
-    assert program(answer, PROMPT, "count") is None
-
-
-@pytest.mark.parametrize(
     ("answer", "reason"),
     [
         ("    return 1", "AssertionError"),
@@ -150,12 +142,6 @@ def test_programs_run_only_where_that_is_permitted(caplog: pytest.LogCaptureFixt
     assert run_all([([BODY], GOLD)]) == [None]
 
 
-def test_what_confines_programs_stands_in_the_row() -> None:
-    (row,) = processed(1, run_code=True)
-    assert "limits" in row["sandbox"]
-    assert "sandbox" not in processed(1)[0]
-
-
 def test_pass_at_1(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         results = results_of(processed(3, run_code=True), [BODY, "    return 1", fenced(WHOLE)])
@@ -198,12 +184,3 @@ def test_canonical_solutions_pass_and_others_do_not(every: int) -> None:
     assert len(rows) == math.ceil(164 / every)
     assert run_all(pairs(rows)) == [100.0] * len(rows)
     assert run_all(pairs(rows, "    return None")) == [0.0] * len(rows)
-
-
-@pytest.mark.slow
-def test_all_canonical_solutions_pass_as_chat_answers() -> None:
-    rows = [
-        {**row, "canonical_solution": f"Sure!\n{fenced(row['prompt'] + row['canonical_solution'])}That is it."}
-        for row in problems()
-    ]
-    assert run_all(pairs(rows)) == [100.0] * 164

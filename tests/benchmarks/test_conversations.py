@@ -52,13 +52,6 @@ def test_which_prompts_will_judge_is_told(
     assert "judge_prompts" not in capsys.readouterr().out
 
 
-def test_mt_bench_as_on_the_hub(write: Callable[..., Path], prepare: Callable[..., Rows]) -> None:
-    row = {"prompt_id": 97, "category": "math", "prompt": ["a", "b"], "reference": ["r", "s"]}
-    (first,) = prepare("mt_bench", "--from", write("raw/question.jsonl", row).parents[1])
-    assert first["question"] == {"turns": ["a", "b"], "id": "97", "group": "math", "scorer": "judge"}
-    assert first["answer"] == {"references": ["r", "s"]}
-
-
 def test_official_temperatures(write: Callable[..., Path], prepare: Callable[..., Rows], refused: Any) -> None:
     rows = prepare("mt_bench", "--from", write("question.jsonl", WRITING, MATH), "--official-temperature")
     assert [row["question"]["temperature"] for row in rows] == [0.7, 0.0]

@@ -142,23 +142,6 @@ def test_what_cannot_be_read(tmp_path: Path, refused: Callable[..., str], name: 
     assert len(message) < 600
 
 
-def test_without_the_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, refused: Callable[..., str]) -> None:
-    path = saved(tmp_path / "data.jsonl", ITEM)
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    assert "pip install 'datasets>=" in refused("hf", "--path", path, *COLUMNS)
-
-
-def test_the_library_is_imported_only_where_it_reads_something(tmp_path: Path) -> None:
-    path = tmp_path / "test.jsonl"
-    path.write_text(json.dumps({"question": "?", "answer": "#### 1"}) + "\n", encoding="utf-8")
-    code = (
-        "import sys; from ianvs_specdec.commands.cli import main; "
-        f"main(['data', 'prepare', 'gsm8k', '--from', {str(path)!r}, '--out', {str(tmp_path / 'out.jsonl')!r}]); "
-        "assert not {'datasets', 'pandas', 'pyarrow'} & sys.modules.keys()"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
-
-
 def test_a_hub_that_is_out_of_reach(monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str]) -> None:
     """The library itself would ask again and again."""
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")

@@ -20,13 +20,6 @@ def test_no_type_is_guessed(tmp_path: Path, prepare: Callable[..., Rows]) -> Non
     assert [row["answer"] for row in rows] == ["007", "NA", "1.50", "None", None]
 
 
-def test_options_are_told_as_they_are_written(tmp_path: Path, prepare: Callable[..., Rows]) -> None:
-    path = tmp_path / "data.csv"
-    path.write_text("q,x,y,z,a\nWhich?,None,007,TRUE,A\n", encoding="utf-8")
-    (row,) = prepare("hf", "--path", path, *OPTIONS)
-    assert row["question"]["turns"] == ["Which?\nA. None\nB. 007\nC. TRUE\nAnswer:"]
-
-
 @pytest.mark.parametrize(
     ("rows", "letters"), [("?,2,0,1,1\n?,0,1,2,0\n", "BA"), ("?,20,0,1,20\n?,0,1,2,1\n", "AB")], ids=["number", "text"]
 )

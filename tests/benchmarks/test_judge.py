@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,14 +10,11 @@ from typing import Any
 import pytest
 
 from ianvs_specdec.backends.judge import log as judging_log
-from ianvs_specdec.benchmarks.judge_prompts import FASTCHAT_FILE, SHIPPED, conversations, read_prompts
-from ianvs_specdec.common.errors import UserError, warn_once
-from ianvs_specdec.common.types import Completion, Trace
-from ianvs_specdec.plugin.scoring import scorer, scores
-from ianvs_specdec.records.configuration import Configuration
-from ianvs_specdec.records.journal import Journal
+from ianvs_specdec.benchmarks.judge_prompts import FASTCHAT_FILE, SHIPPED, read_prompts
+from ianvs_specdec.common.errors import warn_once
 from ianvs_specdec.report.metrics import METRICS
 from ianvs_specdec.report.metrics.judge import all_turn_scores
+from ianvs_specdec.workspace.scoring import scorer, scores
 from tests.benchmarks.judged import KEY, answered, by_turn, case, journal, processed, question, second_turn, settings
 from tests.support.judge_stub import JudgeStub
 from tests.support.paths import shared_file
@@ -51,13 +46,6 @@ def test_references_reach_the_judge(stub: JudgeStub) -> None:
     first, second = sorted(stub.prompts(), key=second_turn)
     assert "the sum" in first
     assert "<second_model_solution>\nthe product\n</second_model_solution>" in second
-
-
-def test_a_query_alone_is_scored_as_among_others(stub: JudgeStub) -> None:
-    stub.judgment = by_turn(2, 3)
-    (result,) = case(stub, 1)
-    answers = [turn["completion"] for turn in result["turns"]]
-    assert scorer("judge")(answers, result.row["gold"]) == 2.5
 
 
 def test_without_a_judge_there_is_no_score(caplog: pytest.LogCaptureFixture) -> None:
@@ -95,23 +83,6 @@ def test_a_failed_query_has_the_score_of_empty_answers_but_for_the_judge(stub: J
     found = scores(results, [None] * 2)
     assert found[0] is None
     assert len(stub.bodies) == 2
-
-
-def test_other_scorers_beside_the_judge(stub: JudgeStub, caplog: pytest.LogCaptureFixture) -> None:
-    stub.judgment = by_turn(5, 5)
-    questions = [question(1), {"turns": ["Which?"], "id": "q2", "scorer": "choice"}, {"turns": ["x"], "scorer": "none"}]
-    with caplog.at_level(logging.WARNING):
-        rows = processed(settings(stub), questions, [{}, "B", ""])
-    assert "(scorers choice)" in caplog.text
-    results = answered([{**row, "query": {"id": "", **row["query"]}} for row in rows])
-    results[1]["turns"] = [{"completion": "B"}]
-    assert scores(results, [{}, "B", ""]) == [5.0, 100.0, None]
-
-
-def test_judgments_are_asked_for_at_the_same_time(stub: JudgeStub) -> None:
-    stub.meeting = threading.Barrier(4)
-    scores(case(stub, 4, judge_concurrency=4), [None] * 4)
-    assert len(stub.bodies) == 8
 
 
 def test_equal_answers_are_judged_once(stub: JudgeStub) -> None:
@@ -191,27 +162,6 @@ def test_a_judge_is_told_no_thoughts_and_may_think(stub: JudgeStub, job: Path, o
     assert rules == ["the last marked"] * 2 + ["the first marked (FastChat)"] * 2 + ["the last marked"] * 4
 
 
-def test_what_the_official_prompts_once_judged_is_found(stub: JudgeStub, job: Path, official: Path) -> None:
-    """A journal from when the official prompts were the only ones: its configurations name no prompts."""
-    sampling = {"max_tokens": 2048, "temperature": 0.0}
-    before = Configuration("gpt-4", {"backend": "api", "server": stub.url, "model": "gpt-4", "sampling": sampling})
-    turns, answers = ["question 0.1", "question 0.2"], ["answer q0.1", "answer q0.2"]
-    earlier = Journal(job / "journal.sqlite", "an earlier run")
-    for messages in conversations(read_prompts(official), turns, answers, ["", ""], "writing"):
-        completion = Completion("Rating: [[3]]", [], 1, 1, "stop", Trace([], []))
-        earlier.put(before, messages, completion, side="judge", hardware={})
-    assert scores(case(stub, 1, judge_prompts=str(official)), [None]) == [3.0]
-    assert not stub.bodies
-    scores(case(stub, 1), [None])
-    assert len(stub.bodies) == 2, "our own prompts are others"
-    scores(case(stub, 2, judge_prompts=str(official)), [None] * 2)
-    assert [line.get("prompts") for line in journal(job) if "answer" in line] == [
-        *(None, None, "specdec-judge-v1", "specdec-judge-v1"),
-        *("MT-Bench official (FastChat)", "MT-Bench official (FastChat)"),
-    ]
-    assert len([line for line in journal(job) if "model" in line]) == 2
-
-
 def test_that_scores_are_not_comparable_with_published_ones_is_told(
     stub: JudgeStub, caplog: pytest.LogCaptureFixture, official: Path
 ) -> None:
@@ -236,20 +186,6 @@ def test_the_scores_of_each_turn(stub: JudgeStub, job: Path) -> None:
     assert (found["Turn 2 Score"], found["Turn 2 Score Known"]) == (9.0, 2), "of the two that have a rating"
     assert METRICS["Accuracy"]([None] * 3, rows) == 6.5
     assert len(stub.bodies) == 6
-
-
-def test_turns_without_a_judge_have_no_score(job: Path) -> None:
-    rows = [[False, result, result, None] for result in answered(processed({}, [question(1)], [""]))]
-    assert all(math.isnan(metric([""], rows)) for metric in all_turn_scores().values())
-
-
-def test_a_judge_that_answers_nonsense_is_one_message(stub: JudgeStub) -> None:
-    stub.judgment = lambda prompt: "I like it. " * 50 + "Nine of ten!"
-    with pytest.raises(UserError, match="no answer has a rating: 4 judgments of the judge gpt-4 are missing") as error:
-        scores(case(stub, 2), [None] * 2)
-    assert "expected a rating from 1 to 10 such as [[5]]" in str(error.value)
-    assert "Nine of ten!" in str(error.value)
-    assert len(str(error.value)) < 400
 
 
 def test_some_nonsense_costs_the_queries_their_score_and_is_told(

@@ -15,7 +15,7 @@ import pytest
 from ianvs_specdec.backends.judge import JudgeSettings, judge, judge_all
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin.processor import DatasetProcessor
-from ianvs_specdec.plugin.scoring import scores
+from ianvs_specdec.workspace.scoring import scores
 from tests.benchmarks.judged import KEY, case, journal, processed, question, settings
 from tests.support.judge_stub import JudgeStub
 
@@ -38,24 +38,6 @@ def test_nonsense_is_asked_anew_once_a_run_and_kept_where_there_is_nothing_else(
     assert scores(case(stub, 3), [None] * 3) == [6.0, 3.0, 6.0]
 
 
-@pytest.mark.parametrize(
-    ("more", "end"),
-    [({}, "judge_retries permits 0"), ({"judge_retries": 3, "judge_retry_budget": 0}, "judge_retry_budget is used up")],
-)
-def test_what_ended_the_attempts_is_told_in_the_judges_words(
-    stub: JudgeStub,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    more: dict[str, Any],
-    end: str,
-) -> None:
-    monkeypatch.setattr("ianvs_specdec.backends.api.limits.FREE_REPEATS", 0)
-    stub.judgment = lambda prompt: 500 if "question 7." in prompt else "Rating: [[6]]"
-    assert scores(case(stub, 8, **more), [None] * 8) == [6.0] * 7 + [None]
-    assert f"(no further attempt: {end}" in caplog.text
-    assert "api_" not in caplog.messages[-1]
-
-
 def test_a_wrong_key_is_one_message_without_the_key(stub: JudgeStub) -> None:
     stub.judgment = lambda prompt: 401
     with pytest.raises(UserError) as error:
@@ -64,15 +46,6 @@ def test_a_wrong_key_is_one_message_without_the_key(stub: JudgeStub) -> None:
     assert "401" in str(error.value)
     assert KEY not in str(error.value)
     assert len(stub.bodies) <= 8
-
-
-def test_a_judge_that_is_not_there_is_not_waited_for(stub: JudgeStub) -> None:
-    results = case(stub, 40)
-    stub.shutdown()
-    stub.server_close()
-    with pytest.raises(UserError, match="the judge: ") as error:
-        scores(results, [None] * 40)
-    assert stub.url in str(error.value)
 
 
 @pytest.fixture

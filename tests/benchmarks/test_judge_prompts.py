@@ -24,42 +24,24 @@ from tests.support.paths import shared_file
     ("judgment", "expected"),
     [
         ("Rating: [[5]]", 5),
-        ("[[1]]", 1),
-        ("[[10]]", 10),
         ("The answer is good.\n\nRating: [[9]]", 9),
         ("Rating: [[7.5]]", 7.5),
         ("Rating: [[8.]]", 8),
-        ("Rating: [[6.25]] as said", 6.25),
         ("I would say [[3]] or rather [[4]]", 3),
         ("Rating: [[8]]/[[10]]", 8),
         ("Rating: [8]", 8),
-        ("Rating: [8.5]", 8.5),
-        ("Source [1] says so. Rating: [[6]]", 6),
         ("Source [2] says so, see [3].", 2),
         ("The array [4, 5] is right. Rating: [7]", 7),
-        ("a[0][1] is right. Rating: [[9]]", 9),
-        ("[[[4]]]", 4),
         ("**Rating: [[10]]**", 10),
-        ("Rating:\n[[2]]\n", 2),
-        ("[[rating]]: [[5]]", 5),
         ("Rating: [[0]]", None),
         ("Rating: [[11]]", None),
-        ("Rating: [[0.5]]", None),
-        ("Rating: [[10.5]]", None),
-        ("Rating: [[100]]", None),
         ("[[15]], that is, [[5]]", None),
         ("Rating: [[-3]]", None),
         ("Rating: [[8/10]]", None),
-        ("Rating: [[ 8 ]]", None),
-        ("Rating: [[rating]]", None),
         ("Rating: [[05]]", None),
         ("Rating: [[\u0665]]", None),
-        ("Rating: [[eight]]", None),
         ("Rating: 8", None),
-        ("Rating: (8)", None),
         ("Rating: [[8", None),
-        ("Rating: [[.5]]", None),
-        ("Rating: [[1e1]]", None),
         ("", None),
     ],
 )
@@ -101,10 +83,6 @@ def test_three_categories_are_judged_against_references(group: str) -> None:
     assert all("model solution" in messages[0]["content"] for messages in (first, second))
 
 
-def test_a_question_of_one_turn_is_judged_once() -> None:
-    assert len(asked("writing", turns=1)) == len(asked("math", turns=1)) == 1
-
-
 def test_our_prompts_ask_for_what_is_read_as_a_rating() -> None:
     for group in ("writing", "math"):
         for system, _ in asked(group):
@@ -119,14 +97,6 @@ def test_other_words_need_another_name() -> None:
     assert read_prompts().digest == "b5ef848ba92cdd406d708495cbac590796dd8bbd47d077e3be51391afca85033"
 
 
-def test_prompts_from_elsewhere_are_named_by_file_and_digest(tmp_path: Path) -> None:
-    same = read_prompts(changed(tmp_path / "mine.jsonl", ""))
-    other = read_prompts(changed(tmp_path / "mine.jsonl", "single-v1", system_prompt="Judge."))
-    assert same.name == f"mine.jsonl ({read_prompts().digest[:12]})"
-    assert other.name == f"mine.jsonl ({other.digest[:12]})"
-    assert other.digest != same.digest == read_prompts().digest
-
-
 def test_the_official_prompts(official: Path, tmp_path: Path) -> None:
     prompts = read_prompts(official)
     assert (prompts.name, prompts.official) == ("MT-Bench official (FastChat)", True)
@@ -135,24 +105,6 @@ def test_the_official_prompts(official: Path, tmp_path: Path) -> None:
     assert read_prompts(tmp_path / "renamed.jsonl") == prompts
     (tmp_path / "changed.jsonl").write_text("".join(lines).replace("impartial", "partial"), encoding="utf-8")
     assert read_prompts(tmp_path / "changed.jsonl").official is False
-
-
-def test_what_the_official_prompts_ask(official: Path) -> None:
-    first, second = asked("writing", path=official)
-    assert first[1]["content"].endswith(
-        "[Question]\nWhat is {2} + 2?\n\n[The Start of Assistant's Answer]\n{4}\n[The End of Assistant's Answer]"
-    )
-    assert QUESTION[1] not in first[1]["content"]
-    dialogue = (
-        "### User:\nWhat is {2} + 2?\n\n### Assistant A:\n{4}\n\n### User:\nAnd times 3?\n\n### Assistant A:\nIt is 12."
-    )
-    assert dialogue in second[1]["content"]
-    assert "second user question" in second[0]["content"]
-    assert not any("Reference" in message["content"] for messages in (first, second) for message in messages)
-    first, second = asked("math", path=official)
-    assert "[The Start of Reference Answer]\n4\n[The End of Reference Answer]" in first[1]["content"]
-    for turn, reference in zip(QUESTION, REFERENCES, strict=True):
-        assert f"### User:\n{turn}\n\n### Reference answer:\n{reference}\n" in second[1]["content"]
 
 
 def test_no_sentence_of_the_official_prompts_stands_in_ours(official: Path) -> None:
@@ -197,9 +149,3 @@ def test_a_file_of_prompts_that_cannot_be_used(tmp_path: Path, values: dict[str,
         read_prompts(path)
     assert message in str(error.value)
     assert str(path) in str(error.value)
-
-
-def test_a_prompt_without_system_message(tmp_path: Path) -> None:
-    prompts = read_prompts(changed(tmp_path / "prompts.jsonl", "single-v1", system_prompt=""))
-    (messages,) = conversations(prompts, ["q"], ["a"], [], "writing")
-    assert [message["role"] for message in messages] == ["user"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ianvs_specdec.benchmarks.rows import own_form, query_of, query_of_row
@@ -26,13 +25,6 @@ def test_an_object_keeps_what_it_says() -> None:
     query = query_of({"turns": ["a", "b"], "id": 7, "group": "g", "scorer": "none", "system": "s"}, "B", 3)
     assert (query.turns, query.id, query.group, query.scorer, query.system) == (("a", "b"), "7", "g", "none", "s")
     assert query_of({"turns": ["a"]}, "B", 3).scorer == "choice"
-
-
-def test_numpy_strings_of_upstream_are_texts() -> None:
-    gold = np.array(["B"])[0]
-    query = query_of_row({"query": np.array(["why?"])[0], "gold": gold, "index": 0})
-    assert type(query.turns[0]) is str
-    assert query.scorer == "choice"
 
 
 @pytest.mark.parametrize(
@@ -69,14 +61,6 @@ def test_fields_beside_the_question_are_its_own() -> None:
     rows = DatasetProcessor()(SimpleNamespace(x=[row], y=[2])).x
     query = query_of_row(rows[0])
     assert (query.system, query.scorer, query.temperature, rows[0]["gold"]) == ("Be brief.", "number", 0.5, 2)
-
-
-def test_the_processor_keeps_order_and_number() -> None:
-    dataset = DatasetProcessor(slo_ttft=0.5)(SimpleNamespace(x=np.array(["a", "b"]), y=np.array(["A", "B"])))
-    assert [(row["query"], row["gold"], row["index"]) for row in dataset.x] == [("a", "A", 0), ("b", "B", 1)]
-    assert dataset.x[0]["slo"] == {"ttft": 0.5}
-    plain = DatasetProcessor()(SimpleNamespace(x=["a"], y=["A"]))
-    assert "slo" not in plain.x[0]
 
 
 def test_the_processor_finds_malformed_rows_before_any_is_answered() -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ianvs_specdec.benchmarks.scorers import references_of, scorer
-from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.plugin.scoring import scores
+from ianvs_specdec.benchmarks.scorers import scorer
+from ianvs_specdec.workspace.scoring import scores
 
 
 def test_choice_looks_at_the_last_turn() -> None:
@@ -31,13 +30,3 @@ def test_thoughts_are_not_scored(name: str, answer: str) -> None:
     texts = [f"<think>{thought}</think>\n{answer}", f"{thought}</think>{answer}", f"<think>{answer}", answer, ""]
     results = [{"scorer": name, "turns": [{"completion": text}]} for text in texts]
     assert scores(results, [answer] * 5) == [100.0, 100.0, 0.0, 100.0, 0.0]
-
-
-def test_references() -> None:
-    assert references_of({"references": ["a"]}) == ["a"]
-    assert references_of({}) == references_of("") == references_of(None) == []
-
-
-def test_an_unknown_scorer() -> None:
-    with pytest.raises(UserError, match="Did you mean 'choice'"):
-        scorer("choise")

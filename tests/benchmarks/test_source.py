@@ -13,9 +13,7 @@ import pytest
 from ianvs_specdec.benchmarks import files
 from ianvs_specdec.benchmarks.files import records
 from ianvs_specdec.benchmarks.registry import BENCHMARKS
-from ianvs_specdec.benchmarks.source import QUESTIONS, Inputs
 from ianvs_specdec.commands.cli import main
-from ianvs_specdec.common.errors import UserError
 
 Rows = list[dict[str, Any]]
 ITEM = {"subject": "anatomy", "question": "?", "choices": ["1", "2", "3", "4"], "answer": 0}
@@ -47,15 +45,6 @@ def test_without_from_the_hub_is_asked(
     assert hub == [("HuggingFaceH4/mt_bench_prompts", "raw/question.jsonl", "dataset")]
 
 
-def test_worked_examples_are_fetched_only_if_asked_for(hub: list[Any]) -> None:
-    inputs = Inputs(BENCHMARKS["mmlu"].SOURCE)
-    for part, split in ((QUESTIONS, "test"), ("dev", "dev")):
-        hub.clear()
-        with pytest.raises(UserError, match="there is no file"):
-            inputs.files(part)
-        assert hub == [("cais/mmlu", f"all/{split}-00000-of-00001.parquet", "dataset")]
-
-
 @pytest.mark.parametrize("name", [name for name, one in BENCHMARKS.items() if one.SOURCE.repository])
 def test_without_network_one_message_says_what_to_do(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, refused: Callable[..., str]
@@ -68,25 +57,11 @@ def test_without_network_one_message_says_what_to_do(
     assert "--from" in message
 
 
-def test_what_is_not_on_the_hub_says_where_it_is(refused: Callable[..., str]) -> None:
-    message = refused("spec_bench")
-    assert "github.com/hemingkx/Spec-Bench" in message
-    assert "--from" in message
-
-
 def test_a_folder_with_several_copies_gives_one(write: Callable[..., Path], prepare: Callable[..., Rows]) -> None:
     folder = write("mmlu_test.jsonl", ITEM).parent
     write("test/anatomy_test.csv", "?,1,2,3,4,A", "!,1,2,3,4,B")
     write(".cache/test/anatomy_test.csv", "not read")
     assert len(prepare("mmlu", "--from", folder)) == 2
-
-
-def test_the_cache_of_the_hub_is_a_folder(tmp_path: Path, write: Callable[..., Path], prepare: Any) -> None:
-    blob = write("datasets--a--b/blobs/abc", PROBLEM)
-    snapshot = blob.parents[1] / "snapshots" / "0123" / "main"
-    snapshot.mkdir(parents=True)
-    (snapshot / "test.jsonl").symlink_to(blob)
-    assert len(prepare("gsm8k", "--from", blob.parents[1])) == 1
 
 
 def test_what_is_not_there(tmp_path: Path, write: Callable[..., Path], refused: Callable[..., str]) -> None:
@@ -108,9 +83,6 @@ def test_kinds_of_files(tmp_path: Path, write: Callable[..., Path]) -> None:
         write("d.csv", "\ufeffquestion,answer", "?,#### 1"),
     ):
         assert [row for _, row in records(path)] == [PROBLEM]
-
-
-CUT = gzip.compress(json.dumps(PROBLEM).encode() * 2, mtime=0)[:-9]
 
 
 @pytest.mark.parametrize(
@@ -163,22 +135,9 @@ def test_parquet(tmp_path: Path, prepare: Callable[..., Rows], refused: Callable
     assert "cannot be read after row 0" in refused("mmlu", "--from", own)
 
 
-def test_lines_end_at_newlines_only(write: Callable[..., Path], prepare: Callable[..., Rows]) -> None:
-    row = {"question": "a\u2028b\x85c", "answer": "#### 1"}
-    assert "a\u2028b\x85c" in prepare("gsm8k", "--from", write("a.jsonl", row))[0]["question"]["turns"][0]
-
-
 def test_spread() -> None:
     assert files.spread(range(10), 4) == [0, 2, 5, 7]
     assert files.spread([1, 2], 5) == files.spread([1, 2], None) == [1, 2]
-
-
-def test_the_groups_are_counted_of_what_was_written(
-    write: Callable[..., Path], prepare: Callable[..., Rows], capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = write("mmlu_test.jsonl", *({**ITEM, "question": f"{n}?", "subject": f"subject{n}"} for n in range(4)))
-    prepare("mmlu", "--from", path, "--limit", "2")
-    assert "2 of 4 questions, 2 groups" in capsys.readouterr().out
 
 
 def test_a_file_that_cannot_be_written_is_named_as_it_was_asked_for(

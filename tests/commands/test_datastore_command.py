@@ -122,31 +122,12 @@ def test_plain_texts_and_compressed_files(build, monkeypatch):
     assert build(*({"text": f"w{i}"} for i in range(5)))[1] == [ids(f"w{i}") for i in range(5)]
 
 
-def test_a_model_without_chat_template_gets_a_transcript(build, tmp_path):
-    from ianvs_specdec.training.sequences import Sequences
-
-    plain = build_model(tmp_path / "plain", template=None)
-    reading = Sequences(None, 10)
-    assert reading._chat(MESSAGES[:2], asking=False) == "User: w1 w2 w3\n\nAssistant: w4 w5"
-    assert reading._chat(MESSAGES[:1], asking=True) == "User: w1 w2 w3\n\nAssistant:"
-    assert build(TURNS, folder=plain, extra=["--field", "answer"])[1][0][-2:] == ids("w4 w5")
-
-
 def test_token_ids_need_no_tokenizer(build, tmp_path):
     bare = build_model(tmp_path / "bare", tokenizer=False)
     assert build({"tokens": [5, 6]}, folder=bare)[1] == [[5, 6]]
     code, found, err = build({"text": "w1"}, folder=bare)
     assert (code, found) == (2, None)
     assert "the model has no tokenizer" in err
-
-
-def test_conversations_of_the_embedded_world_are_the_same_every_time(build, tmp_path):
-    first = build(extra=["--world", "6", "--field", "answer"])[1]
-    stored = (tmp_path / "store").read_bytes()
-    build(extra=["--world", "6", "--field", "answer"])
-    assert (tmp_path / "store").read_bytes() == stored
-    assert len(first) >= 6
-    assert build({"text": "w1"}, extra=["--world", "6"])[1][0] == ids("w1")
 
 
 @pytest.mark.parametrize(

@@ -186,12 +186,11 @@ def test_text_goes_through_the_tokenizer_and_the_chat_template(decode, model_wit
     ("raw", "message"),
     [
         ('{"prompt": [1]}\n{"prompt": [1, 2\n', "prompts.jsonl:2: not JSON"),
-        ('{"prompt": [1]}\n\n{"prompt": [2]}\n', "prompts.jsonl:2: the line is blank"),
         ('{"promt": [1]}\n', "prompts.jsonl:1: expected"),
         ('{"prompt": []}\n', "prompts.jsonl:1: expected"),
         ('{"prompt": [1, "two"]}\n', "prompts.jsonl:1: expected"),
         ('{"prompt": [1, -2]}\n', "prompts.jsonl:1: expected"),
-        ("[1, 2]\n", "prompts.jsonl:1: expected"),
+        ("[1, 2]\n", "prompts.jsonl:1: expected an object"),
         ('{"prompt": [1, 48]}\n', "prompts.jsonl:1: token id 48"),
         ('{"prompt": "text"}\n', "no tokenizer"),
         (json.dumps({"prompt": [3] * 64}), "prompts.jsonl:1: 64 tokens leave no room in a context window of 64"),
@@ -227,17 +226,18 @@ def test_a_bad_option_is_said_before_anything_is_decoded(decode, arguments, mess
     assert message in err
 
 
-MARK = b"\xef\xbb\xbf"
-
-
-def test_byte_order_marks_change_nothing(decode, tmp_path_factory, model_with_tokenizer):
-    marked = tmp_path_factory.mktemp("models") / "marked"
-    shutil.copytree(model_with_tokenizer, marked)
-    for path in marked.glob("*.json"):
-        path.write_bytes(MARK + path.read_bytes())
-    line = b'{"prompt": "one two"}\n'
-    plain, mark = decode(raw=line, folder=model_with_tokenizer)[1], decode(raw=MARK + line, folder=marked)[1]
-    assert [row["output"] for row in mark] == [row["output"] for row in plain]
+def test_the_chat_template_is_told_what_the_command_says(decode, model_with_tokenizer, tmp_path_factory):
+    folder = shutil.copytree(model_with_tokenizer, tmp_path_factory.mktemp("told") / "m")
+    (folder / "chat_template.jinja").write_text(
+        "user {{ count }}{% if strftime_now('%Y') == '2024' %} three{% endif %}"
+    )
+    prompts = [{"prompt": "one"}]
+    flags = ["--chat", "--chat-template-kwargs", '{"count": "two"}', "--template-time", "2024-01-01"]
+    _, rows, _ = decode(*flags, prompts=prompts, folder=folder)
+    assert rows[0]["prompt"] == [1, 4, 5]
+    code, _, err = decode("--chat", "--chat-template-kwargs", "[1]", prompts=prompts, folder=folder)
+    assert code == 2
+    assert err.startswith("specdec decode: --chat-template-kwargs must be")
 
 
 def test_utf_16_is_named(decode, tmp_path_factory, model):
@@ -254,7 +254,7 @@ def test_utf_16_is_named(decode, tmp_path_factory, model):
 
 def test_a_missing_model_or_folder_is_said(decode, tmp_path, model):
     assert "is not a folder" in decode(folder=tmp_path / "nowhere")[2]
-    assert "specdec export hf --model" in decode(folder=tmp_path / "m.gguf")[2]
+    assert "m.gguf is not a folder of a Hugging Face model, or a GGUF file" in decode(folder=tmp_path / "m.gguf")[2]
     assert "cannot load" in decode(folder=tmp_path)[2]
     code = main(
         ["decode", "--model", str(model), "--method", "none", "--prompts", str(tmp_path / "no.jsonl"), "--out", "x"]
@@ -262,27 +262,12 @@ def test_a_missing_model_or_folder_is_said(decode, tmp_path, model):
     assert code == 2
 
 
-def test_an_earlier_output_survives_a_failed_run(decode, tmp_path):
-    out = tmp_path / "out.jsonl"
-    assert decode()[0] == 0
-    before = out.read_text()
-    source = tmp_path / "prompts.jsonl"
-    source.write_text("nonsense\n")
-    assert (
-        main(["decode", "--model", str(tmp_path), "--method", "none", "--prompts", str(source), "--out", str(out)]) == 2
-    )
-    assert out.read_text() == before
-
-
-def test_the_chat_template_is_told_what_the_command_says(decode, model_with_tokenizer, tmp_path_factory):
-    folder = shutil.copytree(model_with_tokenizer, tmp_path_factory.mktemp("told") / "m")
-    (folder / "chat_template.jinja").write_text(
-        "user {{ count }}{% if strftime_now('%Y') == '2024' %} three{% endif %}"
-    )
-    prompts = [{"prompt": "one"}]
-    flags = ["--chat", "--chat-template-kwargs", '{"count": "two"}', "--template-time", "2024-01-01"]
-    _, rows, _ = decode(*flags, prompts=prompts, folder=folder)
-    assert rows[0]["prompt"] == [1, 4, 5]
-    code, _, err = decode("--chat", "--chat-template-kwargs", "[1]", prompts=prompts, folder=folder)
-    assert code == 2
-    assert err.startswith("specdec decode: --chat-template-kwargs must be")
+def test_byte_order_marks_change_nothing(decode, tmp_path_factory, model_with_tokenizer):
+    mark_ = b"\xef\xbb\xbf"
+    marked = tmp_path_factory.mktemp("models") / "marked"
+    shutil.copytree(model_with_tokenizer, marked)
+    for path in marked.glob("*.json"):
+        path.write_bytes(mark_ + path.read_bytes())
+    line = b'{"prompt": "one two"}\n'
+    plain, mark = decode(raw=line, folder=model_with_tokenizer)[1], decode(raw=mark_ + line, folder=marked)[1]
+    assert [row["output"] for row in mark] == [row["output"] for row in plain]

@@ -67,29 +67,3 @@ def test_nothing_half_copied_stays(error, status, tmp_path, monkeypatch, capsys)
     assert capsys.readouterr().err.count("\n") == 1
     assert len(copied) == 3
     assert list((tmp_path / "new").rglob("*")) == [tmp_path / "new" / "examples"]
-
-
-@pytest.mark.parametrize("blocked", ["a file", "a file in its parents"])
-def test_a_folder_that_cannot_be_made_is_named(blocked, tmp_path, capsys):
-    (tmp_path / "file").touch()
-    folder = tmp_path / "file" if blocked == "a file" else tmp_path / "file" / "deep"
-    assert cli.main(["example", str(folder)]) != 0
-    told = capsys.readouterr().err
-    assert str(tmp_path / "file") in told
-    assert told.count("\n") == 1
-
-
-def test_an_installation_without_the_example_says_so(tmp_path, monkeypatch, capsys):
-    for name in ("PACKAGE", "REPOSITORY"):
-        monkeypatch.setattr(example, name, tmp_path / "nowhere")
-    assert cli.main(["example", str(tmp_path)]) == 2
-    assert "make dist" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_wheel_s_own_example_comes_before_a_folder_beside_it(tmp_path, monkeypatch):
-    for home in ("package", "repository"):
-        (tmp_path / home / EXAMPLE).mkdir(parents=True)
-        (tmp_path / home / EXAMPLE / example.JOB).touch()
-        monkeypatch.setattr(example, home.upper(), tmp_path / home)
-    assert example.installed() == tmp_path / "package" / EXAMPLE

@@ -73,7 +73,7 @@ def test_what_is_wrong_is_told_where_it_stands(
     trace, out = tmp_path / "trace.csv", ["--out", str(tmp_path / "out")]
     trace.write_text("time,tokens\n1,2\n")
     for arguments, part in (
-        ([*asked, "--rates", "0", *out], "--rates: a rate is more than 0 requests a second, not 0"),
+        ([*asked, "--rates", "0", *out], "--rates: rates must be numbers above 0, such as 1,2,4, not '0'"),
         ([*asked, "--slo", "tpto=1", *out], "--slo: unknown objective 'tpto'. Did you mean 'tpot'?"),
         ([*asked, "--data", "none.jsonl", *out], "--data: there is no file none.jsonl"),
         ([*asked, "--arrivals", str(trace), *out], f"{trace}:2: the column 'TIMESTAMP' is missing"),
@@ -88,7 +88,7 @@ def test_what_is_wrong_is_told_where_it_stands(
         assert part in error, arguments
     file = tmp_path / "load.yaml"
     for text, line, part in (
-        (f"url: {stub.url}\nmodel: m\ndata: {data}\nrates: [1, 0]\n", 4, "not 0"),
+        (f"url: {stub.url}\nmodel: m\ndata: {data}\nrates: [1, 0]\n", 4, "not [1, 0]"),
         (f"url: {stub.url}\nmodel: m\nrate: 1\n", 3, "unknown option 'rate'. Did you mean 'rates'?"),
         (f"settings: {data}\npolicies: [fixd:1]\ndata: {data}\nrates: 1\n", 2, "unknown speculation length 'fixd'"),
         ("rates: [\n", 2, "not valid YAML"),

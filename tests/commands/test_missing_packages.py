@@ -8,11 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ianvs_specdec.backends.huggingface import HuggingfaceLLM
-from ianvs_specdec.backends.prompts import model_folder
-from ianvs_specdec.backends.specdec import AutoregressiveLLM
-from ianvs_specdec.benchmarks import scorers
-from ianvs_specdec.common.errors import UserError, not_installed, packages
+from ianvs_specdec.common.errors import not_installed, packages
 from tests.support.paths import EXAMPLE
 
 MODELS = EXAMPLE / "models"
@@ -55,29 +51,6 @@ def test_the_command_says_what_it_lacks(tmp_path: Path) -> None:
     ):
         expected = f"specdec {arguments[0]}: the package {package} is not installed: pip install {install}\n"
         assert started(package, "ianvs_specdec.commands.cli", *arguments) == (2, expected)
-
-
-@pytest.mark.parametrize("package", ["torch", "transformers"])
-def test_a_model_that_cannot_be_loaded_for_want_of_a_package_says_so(
-    package: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, package, None)
-    for llm in (HuggingfaceLLM, AutoregressiveLLM):
-        with pytest.raises(UserError, match=f"the package {package} is not installed: pip install -r"):
-            llm(str(MODELS / "edge")).load()
-
-
-def test_a_model_of_the_hub_needs_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(UserError, match="the package huggingface_hub is not installed"):
-        model_folder("somebody/some-model")
-
-
-def test_a_score_that_needs_a_package_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    scorers._chrf.cache_clear()
-    monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
-    with pytest.raises(UserError, match="the package sacrebleu is not installed"):
-        scorers.scorer("text")(["an answer"], "a reference")
 
 
 def test_what_is_not_a_missing_package_remains_what_it_is() -> None:

@@ -80,12 +80,6 @@ def test_dialogues_are_lists_by_turn(tmp_path: Path) -> None:
     }
 
 
-def test_a_part_of_a_set_keeps_its_numbers_and_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    files = export(job(tmp_path, [row("virology-0003", "virology"), row("virology-0007", "virology")], [["a"], ["b"]]))
-    assert list(files["lukaemon_mmlu_virology.json"]) == ["2", "6"]
-    assert "number 0 is missing: OpenCompass scores whole sets only" in capsys.readouterr().out
-
-
 def test_what_cannot_be_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["data", "opencompass", "--out", str(tmp_path / "out"), "--workspace"]
     assert main([*arguments, str(tmp_path / "none")]) == 2

@@ -13,6 +13,7 @@ import pytest
 
 from ianvs_specdec.commands import parent
 from ianvs_specdec.common.errors import UserError
+from tests.support.paths import EXAMPLE
 
 
 def test_lines_are_answered_until_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,19 +48,10 @@ def test_an_input_that_has_no_end_is_refused(monkeypatch: pytest.MonkeyPatch, tm
                 wait()
 
 
-def test_a_verifier_whose_owner_is_gone_ends_while_it_loads(tmp_path: Path) -> None:
-    """Nobody reads the model: it would be found missing, and said so."""
-    command = [
-        sys.executable,
-        "-m",
-        "ianvs_specdec",
-        "verifier",
-        "--model",
-        str(tmp_path),
-        "--port",
-        "0",
-        "--exit-with-parent",
-    ]
+@pytest.mark.parametrize("server", ["serve", "verifier"])
+def test_a_server_whose_owner_is_gone_ends_while_it_loads(server: str) -> None:
+    model = str(EXAMPLE / "models" / "edge")
+    command = [sys.executable, "-m", "ianvs_specdec", server, "--model", model, "--port", "0", "--exit-with-parent"]
     done = subprocess.run(command, input=b"", capture_output=True, timeout=60)
     assert done.returncode == 128 + signal.SIGTERM, done.stderr
     assert not done.stdout

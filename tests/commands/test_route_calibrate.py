@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,12 +13,11 @@ from ianvs_specdec.commands.cli import main
 from ianvs_specdec.commands.signals_asked import NEVER, surely
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.routing.learned import doubt, doubt_fit
-from ianvs_specdec.routing.learned.doubt import Doubt
+from ianvs_specdec.routing.learned import doubt
 from ianvs_specdec.routing.outcomes.recorded import Outcomes, save_outcomes
 from ianvs_specdec.routing.routers.cascade import CascadeRouter
 from tests.backends.api.test_api_logprobs import streamed, token
-from tests.support.api_server import ScriptedAPI, answer, serving
+from tests.support.api_server import ScriptedAPI, serving
 from tests.support.paths import EXAMPLE
 
 COUNT = 60
@@ -172,15 +170,6 @@ def test_what_cannot_be_is_one_message_and_no_file(
     assert not (tmp_path / "fitted.json").exists()
 
 
-def test_a_server_without_probabilities_is_one_message(
-    calibrate: Calibrate, api: ScriptedAPI, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    api.reply = lambda *_: answer("The answer is B.")
-    assert calibrate() == 2
-    assert "does not tell the log-probabilities" in capsys.readouterr().err
-    assert not (tmp_path / "fitted.json").exists()
-
-
 def test_labels_that_are_all_alike_teach_nothing(
     calibrate: Calibrate, api: ScriptedAPI, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -197,9 +186,9 @@ def test_a_fit_finds_the_slopes_that_made_the_labels() -> None:
     generator = np.random.default_rng(0)
     doubts = {name: generator.uniform(0.02, 0.98, 20000) for name in ("one", "other", "noise")}
     slopes = {"one": 1.5, "other": 0.5}
-    chances = doubt_fit.scores(doubts, slopes, -0.7)
+    chances = doubt.scores(doubts, slopes, -0.7)
     labels = (generator.uniform(size=len(chances)) < chances).astype(np.float64)
-    found, offset = doubt_fit.fit(doubts, labels)
+    found, offset = doubt.fit(doubts, labels)
     assert found["one"] == pytest.approx(1.5, abs=0.15)
     assert found["other"] == pytest.approx(0.5, abs=0.1)
     assert found["noise"] == pytest.approx(0.0, abs=0.05)
@@ -210,27 +199,17 @@ def test_a_signal_that_says_the_contrary_is_left_out() -> None:
     generator = np.random.default_rng(1)
     right, labels = generator.uniform(size=400), np.zeros(400)
     labels[right > 0.5] = 1.0
-    found, _ = doubt_fit.fit({"right": right, "contrary": 1 - right**2}, labels)
+    found, _ = doubt.fit({"right": right, "contrary": 1 - right**2}, labels)
     assert found["contrary"] == 0.0 < found["right"]
     with pytest.raises(UserError, match="nothing to learn"):
-        doubt_fit.fit({"contrary": 1 - right}, labels)
-
-
-def test_the_router_scores_as_the_fit_does() -> None:
-    doubts = {"a": np.array([0.0, 0.2, 1.0]), "b": np.array([0.9, 1e-9, 0.5])}
-    slopes = {"a": 0.7, "b": 0.1}
-    fitted = Doubt(("a", "b"), slopes, -0.2)
-    ours = [fitted.score({name: float(values[row]) for name, values in doubts.items()}) for row in range(3)]
-    assert ours == pytest.approx(doubt_fit.scores(doubts, slopes, -0.2).tolist())
-    assert doubt.logit(0.5) == 0.0
-    assert math.isfinite(doubt.logit(1.0))
+        doubt.fit({"contrary": 1 - right}, labels)
 
 
 def test_every_query_is_scored_by_a_fit_to_others() -> None:
     doubts = {"a": np.array([0.1, 0.2, 0.3, 0.6, 0.7, 0.8])}
     labels = np.array([0.0, 1.0, 0.0, 1.0, 1.0, 1.0])
     folds = [np.array([0, 3]), np.array([1, 4]), np.array([2, 5])]
-    held = doubt_fit.cross_fitted(doubts, labels, folds)
+    held = doubt.cross_fitted(doubts, labels, folds)
     rest = np.array([1, 2, 4, 5])
-    alone = doubt_fit.fit({"a": doubts["a"][rest]}, labels[rest])
-    assert held[[0, 3]] == pytest.approx(doubt_fit.scores({"a": doubts["a"][[0, 3]]}, *alone))
+    alone = doubt.fit({"a": doubts["a"][rest]}, labels[rest])
+    assert held[[0, 3]] == pytest.approx(doubt.scores({"a": doubts["a"][[0, 3]]}, *alone))

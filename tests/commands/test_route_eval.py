@@ -15,9 +15,9 @@ import pytest
 import yaml
 
 from ianvs_specdec.benchmarks.rows import query_of
-from ianvs_specdec.routing.learned.calibration import Calibration
 from ianvs_specdec.routing.learned.classifier import CLASSIFIERS
 from ianvs_specdec.routing.learned.folder import TrainedRouter
+from ianvs_specdec.routing.learned.logistic import Calibration
 from ianvs_specdec.routing.outcomes.recorded import digests, load_outcomes
 from tests.support.paths import shared_file
 from tests.support.rivers import FILES, HEADER, KIND, Rivers, file, lines, outcomes, refused, run, trained, values
@@ -53,25 +53,6 @@ def test_everything_is_written_and_shown(tmp_path: Path, capsys: pytest.CaptureF
     else:
         assert names == FILES
         assert "pip install" in told.err
-
-
-def test_without_matplotlib_the_rest_is_there(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
-) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        "importlib.util.find_spec", lambda name, *rest: None if name == "matplotlib" else find(name, *rest)
-    )
-    run("--outcomes", outcomes(tmp_path), out=tmp_path / "out")
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == FILES
-    assert "pip install 'matplotlib>=" in capsys.readouterr().err
-
-
-def test_the_same_command_writes_the_same(tmp_path: Path) -> None:
-    path = outcomes(tmp_path)
-    scores = file(tmp_path, "router,row,score\n" + "".join(f"R,{i},{(i * 7) % 11}\n" for i in range(60)), "scores.csv")
-    first, second = (run("--outcomes", path, "--scores", scores, out=tmp_path / name) for name in "ab")
-    assert first == second
 
 
 def test_queries_seen_in_training_are_left_out_for_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,11 +120,6 @@ def test_a_routers_bad_score_is_told(tmp_path: Path, capsys: Any) -> None:
     router = trained(tmp_path / "r", hard=float("nan"))
     told = refused(capsys, "--outcomes", outcomes(tmp_path), "--router", router, out=tmp_path / "out")
     assert "its score of the query with id '0' is nan" in told
-
-
-def test_baselines_may_be_named(tmp_path: Path) -> None:
-    document = run("--outcomes", outcomes(tmp_path), "--router", "random", "oracle", out=tmp_path / "out")
-    assert list(document["by_name"]) == ["always-edge", "always-cloud", "random", "oracle"]
 
 
 def test_a_job_tells_its_outcomes_and_routers(tmp_path: Path, monkeypatch: Any) -> None:

@@ -144,14 +144,6 @@ def test_files_of_other_programs(tmp_path: Path, rivers: tuple[Path, dict[str, f
     }
 
 
-def test_rows_that_are_there_twice_count_twice(tmp_path: Path) -> None:
-    once = run("--outcomes", outcomes(tmp_path), "--router", trained(tmp_path / "r"), out=tmp_path / "a")
-    path = outcomes(tmp_path, [*lines(), *lines()], name="twice.csv")
-    twice = run("--outcomes", path, "--router", tmp_path / "r", out=tmp_path / "b")
-    assert twice["queries"] == 120
-    assert values(twice, "r")["apgr"] == pytest.approx(values(once, "r")["apgr"], abs=1e-5)
-
-
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -103,14 +103,6 @@ def test_json_lines_and_what_is_held_out(tmp_path: Path) -> None:
     assert values(document, "always-large")["cost"] == 2500.0
 
 
-def test_what_a_router_was_trained_with_is_left_out(tmp_path: Path) -> None:
-    path = outcomes(tmp_path, pool_rows(), HEADER)
-    seen = outcomes(tmp_path, lines(10), name="seen.csv")
-    arguments = ["--outcomes", path, "--models", "a", "b", "c", "--router", trained(tmp_path / "r", seen)]
-    assert run(*arguments, out=tmp_path / "out")["queries"] == 50
-    assert run(*arguments, "--include-seen", out=tmp_path / "all")["queries"] == 60
-
-
 @pytest.mark.parametrize(
     ("header", "row", "told"),
     [
@@ -129,13 +121,6 @@ def test_what_a_router_was_trained_with_is_left_out(tmp_path: Path) -> None:
 def test_bad_files(tmp_path: Path, capsys: Any, header: str, row: str, told: str) -> None:
     path = outcomes(tmp_path, [row], header)
     assert told in refused(capsys, "--outcomes", path, "--models", "a", "b", out=tmp_path / "out")
-
-
-def test_no_outcomes(tmp_path: Path, capsys: Any) -> None:
-    path = outcomes(tmp_path, [], HEADER)
-    assert "there are no outcomes in it" in refused(
-        capsys, "--outcomes", path, "--models", "a", "b", out=tmp_path / "out"
-    )
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -44,17 +43,6 @@ def test_the_second_run_asks_nothing(place: Place, api: ScriptedAPI) -> None:
     assert len(api.bodies) == asked
 
 
-def test_answers_that_cannot_be_read_are_counted(place: Place, serve: Serve) -> None:
-    place.settings(serve(lambda prompt, number: answer("Hm." if number % 4 == 0 else "B")))
-    assert "which count as wrong: 1 of the edge, 1 of the cloud" in place.label()[2]
-
-
-def test_the_environment_is_as_before(place: Place, api: ScriptedAPI) -> None:
-    before = dict(os.environ)
-    place.label("--samples", "1")
-    assert dict(os.environ) == before
-
-
 def test_labels_can_be_chosen(place: Place, api: ScriptedAPI) -> None:
     assert [row["label"] for row in place.label("--label", "hard")[0]] == [1, 0, 0, 1]
     assert [row["label"] for row in place.label("--label", "gain")[0]] == [1, 0.5, 0.5, 0.5]
@@ -87,29 +75,6 @@ def test_samples_have_seeds_of_their_own_and_are_journaled(place: Place, serve: 
     Journal._open.clear()
     place.label("--samples", "3", "--temperature", "0.7")
     assert len(server.bodies) == 16
-
-
-def test_soft_labels_and_their_shift(place: Place, serve: Serve) -> None:
-    def reply(prompt: str, number: int) -> bytes:
-        body = server.bodies[number]
-        hard = prompt == "Question 1?" and body["model"] == "edge" and body["seed"] != 1
-        return answer("C" if hard else "B")
-
-    server = serve(reply)
-    place.settings(server)
-    rows, out, _ = place.label("--samples", "4", "--limit", "2")
-    assert [row["query"]["id"] for row in rows] == ["q0", "q2"]
-    assert "no labels: all 2 queries have the soft label 0" in out
-    rows, out, _ = place.label("--samples", "4")
-    assert [row["label"] for row in rows] == [0, 0.75, 0, 0]
-    assert "label soft (t = 0): 0 in 75.0 %, 0.5 to 1 in 25.0 %" in out
-
-
-def test_a_rows_own_temperature_is_that_of_its_samples(place: Place, api: ScriptedAPI) -> None:
-    place.questions(question(0, temperature=0.3), question(1))
-    place.label("--samples", "1")
-    edge = [body["temperature"] for body in api.bodies if body["model"] == "edge"]
-    assert edge == [0.3, 0.0, 0.3, 1.0]
 
 
 @pytest.mark.parametrize(("concurrency", "number"), [(1, signal.SIGINT), (2, signal.SIGINT), (1, signal.SIGTERM)])
@@ -166,11 +131,6 @@ def test_failures_leave_their_query_out_until_the_next_run(place: Place, serve: 
     broken, asked = False, len(server.bodies)
     rows, _, _ = place.label()
     assert (len(rows), len(server.bodies) - asked) == (4, 1)
-
-
-def test_where_all_fail_nothing_is_written(place: Place, serve: Serve) -> None:
-    place.settings(serve(lambda prompt, number: refusal("500 Broken")), max_failures=100)
-    assert "none of 4 queries was answered by both models: " in place.refused()
 
 
 def test_queries_are_asked_together_where_the_back_end_can(place: Place, serve: Serve) -> None:

@@ -11,7 +11,7 @@ from tests.support.labelling import Place
 @pytest.mark.parametrize(
     ("content", "part"),
     [
-        (b"", "there are no questions in it"),
+        (b"", "the file has no questions"),
         (b'{"question": "q"}\n', "data.jsonl:1: the key 'answer' is missing"),
         (b'{"query": "q", "answer": "B"}\n', "data.jsonl:1: the key 'question' is missing"),
         (b'{"question": "q", "answer": "B"}\n{"question"\n', "data.jsonl:2: not JSON"),

@@ -21,7 +21,7 @@ from ianvs_specdec.routing.routers import build_router
 from tests.support.models import build_model
 from tests.support.rivers import outcomes, run, values
 
-RECIPE = ("--folds", 2, "--set", "layers=[1,2]", "--set", "ridge=0.1", "--cloud-share", 0.4)
+RECIPE = ("--folds", 2, "--set", "layers=[1,2]", "--set", "units=0", "--cloud-share", 0.4)
 
 
 def edge(model: Path, *more: str) -> list[str]:

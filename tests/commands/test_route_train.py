@@ -79,12 +79,6 @@ def test_what_is_held_out_is_not_learned(outcomes: Path, tmp_path: Path, capsys:
     assert "50 queries held out" in capsys.readouterr().out
 
 
-def test_a_threshold_of_no_use_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    few = write(tmp_path / "few.csv", 60)
-    assert train("--outcomes", few, "--out", tmp_path / "r", "--kind", "knn", "--folds", 2, "--cloud-share", 0) == 0
-    assert "every query goes to the edge" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -96,7 +90,7 @@ def test_a_threshold_of_no_use_is_told(tmp_path: Path, capsys: pytest.CaptureFix
         (["--folds", "0"], "--folds must be from 1"),
         (["--kind", "lifelong"], "invalid choice"),
         (["--set", "neighbors"], "expected NAME=VALUE"),
-        (["--set", "neighbors=3"], "unknown option of logistic"),
+        (["--set", "neighbors=3"], "unknown option of the router"),
         (["--label", "soft"], "specdec route label --samples"),
     ],
 )

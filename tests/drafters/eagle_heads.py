@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ianvs_specdec import lengths
 from ianvs_specdec.common.types import Sampling
-from ianvs_specdec.engine import TokenTree, decode
+from ianvs_specdec.engine import TokenTree
 from ianvs_specdec.targets.native import library
 from tests.drafters.eagle_oracle import CONFIG, VOCABULARY, random_tensors, save
+from tests.support.requests import decoded
 from tests.support.tiny import tiny_model
 
 PROMPT = [5, 9, 14, 3, 22, 9, 14, 3]
@@ -51,9 +51,7 @@ def run(target, drafter, prompt=PROMPT, length="full", rule="rejection", eos=(),
     """Every verified tree with the text up to its root, and what was decoded."""
     trees: list[TokenTree] = []
     sampling = Sampling(**{"max_tokens": 16, **sampling})
-    result = decode(
-        target, drafter, lengths.create(length), prompt, sampling, eos_ids=eos, trace_trees=trees, rule=rule
-    )
+    result = decoded(target, drafter, length, prompt, sampling, eos_ids=eos, trace_trees=trees, rule=rule)
     texts, text = [], [*prompt, result.token_ids[0]]
     for step in result.trace.steps:
         texts.append(list(text))

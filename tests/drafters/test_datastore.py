@@ -58,21 +58,6 @@ def test_shorter_suffixes_count_too_each_by_the_tokens_it_shares():
     assert weights.tolist() == [4.0, 16.0, 4.0, 4.0]
 
 
-def test_a_match_does_not_run_over_the_beginning_of_a_sequence():
-    """In front of the second 1 2 stands the end of another sequence, not a 4."""
-    store = Datastore.build([[4], [1, 2, 5], [4, 1, 2, 6]], 10)
-    rows, weights = store.continuations([4, 1, 2], 3, 2, 1)
-    assert (rows.tolist(), weights.tolist()) == ([[5], [6]], [4.0, 8.0])
-    first = Datastore.build([[1, 2, 5], [1, 1, 2, 6]], 10)
-    assert first.continuations([1, 1, 2], 3, 2, 1)[1].tolist() == [4.0, 8.0]
-
-
-def test_a_match_ends_where_the_first_token_differs():
-    store = Datastore.build([[4, 8, 1, 2, 5], [4, 9, 1, 2, 6]], 10)
-    rows, weights = store.continuations([4, 9, 1, 2], 4, 2, 1)
-    assert (rows.tolist(), weights.tolist()) == ([[5], [6]], [4.0, 16.0])
-
-
 def test_of_many_occurrences_some_are_taken_at_equal_distances(monkeypatch):
     monkeypatch.setattr(datastore, "FEW", 3)
     monkeypatch.setattr(datastore, "MANY", 5)
@@ -122,12 +107,6 @@ def test_a_damaged_or_foreign_file_is_one_message(tmp_path):
         Datastore.load(path)
     with pytest.raises(UserError, match="cannot read the datastore"):
         Datastore.load(tmp_path)
-
-
-def test_nothing_to_index_is_told():
-    for empty in ([], [[], []]):
-        with pytest.raises(UserError, match="at least one token"):
-            Datastore.build(empty, 10)
 
 
 def test_a_datastore_for_another_model_is_refused(tmp_path):

@@ -9,19 +9,15 @@ import random
 import pytest
 import torch
 
-from ianvs_specdec import drafters, lengths
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.draft_model.drafter import DraftModel
-from ianvs_specdec.engine import Context, decode
+from ianvs_specdec.engine import Context
 from ianvs_specdec.engine.sampling import Noise
 from ianvs_specdec.targets.registry import target_of
-from tests.support.budgets import Budgets
 from tests.support.drafters import noisy
-from tests.support.few import few
 from tests.support.one_sequence import OneSequence
-from tests.support.requests import target_of_kind
+from tests.support.requests import decoded
 from tests.support.tiny import VOCABULARY, tiny_model
-from tests.support.watched import Watched
 
 PROMPT = [5, 9, 14, 3, 22, 9, 14, 31]
 GREEDY, PLAIN = Sampling(max_tokens=30), Sampling(max_tokens=30, temperature=1.0)
@@ -65,16 +61,7 @@ def next_logits(model, tokens):
 
 def run(target, drafter, sampling, length="fixed:5", prompt=PROMPT, **settings):
     trees = []
-    result = decode(
-        target,
-        drafter,
-        lengths.create(length) if isinstance(length, str) else length,
-        prompt,
-        sampling,
-        eos_ids=[],
-        trace_trees=trees,
-        **settings,
-    )
+    result = decoded(target, drafter, length, prompt, sampling, trace_trees=trees, **settings)
     return result, trees
 
 
@@ -100,11 +87,6 @@ def test_what_the_target_itself_drafts_is_all_accepted(target, twin, sampling, r
             assert [step.emitted for step in result.trace.steps] == [6, 6, 6, 6, 5]
         else:
             assert len(result.trace.steps) < 15
-
-
-def test_a_drawn_chain_of_the_targets_own_is_all_accepted(target, twin):
-    result, _ = run(target, DraftModel(twin), PLAIN)
-    assert [step.emitted for step in result.trace.steps] == [6, 6, 6, 6, 5]
 
 
 def test_the_draft_is_what_the_draft_model_says(target, draft):
@@ -170,11 +152,6 @@ def test_drawn_children_come_with_the_distribution_they_were_drawn_from(target, 
             assert all(q[token] > 0 for token in children)
 
 
-def test_no_more_siblings_are_drawn_than_there_are_tokens_to_draw(target, draft):
-    drafter, context = begun(target, draft, PROMPT, Sampling(temperature=1.0, top_k=1), branches=4)
-    assert drafter.propose(context, 6).is_chain
-
-
 def test_confidence_ends_the_draft_where_the_product_of_probabilities_falls_below(target, draft):
     tokens, probability, products = list(PROMPT), 1.0, []
     for _ in range(8):
@@ -187,91 +164,10 @@ def test_confidence_ends_the_draft_where_the_product_of_probabilities_falls_belo
         assert len(drafter.propose(context, 8)) - 1 == sum(product >= least for product in products)
 
 
-def test_a_draft_model_that_is_certain_drafts_at_any_confidence(target, tmp_path):
-    model = tiny_model(seed=1)
-    with torch.no_grad():
-        model.lm_head.weight *= 1e4
-    drafter, context = begun(target, saved(model, tmp_path), PROMPT, confidence=1.0)
-    assert len(drafter.propose(context, 5)) == 6
-
-
-@pytest.mark.slow
-def test_confidence_does_not_look_at_what_was_drawn(target, draft):
-    """A drawn token must not be left out for being unlikely: that would bias the output."""
-    q = draft_logits(draft, PROMPT).softmax(-1)
-    likeliest = float(q.max())
-    for seed in range(20):
-        drafter, context = begun(target, draft, PROMPT, PLAIN, confidence=0.99 * likeliest)
-        context.generator.manual_seed(seed)
-        assert len(drafter.propose(context, 1)) == 2
-        drafter, context = begun(target, draft, PROMPT, PLAIN, confidence=1.01 * likeliest)
-        assert len(drafter.propose(context, 1)) == 1
-
-
 def test_no_more_is_drafted_than_can_be_emitted(target, draft):
     for remaining, drafted in ((1, 0), (2, 1), (4, 3), (100, 5)):
         drafter, context = begun(target, draft, PROMPT, remaining=remaining)
         assert len(drafter.propose(context, 5)) - 1 == drafted
-
-
-@pytest.mark.parametrize("name", ["llama", "bloom"])
-def test_the_same_context_gives_the_same_draft(target, tmp_path, name):
-    drafter, context = begun(target, saved(tiny_model(name), tmp_path), PROMPT)
-    tree = drafter.propose(context, 4)
-    assert drafter.propose(context, 3).tokens == tree.tokens[:4]
-    context.tokens += [*tree.tokens[1:3], 9]
-    assert drafter.propose(context, 4).tokens[0] == 9
-
-
-@pytest.mark.parametrize("branches", [1, 2])
-def test_steps_without_drafts_in_between(target, draft, branches):
-    drafter = DraftModel(draft, branches)
-    expected = decode(target, drafters.create("autoregressive"), lengths.create("fixed:0"), PROMPT, GREEDY, eos_ids=[])
-    trees = []
-    length = Budgets(lambda _, step: (0, 4, 0, 0, 0, 1, 3)[step % 7])
-    result = decode(target, drafter, length, PROMPT, GREEDY, eos_ids=[], trace_trees=trees)
-    assert result.token_ids == expected.token_ids
-    text, done = [*PROMPT, *result.token_ids], len(PROMPT)
-    for tree, (_, emitted) in zip(trees, result.trace.chunks[1:], strict=True):
-        if len(tree) > 1:
-            first = tree.tokens[tree.children[0][0]]
-            assert int(draft_logits(draft, text[: done + 1]).topk(2).indices[0]) == first
-        done += emitted
-
-
-@pytest.mark.parametrize("kind", ["native", "fused", "transformers"])
-def test_what_a_pause_put_out_is_read_in_pieces_when_it_is_asked_again(target, twin, kind):
-    drafter = DraftModel(twin)
-    own = target_of_kind(kind, target.model)
-    drafter.prepare(own)
-    drafter._model = model = Watched(drafter._model, prompt_rows=None if kind == "transformers" else 8)
-    length = Budgets(lambda _, step: 5 if step in (0, 21) else 0)
-    result, _ = run(own, drafter, Sampling(max_tokens=40), length=length)
-    shares = [share for step in length.finished for share in step.shares]
-    # Before it first drafts it has read nothing; later the root of its first tree and four of its drafts.
-    assert [shares[step].unread_tokens for step in (0, 1, 20, 21)] == [len(PROMPT), 1, 20, 21]
-    assert [shares[step].step.accepted for step in (0, 21)] == [5, 5]
-    pieces = [len(piece.tokens) for step in model.steps for piece in step if len(piece.tokens) > 2]
-    assert pieces == ([8, 21] if kind == "transformers" else [8, 8, 8, 5])
-    assert (
-        result.token_ids == run(own, drafters.create("autoregressive"), Sampling(max_tokens=40), "fixed:0")[0].token_ids
-    )
-
-
-@pytest.mark.parametrize(
-    "name", few(["mamba", "jamba-hybrid", "bloom", "gpt2", "gemma2"], {"mamba", "gpt2"}.__contains__)
-)
-def test_a_draft_model_of_any_architecture(target, tmp_path, name):
-    folder = saved(tiny_model(name), tmp_path)
-    expected = decode(target, drafters.create("autoregressive"), lengths.create("fixed:0"), PROMPT, GREEDY, eos_ids=[])
-    result, trees = run(target, DraftModel(folder), GREEDY)
-    assert result.token_ids == expected.token_ids
-    tokens = [*PROMPT, *result.token_ids]
-    for tree, end in zip(trees[:3], itertools.accumulate(n for _, n in result.trace.chunks), strict=False):
-        context = tokens[: len(PROMPT) + end]
-        for token in tree.tokens[1:]:
-            assert token == int(draft_logits(folder, context).argmax())
-            context = [*context, token]
 
 
 def test_a_short_window_of_the_draft_model_ends_its_drafts(target, tmp_path):
@@ -283,32 +179,6 @@ def test_a_short_window_of_the_draft_model_ends_its_drafts(target, tmp_path):
         assert tree.depth <= max(0, 20 - context + 1)
     assert trees[0].depth == 5
     assert trees[-1].depth == 0
-
-
-def test_the_draft_model_has_the_targets_dtype(target, twin):
-    half = target_of(tiny_model().to(torch.bfloat16))
-    drafter = DraftModel(twin)
-    for wanted in (target, half):
-        drafter.prepare(wanted)
-        assert drafter._model.dtype == wanted.dtype
-
-
-@pytest.mark.parametrize("sampling", [GREEDY, PLAIN], ids=["greedy", "coupled"])
-def test_a_line_is_the_longest_chain_and_goes_on_from_whatever_came_of_it(target, draft, sampling):
-    noise = None if sampling.greedy else Noise(3, VOCABULARY, CPU)
-    drafter, context = begun(target, draft, PROMPT, sampling, noise=noise)
-    for kept, other in ((6, None), (2, 7), (0, 9), (4, 11)):
-        fresh, same = begun(target, draft, context.tokens, sampling, noise=noise)
-        with torch.inference_mode():
-            lines, line, node, held = drafter.lines_behind(context), [], 0, 1
-            for _ in range(6):
-                [found] = lines.grow([node])
-                line.append(found[0])
-                node, held = held, held + len(found)
-            chain = fresh.propose(same, 6).tokens[1:]
-        assert [token for token, _ in line] == chain
-        assert all(0 < likely <= 1 for _, likely in line)
-        context.tokens += [*chain[:kept], *([] if other is None else [other])]
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, PLAIN], ids=["greedy", "coupled"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import torch
 
@@ -78,12 +76,3 @@ def test_without_tokenizers_the_sizes_must_be_equal(tmp_path):
     assert caught.value.key == "draft"
     target, drafter = pair(tmp_path / "equal", WORDS, None)
     drafter.prepare(target)
-
-
-def test_a_folder_that_holds_no_model_is_told(tmp_path):
-    target = target_of(tiny_model())
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": VOCABULARY}))
-    for folder in (tmp_path, tmp_path / "absent"):
-        with pytest.raises(UserError, match=f"cannot load the draft model {folder}") as caught:
-            DraftModel(folder).prepare(target)
-        assert caught.value.key == "draft"

@@ -10,12 +10,11 @@ import torch
 
 from ianvs_specdec import drafters
 from ianvs_specdec.common.types import Sampling
-from ianvs_specdec.drafters.eagle import checkpoint as eagle_checkpoint
-from ianvs_specdec.drafters.eagle import drafter as eagle
 from ianvs_specdec.drafters.eagle import head as eagle_head
-from ianvs_specdec.drafters.eagle.static import PATHS, limited
+from ianvs_specdec.drafters.eagle import native as eagle_native
 from ianvs_specdec.drafters.eagle.steps import Level
-from ianvs_specdec.engine import Context, Observation, TokenTree, decode
+from ianvs_specdec.drafters.eagle.trees import PATHS, limited
+from ianvs_specdec.engine import Context, Observation, TokenTree
 from ianvs_specdec.engine.sampling import Noise
 from ianvs_specdec.targets import fused_sequence
 from ianvs_specdec.targets.huggingface import HuggingFaceTarget
@@ -24,6 +23,7 @@ from tests.drafters.eagle_heads import ENGINES, HEADS, PROMPT, run, save_heads, 
 from tests.drafters.eagle_oracle import CONFIG, VOCABULARY, Oracle, random_tensors
 from tests.support.budgets import Budgets
 from tests.support.one_sequence import OneSequence
+from tests.support.requests import decoded
 
 
 @pytest.fixture(scope="module")
@@ -96,14 +96,6 @@ def test_the_static_tree_and_the_chain_are_what_the_definition_says(model, targe
         assert paths(tree) == oracle.ranked([(0,) * depth for depth in range(1, 6)])
 
 
-def test_a_dynamic_tree_of_one_child_each_is_the_chain(target, folder):
-    one = {"head": folder / "eagle", "total_tokens": 8, "depth": 6, "eagle_topk": 1}
-    chain = {"head": folder / "eagle", "tree": "chain"}
-    trees = [run(target, drafters.create("eagle", options))[0] for options in (one, chain)]
-    assert trees[0] == trees[1]
-    assert {len(tree) for _, tree in trees[0]} == {8}
-
-
 def test_any_target_will_do_and_steps_without_drafts_in_between(folder):
     """A model that transformers runs, prompts of one token, and a length that drafts every other step."""
 
@@ -115,14 +107,8 @@ def test_any_target_will_do_and_steps_without_drafts_in_between(folder):
     assert isinstance(target, HuggingFaceTarget)
     for prompt in ([4], PROMPT):
         trees.clear()
-        result = decode(
-            target,
-            drafter,
-            Budgets(lambda _, step: 9 * (step % 2)),
-            prompt,
-            Sampling(max_tokens=12),
-            eos_ids=[],
-            trace_trees=trees,
+        result = decoded(
+            target, drafter, Budgets(lambda _, step: 9 * (step % 2)), prompt, Sampling(max_tokens=12), trace_trees=trees
         )
         done = 1
         for step, tree in zip(result.trace.steps, trees, strict=True):
@@ -137,13 +123,10 @@ def test_weights_that_are_too_large_to_fold_draft_the_same(target, folder, monke
         options = {"head": folder / label, "total_tokens": 14, "depth": 3, "eagle_topk": 4}
         folded = run(target, drafters.create("eagle", options))[0]
         with monkeypatch.context() as patch:
-            patch.setattr(eagle_checkpoint, "FOLDED_TABLE", 0)
-            patch.setattr(eagle_head, "_CACHED_WEIGHT", 0)
+            patch.setattr(eagle_native, "FOLDED_TABLE", 0)
             patch.setattr(fused_sequence, "_FIRST_CAPACITY", 4)
             patch.setattr(eagle_head, "_FIRST_POSITIONS", 4)
-            eagle._FITTED.clear()
             assert run(target, drafters.create("eagle", options))[0] == folded
-        eagle._FITTED.clear()
 
 
 def test_a_bias_of_the_targets_output_counts(folder):
@@ -225,18 +208,6 @@ def test_nothing_less_likely_than_asked_is_drafted(model, target, folder, tree):
         assert set(paths(kept)) == {path for path in paths(everything) if likelihood(path) >= least}
 
 
-@pytest.mark.parametrize("tree", ["dynamic", "static", "chain"])
-def test_a_head_that_is_certain_drafts_at_any_confidence(folder, tree):
-    model = wide(tie_word_embeddings=False)
-    with torch.no_grad():
-        model.lm_head.weight *= 1e4
-    drafter = drafters.create("eagle", {"head": folder / "eagle", "tree": tree})
-    _, drafted = proposal(target_of(model), drafter, confidence=1.0)
-    assert drafted.is_chain
-    # Behind a guess that is just as likely as asked, a dynamic tree does not look for more.
-    assert len(drafted) == {"dynamic": 2, "static": 6, "chain": 8}[tree]
-
-
 def test_drawn_chains_and_static_trees_say_what_they_were_drawn_from(model, target, folder):
     for label, tree in (("eagle", "static"), ("eagle", "chain"), ("eagle3", "static"), ("eagle3", "chain")):
         oracle = oracle_of(model, label)
@@ -254,32 +225,6 @@ def test_drawn_chains_and_static_trees_say_what_they_were_drawn_from(model, targ
                 assert all(expected[token] > 0 for token in siblings)
         others = [proposal(target, drafter, sampling=Sampling(temperature=3.0), seed=seed)[1].tokens for seed in (0, 1)]
         assert others[0] != others[1]
-
-
-def test_siblings_are_draws_without_replacement_in_order(target, folder):
-    """Frequencies of the first and second draw from q over 20,000 draws."""
-    drafter = drafters.create("eagle", {"head": folder / "eagle", "tree": "static"})
-    drafter.prepare(target)
-    context = Context(PROMPT, 8, 9, Sampling(temperature=1.0), torch.Generator().manual_seed(0))
-    guesses = eagle.Guesses(context, drafter._head, draws=True)
-    q = torch.tensor([0.5, 0.25, 0.15, 0.1, *[0.0] * (VOCABULARY - 4)])
-    scores, known = guesses.scores(q.log().expand(20_000, -1), 1)
-    torch.testing.assert_close(known[0].exp(), q)
-    first, second = scores.topk(2, dim=-1).indices.T
-    torch.testing.assert_close(first.bincount(minlength=VOCABULARY) / 20_000, q, atol=0.015, rtol=0)
-    after = sum(q[i] * q.index_fill(0, torch.tensor(i), 0) / (1 - q[i]) for i in range(4))
-    torch.testing.assert_close(second.bincount(minlength=VOCABULARY) / 20_000, after, atol=0.015, rtol=0)
-
-
-def test_what_sampling_rules_out_is_never_drawn(model, target, folder):
-    for tree in ("dynamic", "static", "chain"):
-        drafter = drafters.create("eagle", {"head": folder / "eagle", "tree": tree})
-        sampling = Sampling(temperature=1.0, top_k=2)
-        text, drawn = proposal(target, drafter, sampling=sampling)
-        oracle = oracle_of(model, "eagle")
-        oracle.read(text)
-        for path in paths(drawn):
-            assert path[-1] in oracle.log_probabilities(path[:-1]).topk(2).indices
 
 
 @pytest.mark.parametrize("tree", ["dynamic", "static", "chain"])

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 
 import pytest
 import torch
 
-from ianvs_specdec import drafters, lengths
+from ianvs_specdec import drafters
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.lookahead.drafter import DEFAULTS
-from ianvs_specdec.drafters.lookahead.official import Pool, Window
-from ianvs_specdec.engine import Context, Observation, Output, TokenTree, decode
-from ianvs_specdec.targets.huggingface import HuggingFaceTarget
-from ianvs_specdec.targets.registry import target_of
-from tests.support.budgets import Budgets
-from tests.support.few import few
-from tests.support.tiny import VOCABULARY, tiny_model
+from ianvs_specdec.drafters.lookahead.official import Window
+from ianvs_specdec.engine import Context, Observation, Output, TokenTree
 
 BEST = 9.0
 
@@ -76,23 +70,6 @@ def test_the_window_fills_row_by_row_then_gives_up_the_oldest():
     assert window.noted() == [[23], [32, 33], [42, 43]]
 
 
-def test_a_window_of_level_two_is_one_row():
-    window = Window(level=2, first_row=[11, 12])
-    assert window.full
-    window.hang([10], [-1])
-    assert window.advance([20, 21, 22]) == [(10, (20,)), (11, (21,)), (12, (22,))]
-    assert window.rows == [[21, 22]]
-
-
-def test_the_pool_keeps_the_latest():
-    pool = Pool(2)
-    pool.add([(1, (2, 3)), (1, (4, 5)), (7, (8, 9)), (1, (2, 3))])
-    assert pool.after(1) == [(4, 5), (2, 3)]
-    pool.add([(1, (6, 6))])
-    assert pool.after(1) == [(2, 3), (6, 6)]
-    assert pool.after(5) == []
-
-
 def test_the_official_start_is_drawn_anew_from_every_prompt():
     drafter = drafters.create("lookahead", {"level": 4, "window": 3, "start": "official"})
     for prompt in ([3, 1, 4, 1, 5], [3, 1, 4, 1, 5], [9, 2, 6]):
@@ -117,18 +94,6 @@ def test_official_guesses_share_nodes_and_lack_the_token_that_is_never_accepted(
     assert paths(tree, [1, 2, 3, 4]) == [(5,), (5, 6), (1,), (1, 2)]
     assert tree.scouts == set(range(5, len(tree)))
     assert tree.notes["guess"] == [1, 2, 3, 1, 2, 4, 5, 6, 8]
-
-
-def test_official_guesses_stay_within_budget_and_what_is_left_to_say(filled):
-    for budget, expected in ((1, [(5,)]), (3, [(5,), (5, 6), (1,)])):
-        tree = filled.propose(budget)
-        assert paths(tree, [node for node in range(1, len(tree)) if node not in tree.scouts]) == expected
-    filled.context.remaining = 2
-    assert filled.propose().depth == 1
-
-
-def test_no_official_guess_is_left_of_an_earlier_request(filled):
-    assert Session([9, 7], drafter=filled.drafter).propose().notes["guess"] is None
 
 
 @pytest.mark.parametrize("start", ["official", "prompt"])
@@ -158,59 +123,6 @@ def test_guesses_are_chained_the_likeliest_first():
     assert max(map(len, paths(by_depth)[:-1])) == 2
 
 
-def test_the_number_of_guessed_tokens_is_that_of_so_many_guesses():
-    text = [1, 2, 1, 3, 1, 4, 1, 5, 2, 3, 4, 5, 1]
-    for level, guess in ((2, 3), (3, 2), (5, 1)):
-        tree = Session(text, level=level, guess=guess, window=1).propose()
-        row = 1
-        assert len(tree) - 1 - row == guess * (level - 1)
-
-
-def test_the_row_continues_the_likeliest_guess_and_is_renewed_by_the_target():
-    session = Session([5, 6, 8, 5], level=2, guess=1, window=2)
-    tree = session.propose()
-    assert tree.is_chain
-    assert tree.tokens[:2] == [5, 6]
-    assert not tree.scouts
-    session.observe(tree, [20, 21, 22, 23])
-    assert session.propose().tokens == [20, 22, 23]
-
-
-def test_the_likeliest_guess_is_not_the_latest_node():
-    tree = Session([1, 9, 1, 2, 3, 1], level=4, guess=1, window=1).propose()
-    assert paths(tree)[:3] == [(2,), (2, 3), (9,)]
-    assert paths(tree)[3][:2] == (2, 3)
-
-
-def test_what_the_target_says_is_remembered_even_after_a_wrong_guess():
-    session = Session([5, 6, 8, 5], level=4, guess=1, window=1)
-    tree = session.propose(2)
-    assert paths(tree) == [(6,), (6, 8)]
-    session.observe(tree, [12, 30, 31])
-    for token, follower in ((6, 30), (8, 31)):  # what the text had after them counts for less
-        session.observe(TokenTree.chain(session.context.tokens[-1]), [token])
-        assert paths(session.propose(1)) == [(follower,)]
-
-
-def test_the_output_is_remembered():
-    session = Session([5, 6, 8, 5], level=2, guess=1, window=1)
-    session.observe(session.propose(1), [6, 12], path=(0, 1))
-    for token in (5, 6):
-        session.observe(TokenTree.chain(session.context.tokens[-1]), [token])
-    assert paths(session.propose(1)) == [(12,)]
-
-
-def test_what_was_accepted_counts_as_the_text_that_it_has_become():
-    """What the target says counts for more than what followed in the text."""
-    session = Session([5, 6, 8, 5], level=4, guess=1, window=1)
-    session.observe(session.propose(2), [6, 8, 12], path=(0, 1, 2))
-    for token in (5, 6):
-        session.observe(TokenTree.chain(session.context.tokens[-1]), [token])
-    session.context.confidence = 0.5
-    row = 1
-    assert len(session.propose()) == 1 + row
-
-
 def test_a_small_budget_shortens_the_row_first():
     text = [1, 2, 3, 4, 1]
     full = Session(text, level=4, guess=1, window=3).propose()
@@ -233,14 +145,6 @@ def test_nothing_is_drafted_beyond_what_is_left_to_say():
     assert (2, 3, 4) not in paths(tree)
 
 
-def test_confidence_ends_guesses():
-    text = [1, 2, 3, 4, 9, 1, 2]
-    tokens = [len(Session(text, level=5, window=1, confidence=c).propose()) for c in (0.0, 0.1, 0.3, 0.9)]
-    assert tokens == sorted(tokens, reverse=True)
-    assert tokens[-1] == 2  # the row
-    assert tokens[0] > tokens[1] > tokens[-1]
-
-
 def test_nothing_is_left_of_an_earlier_request():
     drafter = drafters.create("lookahead")
     session = Session([1, 2, 3, 4, 1], drafter=drafter)
@@ -250,58 +154,8 @@ def test_nothing_is_left_of_an_earlier_request():
     assert Session([20, 3], drafter=drafter).propose(100).parents == list(range(-1, 4))
 
 
-# ALiBi, verified branch by branch; a state that cannot be rolled back; a window that ends within the output.
-@pytest.mark.parametrize(
-    ("start", "architecture"),
-    few(
-        itertools.product(["official", "prompt"], ["llama", "bloom", "mamba", "gpt2"]),
-        lambda case: case in {("official", "llama"), ("prompt", "mamba"), ("prompt", "gpt2")},
-    ),
-)
-def test_output_is_the_targets_own_however_uneven_the_steps(start, architecture):
-    model = tiny_model(architecture)
-    target = target_of(model)
-    rng = random.Random(1)
-    prompts = [[5], [6, 7] * 4, [rng.randrange(VOCABULARY) for _ in range(80)]]
-    settings = [
-        Sampling(max_tokens=20),
-        Sampling(max_tokens=20, repetition_penalty=1.3),
-        Sampling(max_tokens=20, temperature=0.9, seed=4),
-    ]
-    drafter = drafters.create("lookahead", {"level": 4, "window": 3, "guess": 3, "start": start})
-    for prompt, sampling in itertools.product(prompts if architecture == "gpt2" else prompts[:2], settings):
-        none = drafters.create("autoregressive"), lengths.create("fixed:0")
-        expected = decode(target, *none, prompt, sampling, eos_ids=[2], rule="coupled")
-        got = decode(
-            target,
-            drafter,
-            Budgets(lambda _, step: (100, 0, 1, 5)[step % 4]),
-            prompt,
-            sampling,
-            eos_ids=[2],
-            rule="coupled",
-        )
-        assert (got.token_ids, got.finish_reason) == (expected.token_ids, expected.finish_reason)
-        from_prefill = start == "prompt" or len(prompt) == 1
-        assert sum(step.emitted for step in got.trace.steps) == len(got.token_ids) - from_prefill
-
-
-def test_rejection_sampling_accepts_what_a_sure_target_says():
-    target = HuggingFaceTarget(tiny_model(initializer_range=1.0))
-    sampling = Sampling(max_tokens=60, temperature=0.01)
-    for start in ("official", "prompt"):
-        drafter = drafters.create("lookahead", {"start": start})
-        result = decode(target, drafter, lengths.create("full"), [5, 6, 7], sampling, eos_ids=[])
-        assert sum(step.accepted for step in result.trace.steps) > 0
-
-
 @pytest.mark.parametrize("start", DEFAULTS)
 def test_level_must_leave_room_for_a_guess(start):
     with pytest.raises(UserError, match="level must be a whole number from 2, not 1") as caught:
         drafters.create("lookahead", {"level": 1, "start": start})
     assert caught.value.key == "level"
-
-
-def test_start_is_one_of_two():
-    with pytest.raises(UserError, match="start"):
-        drafters.create("lookahead", {"start": "promt"})

@@ -15,7 +15,7 @@ from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
 from ianvs_specdec.drafters.eagle.guesses import Guesses
 from ianvs_specdec.drafters.eagle.native import NativeDraft, NativeHead
 from ianvs_specdec.drafters.eagle.steps import Level, Pairs
-from ianvs_specdec.drafters.eagle.trees import Growth, chain, dynamic
+from ianvs_specdec.drafters.eagle.trees import Growth, dynamic, static
 from ianvs_specdec.drafters.lockstep import lockstep, only
 from ianvs_specdec.engine import Context
 from ianvs_specdec.targets.native import library
@@ -33,6 +33,8 @@ TARGETS = [
     *((variant, torch.bfloat16) for variant in VARIANTS[1:]),
 ]
 """Every type of weights, and every instruction set that this processor has."""
+
+CHAIN = tuple((0,) * depth for depth in range(1, 9))
 
 
 @pytest.fixture(scope="module")
@@ -117,21 +119,12 @@ def test_a_prompt_in_pieces_and_the_last_pair_asked_again_have_the_same_bits(fol
         assert torch.equal(head.step([(sequence, Pairs())])[0], expected)
 
 
-def test_rows_of_features_can_be_chosen(folder, target):
-    head = head_of(folder, target, "eagle3")
-    given = pairs(head, 4, 1)
-    rows = [0, 2, 6, 5]
-    chosen = Pairs(given.tokens, [states[rows] for states in given.features])
-    results = [head.step([(head.open(), each)])[0] for each in (chosen, Pairs(given.tokens, given.features, rows))]
-    assert torch.equal(*results)
-
-
 def grown(head, sequence, new, nodes, shape, confidence):
     """The tree that the same head makes level by level."""
     guesses = Guesses(Context([3], 1, 9, Sampling(), torch.Generator()), head, draws=False)
     least = math.log(confidence) if confidence else -math.inf
     growth = Growth(head, sequence, new, guesses, 3, nodes, least)
-    return only(lockstep(head, [chain(growth, 8) if shape == "chain" else dynamic(growth, 8, 10)]))
+    return only(lockstep(head, [static(growth, CHAIN[:nodes]) if shape == "chain" else dynamic(growth, 8, 10)]))
 
 
 @pytest.mark.parametrize("label", HEADS)
@@ -153,15 +146,6 @@ def test_a_draft_in_one_call_is_the_draft_made_level_by_level(folder, target, la
     assert max(len(tree) for tree in trees) == (9 if shape == "chain" else 60)
 
 
-def test_drafts_of_a_head_that_says_no_numbers_are_trees_all_the_same(folder, target):
-    head = head_of(folder, target, "eagle")
-    broken = Pairs([1], [torch.full((1, HIDDEN), torch.nan)])
-    for tree in (False, True):
-        for least in (-math.inf, -1.0):
-            (drafted,) = head.draft([NativeDraft(head.open(), broken, 3, Limits(20, 8, 10, least), tree)])
-            drafted.check(3, VOCABULARY)
-
-
 def test_what_does_not_fit_is_told_and_the_sequence_stays_as_it_was(folder, target):
     head = head_of(folder, target, "eagle")
     sequence = head.open()
@@ -174,17 +158,6 @@ def test_what_does_not_fit_is_told_and_the_sequence_stays_as_it_was(folder, targ
     with pytest.raises(ValueError, match="a tree whose parents"):
         head.step([(sequence, Level(torch.tensor([1]), 1, torch.tensor([1])))])
     assert torch.equal(head.step([(sequence, Pairs())])[0], before)
-
-
-def test_memory_of_closed_sequences_is_used_again(folder, target):
-    head = head_of(folder, target, "eagle")
-    held = []
-    for seed in range(6):
-        sequence = head.open()
-        head.step([(sequence, pairs(head, 200, seed))])
-        sequence.close()
-        held.append(head._head.model.pages_bytes)
-    assert len(set(held)) == 1
 
 
 @pytest.mark.parametrize("layers", [0, 1, 2])

@@ -12,10 +12,7 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.records.identity import FileDigests
-from ianvs_specdec.targets.registry import target_of
 from tests.support.drafters import shown_drafter
-from tests.support.requests import PROMPTS, engine_of, request_of, run
-from tests.support.tiny import tiny_model as random_model
 
 CODE = """
 from dataclasses import dataclass
@@ -56,26 +53,6 @@ def refused(drafter, **options):
     with pytest.raises(UserError) as caught:
         drafters.check("own", {"drafter": drafter, "drafter_options": options})
     return caught.value.key, str(caught.value)
-
-
-def test_how_far_it_is_behind_is_its_own_to_say_and_a_fault_there_is_told(file, tmp_path):
-    text = (
-        CODE
-        + """
-
-class Behind(Repeats):
-    @property
-    def unread_tokens(self):
-        return 7 // self.times
-"""
-    )
-    (tmp_path / "mine.py").write_text(text)
-    drafter = drafters.create("own", {"drafter": "mine.py:Behind", "drafter_options": {"times": 2}})
-    assert drafter.unread_tokens == 3
-    drafter.times = 0
-    with pytest.raises(UserError, match=rf"mine\.py:{len(text.splitlines())}: ZeroDivisionError"):
-        _ = drafter.unread_tokens
-    assert drafters.create("own", {"drafter": "mine.py:Repeats", "drafter_options": {"times": 2}}).unread_tokens == 0
 
 
 def test_it_is_made_with_its_options_and_nothing_is_written_beside_it(file, tmp_path):
@@ -168,13 +145,6 @@ def test_the_command_decodes_with_the_drafter_that_the_page_shows(tmp_path, tiny
     assert max(step["drafted"] for row in short for step in row["steps"]) == 2
 
 
-def test_the_command_tells_what_the_drafter_does_not_take(tmp_path, tiny_model, capsys):
-    drafter = shown_drafter(tmp_path / "bigrams.py")
-    arguments = ["--model", str(tiny_model), "--prompts", "x", "--out", "y", "--drafter", drafter]
-    assert main(["decode", *arguments, "--set", "longst=4"]) == 2
-    assert "unknown option of Bigrams 'longst'. Did you mean 'longest'" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -198,44 +168,3 @@ def test_a_fault_while_it_drafts_is_told_with_its_line(tmp_path, tiny_model, mon
     assert main(["decode", *arguments, "--drafter", "mine.py:B"]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out.jsonl").exists()
-
-
-TOGETHER = """
-from ianvs_specdec.engine import Drafter, TokenTree
-
-class Both(Drafter):
-    batch_key = True
-
-    def propose(self, context, budget):
-        return TokenTree.chain(context.tokens[-1])
-
-    @classmethod
-    def propose_all(cls, drafts):
-        {body}
-"""
-
-
-@pytest.mark.parametrize(
-    ("body", "told"),
-    [
-        ("return 7 / 0", ["mine.py:12: ZeroDivisionError"] * 2),
-        (
-            "return [ValueError('no idea'), drafts[1][0].propose(*drafts[1][1:])]",
-            ["mine.py: ValueError: no idea", None],
-        ),
-    ],
-)
-def test_a_fault_while_it_drafts_for_several_is_told_with_its_file(file, tmp_path, body, told):
-    (tmp_path / file).write_text(TOGETHER.format(body=body))
-    first = drafters.create("own", {"drafter": f"{file}:Both"})
-    target = target_of(random_model())
-    requests = [
-        request_of(target, prompt, drafter=one) for prompt, one in zip(PROMPTS, (first, first.fork()), strict=False)
-    ]
-    run(engine_of(target), *requests)
-    for request, message in zip(requests, told, strict=True):
-        if message is None:
-            assert request.result().token_ids
-        else:
-            with pytest.raises(UserError, match=message):
-                request.result()

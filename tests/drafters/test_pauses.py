@@ -9,19 +9,14 @@ import itertools
 import random
 
 import pytest
-import torch
 
 from ianvs_specdec import lengths
 from ianvs_specdec.common.types import Sampling
-from ianvs_specdec.drafters.eagle import drafter as eagle
-from ianvs_specdec.drafters.eagle.native import NativeDraft
-from ianvs_specdec.drafters.eagle.steps import Pairs, features_of
 from ianvs_specdec.engine import decode
 from ianvs_specdec.engine.loop import Engine
 from ianvs_specdec.engine.memory import held
 from ianvs_specdec.engine.request import Request
 from ianvs_specdec.targets.registry import target_of
-from tests.support.budgets import Budgets
 from tests.support.drafters import CASES, Workshop
 from tests.support.few import few
 from tests.support.pauses import BUDGET, EveryPosition, Switched, by_position
@@ -119,104 +114,6 @@ def test_after_a_pause_drafts_are_those_of_an_instance_that_never_paused(
             stale = [place for place, tree in found.items() if not same(tree, expected[place])]
             assert stale == []
     assert drafted > switches / 4
-
-
-def given(part):
-    """How many pairs a head is given of one request."""
-    pairs = part.pairs if isinstance(part, NativeDraft) else part[1]
-    return len(pairs.tokens) if isinstance(pairs, Pairs) else 0
-
-
-@pytest.mark.parametrize("label", ["eagle", "eagle3"])
-@pytest.mark.parametrize("engine", ["native", "torch"])
-def test_a_head_reads_nothing_before_it_is_asked_and_then_for_all_requests_at_once(
-    targets, workshop, engine, label, monkeypatch
-):
-    target, read = targets(engine), []
-    drafter, _ = workshop.create(label)
-    drafter.prepare(target)
-    head = type(drafter._head)
-    name = "draft" if engine == "native" else "step"
-    computed = getattr(head, name)
-    monkeypatch.setattr(head, name, lambda self, parts: read.append(list(map(given, parts))) or computed(self, parts))
-    monkeypatch.setattr(head, "keep", lambda *_: pytest.fail("read in advance"))
-    length = Budgets(lambda _, step: BUDGET if step == 5 else 0)
-    serving = Engine(target, length)
-    asked = [Request(target, drafter.fork(), prompt, Sampling(max_tokens=30), eos_ids=[]) for prompt in PROMPTS]
-    for request in asked:
-        serving.add(request)
-    for _ in range(6):
-        serving.step()
-    assert read == []
-    unread = [len(prompt) + 5 for prompt in PROMPTS]
-    assert [request.drafter.unread_tokens for request in asked] == unread
-    serving.step()
-    assert read[0] == unread
-    assert [share.unread_tokens for share in length.finished[-1].shares] == unread
-    assert [request.drafter.unread_tokens for request in asked] == [
-        share.step.emitted for share in length.finished[-1].shares
-    ]
-    while serving.busy:
-        serving.step()
-    assert sum(map(sum, read)) == sum(unread)
-    assert [request.drafter.unread_tokens for request in asked] == [0] * len(asked)
-
-
-@pytest.mark.parametrize("engine", ["native", "torch"])
-def test_a_paused_head_holds_its_own_rows_and_no_others(targets, workshop, engine):
-    """Beside a request that verifies large trees, of which nothing is held."""
-    target = targets(engine)
-    drafter, _ = workshop.create("eagle3")
-    length = Budgets(lambda stats, _: 40 if stats.task == "drafts" else 0)
-    serving = Engine(target, length)
-    tasks = ("paused", "drafts", "drafts")
-    paused, *others = (
-        Request(target, drafter.fork(), PROMPTS[0], Sampling(max_tokens=200), eos_ids=[], task=task) for task in tasks
-    )
-    for request in (paused, *others):
-        serving.add(request)
-    for _ in range(51):
-        serving.step()
-    parts = paused.drafter._pending._parts
-    assert sum(len(pairs.tokens) for pairs in parts) == paused.drafter.unread_tokens == len(PROMPTS[0]) + 50
-    held = {states.untyped_storage().data_ptr(): states for pairs in parts[:-1] for states in pairs.features}
-    rows = sum(states.untyped_storage().nbytes() / states[0].nbytes for states in held.values())
-    assert rows == 3 * (paused.drafter.unread_tokens - 1)
-    serving.close()
-    assert paused.drafter.unread_tokens == 0
-
-
-@pytest.mark.parametrize("engine", ["native", "torch"])
-def test_many_pairs_are_read_in_pieces_and_the_draft_is_the_same(targets, workshop, engine, monkeypatch):
-    drafter, _ = workshop.create("eagle3")
-    target = targets(engine)
-    expected, _ = unpaused(target, drafter, PROMPTS[0], Sampling(max_tokens=12))
-    monkeypatch.setattr(eagle, "READ_AT_ONCE", 7)
-    found, _ = unpaused(target, drafter, PROMPTS[0], Sampling(max_tokens=12))
-    assert list(found) == list(expected)
-    assert all(same(found[place], expected[place]) for place in found)
-
-
-@pytest.mark.parametrize("rows", [None, [0, 1, 3, 4, 6]])
-def test_pairs_are_cut_in_two(rows):
-    states = torch.arange(14.0).view(7, 2)
-    first, rest = Pairs([5, 6, 7, 8, 9], [states], rows).split(2)
-    assert ([*first.tokens], [*rest.tokens]) == ([5, 6], [7, 8, 9])
-    both = torch.cat([features_of([first])[0], features_of([rest])[0]])
-    assert torch.equal(both, states[rows or [0, 1, 2, 3, 4]])
-
-
-@pytest.mark.parametrize(
-    ("label", "unread", "later"),
-    [("prompt_lookup", 44, 1), ("suffix", 45, 1), ("lookahead", 44, 1), ("recycling", 0, 0), ("medusa", 0, 0)],
-)
-def test_what_a_drafter_has_yet_to_read_is_told(targets, workshop, label, unread, later):
-    drafter, _ = workshop.create(label)
-    length = Budgets(lambda _, step: 1 if step > 3 else 0)
-    decode(targets("torch"), drafter, length, PROMPTS[0], Sampling(max_tokens=9), eos_ids=[])
-    shares = [share for step in length.finished for share in step.shares]
-    assert [share.unread_tokens for share in shares[3:5]] == [max(unread - 1, 0), unread]
-    assert all(share.unread_tokens <= later * before.step.emitted for before, share in itertools.pairwise(shares[4:]))
 
 
 @pytest.mark.parametrize("engine", ["native", "torch"])

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import random
-
-import pytest
 import torch
 
-from ianvs_specdec import drafters, lengths
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.predicted_output import PredictedOutput
-from ianvs_specdec.engine import Context, Output, TokenTree, decode
-from ianvs_specdec.targets.huggingface import HuggingFaceTarget
-from tests.support.few import few
-from tests.support.tiny import tiny_model
+from ianvs_specdec.engine import Context, Output
 
 TEXT = list(range(100, 200))
 
@@ -45,14 +38,6 @@ def test_the_prediction_is_followed_with_longer_drafts_as_long_as_it_comes_true(
     assert request.after(*TEXT[18:51], budget=5) == TEXT[51:56]
     assert request.after(*TEXT[51:57]) == TEXT[57:100]
     assert request.after(*TEXT[57:100]) == []
-
-
-def test_a_draft_that_was_right_in_part_does_not_grow():
-    request = Request(TEXT)
-    request.after(100)
-    assert request.after(*TEXT[1:18]) == TEXT[18:50]
-    assert request.after(*TEXT[18:25], 7) == TEXT[26:42], "a wrong token stands for one of the prediction"
-    assert request.after(TEXT[26]) == TEXT[27:43]
 
 
 def test_no_more_than_can_be_used():
@@ -97,57 +82,3 @@ def test_a_useless_prediction_is_only_probed():
     assert [len(request.after(token)) for token in (1, 2, 3, 4)] == [16, 2, 2, 2]
     assert len(request.after(103)) == 2
     assert len(request.after(104)) == 16, "a probe was right"
-
-
-def test_a_new_request_starts_from_its_own_prediction():
-    drafter = PredictedOutput()
-    for prediction in (TEXT, [5, 6, 7], ()):
-        context = Context([1, 5], 1, 100, Sampling(), torch.Generator(), prediction=prediction)
-        drafter.begin(None, context, Output(torch.zeros(1, 1)))
-        expected = {100: TEXT[1:3], 5: [6, 7]}.get(prediction[0] if prediction else None, [])
-        assert drafter.propose(context, 2).tokens[1:] == expected
-
-
-@pytest.fixture(scope="module")
-def target():
-    return HuggingFaceTarget(tiny_model())
-
-
-@pytest.mark.parametrize(
-    ("sampling", "rule"),
-    few(
-        [
-            (Sampling(max_tokens=40), "rejection"),
-            (Sampling(max_tokens=40, repetition_penalty=1.3), "rejection"),
-            (Sampling(max_tokens=40, temperature=1.0, seed=5), "coupled"),
-        ],
-        lambda case: case[0].repetition_penalty == 1,
-    ),
-    ids=["greedy", "penalty", "coupled"],
-)
-def test_the_output_is_the_targets_own_and_a_right_prediction_makes_it_quick(target, sampling, rule):
-    rng = random.Random(0)
-    drafter = drafters.create("predicted_output")
-    trees: list[TokenTree] = []
-    for prompt in ([5], [7, 7], [5, 9, 14, 3, 22]):
-
-        def run(drafter, prediction=(), length="fixed:64", prompt=prompt):
-            return decode(
-                target,
-                drafter,
-                lengths.create(length),
-                prompt,
-                sampling,
-                eos_ids=[2],
-                rule=rule,
-                prediction=prediction,
-                trace_trees=trees,
-            )
-
-        output = run(drafters.create("autoregressive"), length="fixed:0").token_ids
-        edited = [token if rng.random() < 0.9 else rng.randrange(3, 60) for token in output[: len(output) // 2]]
-        for prediction in (output, [*edited, 9, *output[len(output) // 2 :]], edited, [3] * 50, []):
-            for length in ("fixed:64", "fixed:3"):
-                assert run(drafter, prediction, length).token_ids == output
-        assert len(run(drafter, output).trace.steps) <= 1 + len(output) // 16
-    assert {len(tree) for tree in trees} >= {1, 3, 4, 17}

@@ -19,7 +19,6 @@ from ianvs_specdec.targets.huggingface import HuggingFaceTarget
 from tests.support.tiny import VOCABULARY, tiny_model
 
 END = 10
-PROMPTS = [[5], [7, 7], [5, 9, 14, 3, 22, 9, 14, 31]]
 
 
 def context_of(tokens, *, remaining=100, confidence=0.0, noise=None):
@@ -48,25 +47,6 @@ def test_prefixes_come_by_frequency_then_length_then_token():
     for nodes in range(1, 8):
         assert paths(tree_of(FOLLOWED, nodes=nodes)) == expected[:nodes]
     assert paths(tree_of([(3, 1), (2, 1), (2, 0)])) == [(2,), (3,), (2, 0), (2, 1), (3, 1)]
-
-
-def test_siblings_come_best_first():
-    tree = tree_of(FOLLOWED)
-    assert [tree.tokens[child] for child in tree.children[0]] == [1, 6]
-
-
-def test_rare_prefixes_are_left_out():
-    assert paths(tree_of(FOLLOWED, least=2.5 / 9)) == [(1,), (1, 2), (1, 2, 3)]
-    assert paths(tree_of(FOLLOWED, least=0.7)) == []
-
-
-def test_rows_count_by_their_weight():
-    assert paths(tree_of([(1, 2), (3, 4), (3, 5)], weights=[4, 1, 1], nodes=3)) == [(1,), (1, 2), (3,)]
-
-
-def test_nothing_followed():
-    assert paths(tree_of([(END, END)])) == []
-    assert paths(tree_of([(END, 3), (2, END)])) == [(2,)]
 
 
 def test_with_coupled_sampling_what_the_shared_noise_draws_comes_first():
@@ -112,34 +92,6 @@ def target():
     return HuggingFaceTarget(tiny_model())
 
 
-@pytest.mark.parametrize(
-    ("sampling", "rule"),
-    [
-        (Sampling(max_tokens=24), "rejection"),
-        (Sampling(max_tokens=24, repetition_penalty=1.3), "rejection"),
-        (Sampling(max_tokens=24, temperature=1.0, seed=5), "coupled"),
-        (Sampling(max_tokens=24, temperature=0.8, top_k=20, top_p=0.9, repetition_penalty=1.2), "coupled"),
-    ],
-    ids=["greedy", "penalty", "coupled", "coupled-filtered"],
-)
-def test_the_output_is_the_targets_own(target, tmp_path, sampling, rule):
-    def run(drafter, prompt, length="full"):
-        return decode(target, drafter, lengths.create(length), prompt, sampling, eos_ids=[2], rule=rule)
-
-    expected = [run(drafters.create("autoregressive"), prompt).token_ids for prompt in PROMPTS]
-    # What the target says, and what it does not: with a wrong token here and there.
-    said = [[*prompt, *output] for prompt, output in zip(PROMPTS, expected, strict=True)]
-    wrong = [[token if i % 5 else 3 for i, token in enumerate(tokens)] for tokens in said]
-    drafter = rest(tmp_path, [*said[1:], *wrong, *wrong])
-    accepted = 0
-    for length in ("full", "fixed:1"):
-        for prompt, output in zip(PROMPTS, expected, strict=True):
-            result = run(drafter, prompt, length)
-            assert result.token_ids == output
-            accepted += sum(step.accepted for step in result.trace.steps)
-    assert accepted > 0
-
-
 def test_a_datastore_of_another_model_is_refused(tmp_path, target):
     drafter = rest(tmp_path, [[1, 2, 3]], vocabulary=10)
     with pytest.raises(UserError, match="vocabulary of 10 tokens"):
@@ -167,9 +119,3 @@ def test_tau_on_the_reference_target(shared, tmp_path):
             )
             emitted, steps, done = emitted + right + 1, steps + 1, done + right + 1
     assert emitted / steps >= 4.17
-
-
-def test_a_prefix_with_just_the_least_share_is_kept():
-    rows = [(1, 2, 3)] * 2 + [(6, 7, 8)] * 2
-    assert len(tree_of(rows, least=0.5)) == 7
-    assert len(tree_of(rows, least=0.51)) == 1

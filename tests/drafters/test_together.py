@@ -98,38 +98,6 @@ def test_a_draft_model_drafts_for_all_in_one_step(model, drafts, branches):
     assert draft.open_now == target.open_now == []
 
 
-def test_draft_models_of_different_folders_do_not_mix(model, drafts):
-    target = target_of(model)
-    created = [drafters.create("draft_model", {"draft": folder}) for folder in drafts]
-    alone_steps = []
-    for drafter in created:
-        run(engine_of(target), request := request_of(target, PROMPTS[0], drafter=drafter))
-        alone_steps.append(request.result().trace.steps)
-    assert alone_steps[0] != alone_steps[1]
-    requests = [request_of(target, PROMPTS[0], drafter=drafter) for drafter in (*created, created[0].fork())]
-    run(engine_of(target), *requests)
-    assert [request.result().trace.steps for request in requests] == [*alone_steps, alone_steps[0]]
-
-
-def test_a_joint_draft_that_fails_for_one_ends_that_one(model, drafts):
-    target = Watched(target_of(model))
-    first = drafters.create("draft_model", {"draft": drafts[0]})
-    draft = watched_draft(first, target)
-    requests = [request_of(target, prompt, drafter=first.fork()) for prompt in PROMPTS[:3]]
-    engine = engine_of(target)
-    for request in requests:
-        engine.add(request)
-    for _ in range(3):
-        engine.step()
-    requests[1].drafter._sequence.reach = lambda context: 1 // 0
-    run(engine)
-    with pytest.raises(ZeroDivisionError):
-        requests[1].result()
-    for number in (0, 2):
-        assert requests[number].result().token_ids == alone(target, PROMPTS[number])
-    assert draft.open_now == []
-
-
 @pytest.mark.parametrize("returned", ["an error", "too few"])
 def test_a_joint_draft_that_fails_ends_all_that_share_it_and_no_other(model, returned):
     target = target_of(model)

@@ -1,8 +1,7 @@
 """Whatever is drafted, the emitted tokens must be distributed as the target's own samples.
 
 Each case draws many token pairs through the acceptance rule and compares them, by a chi-square test, with the
-exact distribution computed from transformers' own processors. The same check rejects deliberately wrong acceptance
-rules with as few draws as the fast cases have.
+exact distribution computed from transformers' own processors.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ import torch
 
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import TokenTree, acceptance
-from ianvs_specdec.engine.acceptance import Greedy, Rejection
-from ianvs_specdec.engine.sampling import Noise, Processor
+from ianvs_specdec.engine.acceptance import Greedy
+from ianvs_specdec.engine.sampling import Noise
 from tests.support.few import few
 
 from .test_sampling import by_transformers
@@ -44,7 +43,6 @@ class Shape:
     width: int
     depth: int
     drawn: bool
-    with_replacement: bool = False
     guesses: bool = False
 
 
@@ -52,12 +50,11 @@ CHAIN = Shape(1, 2, drawn=True)
 CHAIN_OF_BEST = Shape(1, 2, drawn=False)
 TREE = Shape(2, 2, drawn=True)
 WIDE_TREE = Shape(4, 1, drawn=True)
-TREE_WITH_REPLACEMENT = Shape(3, 2, drawn=True, with_replacement=True)
 TREE_OF_BEST = Shape(3, 2, drawn=False)
 GUESSES = Shape(5, 2, drawn=False, guesses=True)
-SHAPES = [CHAIN, CHAIN_OF_BEST, TREE, WIDE_TREE, TREE_WITH_REPLACEMENT, TREE_OF_BEST, GUESSES]
+SHAPES = [CHAIN, CHAIN_OF_BEST, TREE, WIDE_TREE, TREE_OF_BEST, GUESSES]
 FEW_DRAWS = {**dict.fromkeys(SHAPES, 700), TREE_OF_BEST: 1300, WIDE_TREE: 2000}
-"""With which each wrong rule is found out."""
+"""With which wrong rules were found out."""
 
 PLAIN = Sampling(temperature=1.0)
 FILTERED = [
@@ -76,14 +73,14 @@ def draw_tree(shape, root, generator):
         guesses = torch.randint(VOCABULARY, (shape.depth * shape.width,), generator=generator).tolist()
         starts = [0 if i % shape.depth == 0 else i for i in range(len(guesses))]
         return TokenTree([root, *guesses], [-1, *starts])
-    tree = TokenTree([root], [-1], {} if shape.drawn else None, shape.with_replacement)
+    tree = TokenTree([root], [-1], {} if shape.drawn else None)
     level = [0]
     for depth in range(shape.depth):
         following = []
         for node in level:
             q = DRAFT_PROBABILITIES[depth, tree.tokens[node]]
             if shape.drawn:
-                children = torch.multinomial(q, shape.width, replacement=shape.with_replacement, generator=generator)
+                children = torch.multinomial(q, shape.width, generator=generator)
                 tree.probabilities[node] = q
             else:
                 children = q.topk(shape.width).indices
@@ -155,84 +152,6 @@ def test_sampling_with_filters_and_penalty_follows_the_target(shape, sampling, d
     assert_follows_the_target(rejection, shape, sampling, draws)
 
 
-class AcceptAlways(Rejection):
-    def _step(self, tree, nodes, p):
-        children = tree.children[nodes[0]]
-        return (tree.tokens[children[0]], children[:1]) if children else super()._step(tree, nodes, p)
-
-
-class ResidualNotSubtracted(Rejection):
-    def _step(self, tree, nodes, p):
-        token, following = super()._step(tree, nodes, p)
-        return (token, following) if following else (self._draw(p), [])
-
-
-class SiblingsNotRenormalised(Rejection):
-    """After a rejection the mass taken from p is not given to the rest before the next sibling is tried."""
-
-    def _step(self, tree, nodes, p):
-        q = (tree.probabilities or {}).get(nodes[0])
-        for child in tree.children[nodes[0]]:
-            token = tree.tokens[child]
-            draft = torch.nn.functional.one_hot(torch.tensor(token), len(p)).float() if q is None else q
-            if self._uniform() * draft[token] < p[token]:
-                return token, [child]
-            if not (p - draft).gt(0).any():
-                return token, [child]
-            p = (p - draft).clamp(min=0)
-        return self._draw(p), []
-
-
-class EarlierSiblingsStayInTheDraft(Rejection):
-    """Siblings drawn without replacement, judged as if they had been drawn with replacement."""
-
-    def _step(self, tree, nodes, p):
-        return super()._step(TokenTree(tree.tokens, tree.parents, tree.probabilities, True), nodes, p)
-
-
-class BestTakenForDrawn(Rejection):
-    """Children that are point masses, judged as if they had been drawn from the draft table."""
-
-    def _step(self, tree, nodes, p):
-        level = tree.depths[nodes[0]]
-        drawn_from = {node: DRAFT_PROBABILITIES[level, tree.tokens[node]] for node in nodes if tree.children[node]}
-        return super()._step(TokenTree(tree.tokens, tree.parents, drawn_from), nodes, p)
-
-
-class PenaltyForgetsThePath(Rejection):
-    def __call__(self, tree, logits):
-        extend, self._processor.extend = self._processor.extend, lambda token: None
-        verdict = super().__call__(tree, logits)
-        self._processor.extend = extend
-        for token in [*(tree.tokens[node] for node in verdict.path[1:]), verdict.token]:
-            extend(token)
-        return verdict
-
-
-@pytest.mark.parametrize(
-    ("wrong", "shape", "sampling"),
-    [
-        (AcceptAlways, CHAIN, PLAIN),
-        (AcceptAlways, TREE_OF_BEST, PLAIN),
-        (ResidualNotSubtracted, CHAIN, PLAIN),
-        (BestTakenForDrawn, CHAIN_OF_BEST, PLAIN),
-        (BestTakenForDrawn, TREE_OF_BEST, PLAIN),
-        (ResidualNotSubtracted, TREE, PLAIN),
-        (SiblingsNotRenormalised, TREE_OF_BEST, PLAIN),
-        (AcceptAlways, GUESSES, PLAIN),
-        (SiblingsNotRenormalised, TREE_WITH_REPLACEMENT, PLAIN),
-        (EarlierSiblingsStayInTheDraft, WIDE_TREE, PLAIN),
-        (PenaltyForgetsThePath, TREE_OF_BEST, FILTERED[2]),
-    ],
-)
-def test_a_wrong_acceptance_rule_is_found_out(wrong, shape, sampling):
-    def make_rule(sampling, generator):
-        return wrong(Processor(sampling, PROMPT, generator.device), generator)
-
-    with pytest.raises(AssertionError, match=r"do not follow|probability 0"):
-        assert_follows_the_target(make_rule, shape, sampling, FEW_DRAWS[shape])
-
-
 @pytest.mark.parametrize(("uniform", "accepted"), [(0.166, True), (0.167, False)])
 def test_a_draft_is_accepted_up_to_the_ratio_of_its_probabilities(uniform, accepted, monkeypatch):
     """0.1 for the target, 0.6 for the draft."""
@@ -272,14 +191,6 @@ def test_greedy_follows_the_argmax_down_the_tree_and_tells_the_gaps():
     verdict = Greedy()(tree, logits)
     assert (verdict.path, verdict.token) == ([0, 2, 4], 7)
     assert verdict.gaps == pytest.approx([0.5, 1.0, 0.0005], abs=1e-6)
-
-
-def test_greedy_takes_the_longest_match_among_equal_siblings():
-    tree = TokenTree([9, 1, 1, 5, 2, 1], [-1, 0, 0, 1, 2, 0])
-    logits = torch.zeros(6, 10)
-    logits[0, 1] = logits[1, 2] = logits[2, 2] = logits[4, 7] = logits[5, 2] = 1.0
-    verdict = Greedy()(tree, logits)
-    assert (verdict.path, verdict.token) == ([0, 2, 4], 7)
 
 
 @pytest.mark.parametrize(

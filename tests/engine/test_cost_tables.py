@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.engine.costs import LARGEST_FILE, CostTable, Grid, from_json, read
+from ianvs_specdec.engine.costs import LARGEST_FILE, Grid, from_json, read
 from tests.support import roofline
 from tests.support.cost_tables import LEVEL, PROMPT, PROMPT_ROW, ROW, STEP, TOKEN, simple
 from tests.support.paths import EXAMPLE
@@ -22,10 +22,6 @@ def test_a_grid_is_linear_between_its_knots_and_beyond_the_last():
     assert grid.at(6, 10) == pytest.approx(3.0)
     assert grid.at(4, 50) == pytest.approx(10.0)
     assert Grid((7,), (7,), ((0.5,),)).at(100, 100) == 0.5
-
-
-def test_a_falling_edge_never_leads_below_nothing():
-    assert Grid((1, 2), (0,), ((1.0,), (0.1,))).at(100, 0) == 0.0
 
 
 def test_a_step_adds_up_its_parts():
@@ -131,11 +127,6 @@ def test_files_that_cannot_be_read_are_told(tmp_path):
     path.write_bytes(b" " * (LARGEST_FILE + 1))
     with pytest.raises(UserError, match="larger than 4 MiB"):
         read(path)
-
-
-def test_the_largest_draft_is_the_last_knot():
-    assert (simple().largest_draft, simple(draft=False).largest_draft) == (10, 0)
-    assert isinstance(simple(), CostTable)
 
 
 def test_the_stated_table_of_the_example_is_the_arithmetic_of_the_docs():

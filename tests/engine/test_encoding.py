@@ -37,14 +37,6 @@ def test_a_prompt_in_pieces_has_the_same_states(monkeypatch):
     torch.testing.assert_close(encoded(target), whole)
 
 
-def test_an_end_at_the_first_token_makes_no_difference():
-    target = target_of(tiny_model())
-    first = alone(target, PROMPTS[2])[0]
-    encoder = PromptEncoder(LAYERS)
-    results(engine_of(target), request_of(target, PROMPTS[2], ONE, encoder, eos_ids=[first]))
-    torch.testing.assert_close(encoder.states, encoded(target))
-
-
 def test_others_write_what_they_write_alone():
     target, encoder = target_of(tiny_model()), PromptEncoder(LAYERS)
     one, _ = results(engine_of(target), request_of(target, PROMPTS[0]), request_of(target, PROMPTS[2], ONE, encoder))

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import random
 import time
 
 import pytest
-import torch
 
 from ianvs_specdec import drafters
 from ianvs_specdec.common.types import Sampling
-from ianvs_specdec.engine import Load, TokenTree
 from ianvs_specdec.engine.contracts import Prompt
-from ianvs_specdec.engine.loop import Engine
-from ianvs_specdec.lengths.fixed import Fixed
 from ianvs_specdec.targets.huggingface import HuggingFaceTarget
 from ianvs_specdec.targets.registry import target_of
 from tests.support.few import few
@@ -105,25 +100,6 @@ def test_a_long_prompt_is_read_in_pieces_while_others_go_on(model, kind):
     assert [request.result().token_ids for request in (first, second)] == expected
 
 
-def test_a_length_is_told_how_many_read_their_prompts_and_how_many_a_step_leaves_unread(model):
-    loads: list[Load] = []
-
-    class Told(Fixed):
-        def budgets(self, load):
-            loads.append(load)
-            return super().budgets(load)
-
-    target = Watched(target_of(model), prompt_rows=8)
-    engine = Engine(target, Told(0))
-    requests = [request_of(target, prompt) for prompt in ([5], [6] * 20, [7] * 9)]
-    engine.add(requests[0])
-    engine.step()
-    run(engine, *requests[1:])
-    # The two take turns: a piece of 8 of each, another of the first, then the rest of both, 1 and 4.
-    told = [(load.prompt_rows, load.unread, load.reading) for load in loads[:5]]
-    assert told == [(8, 2, 2), (8, 2, 2), (8, 2, 2), (5, 0, 2), (0, 0, 0)]
-
-
 def test_prompts_take_turns_and_short_ones_share_a_step(model):
     target = Watched(target_of(model), prompt_rows=8)
     longer, shorter = PROMPTS[2][:20], PROMPTS[4][:17]
@@ -138,13 +114,6 @@ def test_prompts_take_turns_and_short_ones_share_a_step(model):
     assert sizes(target.steps[2])[0] == [1, 2, 3]
     assert all(sum(sizes(step)[0]) <= 8 for step in target.steps)
     assert [request.result().token_ids for request in requests] == expected
-
-
-def test_short_prompts_share_a_step_as_far_as_they_are_one_piece_together(model):
-    target = Watched(target_of(model), prompt_rows=8)
-    prompts = [[5, 6, 7], [8, 9, 10], [11, 12, 13]]
-    run(engine_of(target, "fixed:0"), *(request_of(target, prompt) for prompt in prompts))
-    assert [sizes(step)[0] for step in target.steps[:2]] == [[3, 3], [3]]
 
 
 def test_where_the_pieces_of_a_prompt_end_depends_on_it_alone(model):
@@ -181,23 +150,6 @@ def test_times_are_those_of_the_whole_step(model, monkeypatch):
     assert [seconds for seconds, _ in third] == [9.0, 10.0, 11.0]
 
 
-def test_what_is_done_once_in_a_process_is_in_no_requests_time(model, monkeypatch):
-
-    now = 0.0
-
-    def warm(tokens):
-        nonlocal now
-        now += 1000.0
-
-    target = HuggingFaceTarget(model)
-    monkeypatch.setattr(target, "warm", warm)
-    monkeypatch.setattr(time, "perf_counter", lambda: now)
-    request = request_of(target, PROMPTS[0])
-    run(engine_of(target), request)
-    assert now == 1000.0
-    assert {seconds for seconds, _ in request.result().trace.chunks} == {0.0}
-
-
 def test_what_is_done_between_two_steps_is_in_the_time_of_the_second_but_for_what_the_length_takes(model, monkeypatch):
     """Of steps that follow at once: the first one, and the first after a pause, begin when they begin."""
 
@@ -223,80 +175,3 @@ def test_what_is_done_between_two_steps_is_in_the_time_of_the_second_but_for_wha
     assert [step.other_seconds for step in told if step.prompt_rows] == [0.0] * 2
     assert all(step.draft_seconds == step.verify_seconds == 0.0 for step in told)
     assert told[-1].seconds == 2.0
-
-
-def test_what_a_step_took_that_failed_is_in_no_other_steps_time(model, monkeypatch):
-
-    now, told = 0.0, []
-
-    def step(parts, compute=HuggingFaceTarget.step):
-        nonlocal now
-        now += 5.0
-        if now == 10.0:
-            raise RuntimeError("the device is gone")
-        return compute(target, parts)
-
-    target = HuggingFaceTarget(model)
-    monkeypatch.setattr(target, "step", step)
-    monkeypatch.setattr(time, "perf_counter", lambda: now)
-    engine = engine_of(target, "fixed:0", at_once=1)
-    monkeypatch.setattr(engine._length, "learn", told.append)
-    failing, following = (request_of(target, PROMPTS[0], Sampling(max_tokens=3)) for _ in range(2))
-    run(engine, failing, following)
-    assert isinstance(failing.error, RuntimeError)
-    assert len(following.result().token_ids) == 3
-    assert [step.seconds for step in told] == [5.0] * len(told)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("features", [(), (-1,)])
-def test_rows_whose_logits_nobody_wants_stand_anywhere_in_a_step(kind, features, model):
-    """However many rows, wanted and in all, a step is made to have."""
-    target = target_of_kind(kind, model)
-    for first in (1, 2, 9):
-        for nodes in (1, 7, 8):
-            pieces = [Prompt(PROMPTS[2][:first]), TokenTree.chain(5, [6] * (nodes - 1)), Prompt([7, 8], last=False)]
-            outputs = []
-            for parts in ([pieces], [[piece] for piece in pieces]):
-                sequences = {id(piece): target.open(features) for piece in pieces}
-                target.step([(sequences[id(piece)], Prompt([3, 4])) for piece in pieces])
-                outputs.append([o for part in parts for o in target.step([(sequences[id(p)], p) for p in part])])
-            for joint, alone_ in zip(*outputs, strict=True):
-                torch.testing.assert_close(joint.logits, alone_.logits, rtol=1e-3, atol=1e-3)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_logits_and_hidden_states_of_a_mixed_step_are_those_of_each_alone(kind, model):
-    from ianvs_specdec.engine.contracts import pieces
-    from tests.support.tiny import random_tree
-
-    rng = random.Random(2)
-    target = target_of_kind(kind, model)
-    results = []
-    for joint in (False, True):
-        rng.seed(2)
-        sequences = [target.open(features) for features in ((), (0, -1), (1,), (2, 1))]
-        jobs = [(sequence, [*pieces(PROMPTS[i], 16)]) for i, sequence in enumerate(sequences)]
-        for _, todo in jobs:
-            todo += [random_tree(rng, nodes) for nodes in (5, 1)]
-        outputs = {i: [] for i in range(len(jobs))}
-        for round_ in range(max(len(todo) for _, todo in jobs)):
-            numbers = [i for i, (_, todo) in enumerate(jobs) if round_ < len(todo)]
-            parts = [(jobs[i][0], jobs[i][1][round_]) for i in numbers]
-            got = target.step(parts) if joint else [target.step([part])[0] for part in parts]
-            for i, output, (sequence, piece) in zip(numbers, got, parts, strict=True):
-                outputs[i].append(output)
-                if isinstance(piece, TokenTree):
-                    sequence.commit(piece.path_to(len(piece) - 1))
-        results.append(outputs)
-        for sequence in sequences:
-            sequence.close()
-            sequence.close()
-    for i, single in results[0].items():
-        for expected, got in zip(single, results[1][i], strict=True):
-            assert got.logits.shape == expected.logits.shape
-            torch.testing.assert_close(got.logits, expected.logits, rtol=1e-3, atol=1e-3)
-            assert len(got.hidden) == len(expected.hidden)
-            for a, b in zip(got.hidden, expected.hidden, strict=True):
-                torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
-    assert len(results[0][2][0].logits) == 0  # not the last piece of its prompt

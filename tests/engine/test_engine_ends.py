@@ -23,27 +23,6 @@ def target(request, model):
     return Watched(target_of_kind(request.param, model))
 
 
-def test_a_cancelled_request_gives_its_memory_back_at_the_next_step(target):
-    expected = alone(target, PROMPTS[3])
-    engine, requests = (
-        engine_of(target),
-        [request_of(target, prompt) for prompt in (PROMPTS[0], PROMPTS[3], PROMPTS[2])],
-    )
-    ended = []
-    for request in requests:
-        request.drafter.end = lambda request=request: ended.append(request)
-        engine.add(request)
-    engine.step()
-    requests[0].cancel()
-    requests[2].cancel()
-    over = engine.step()
-    assert [len(target.open_now), set(over)] == [1, {requests[0], requests[2]}]
-    run(engine)
-    assert requests[1].result().token_ids == expected
-    assert set(ended) == set(requests)
-    assert len(ended) == 3
-
-
 def test_a_request_may_be_cancelled_at_any_moment(target):
     """While it waits, while it joins, by what it has just put out, and while it reads its prompt."""
 
@@ -117,19 +96,6 @@ def test_what_raises_ends_its_own_request_only_and_with_that_error(target, fault
         faulty.result()
     assert [request.result().token_ids for request in others] == expected
     assert target.open_now == []
-
-
-def test_of_two_faults_the_first_is_told(model):
-    """What comes behind the first may come of it."""
-
-    class FailsAgain(Faulty):
-        def end(self):
-            raise KeyError("what the first fault left behind")
-
-    faulty = request_of(target_of(model), PROMPTS[2], drafter=FailsAgain("propose"))
-    run(engine_of(target_of(model)), faulty)
-    with pytest.raises(ZeroDivisionError):
-        faulty.result()
 
 
 TREES = {

@@ -14,7 +14,7 @@ from ianvs_specdec.engine import ContextWindowError, Drafter, StopStrings, Token
 from ianvs_specdec.engine.rounding import NEAR_TIE
 from ianvs_specdec.targets.huggingface import HuggingFaceTarget
 from tests.support.few import few
-from tests.support.requests import KINDS, engine_of, request_of, results, target_of_kind
+from tests.support.requests import KINDS, decoded, engine_of, request_of, results, target_of_kind
 from tests.support.tiny import ARCHITECTURES, VOCABULARY, Guesser, tiny_model
 
 NONE, FIXED_0 = drafters.create("autoregressive"), lengths.create("fixed:0")
@@ -64,15 +64,7 @@ def test_greedy_output_is_the_targets_own(name, shape):
     for seed in range(2):
         trees: list[TokenTree] = []
         guesser = Guesser(expected, seed, chains_only=shape == "chains")
-        result = decode(
-            target,
-            guesser,
-            lengths.create("fixed:6"),
-            PROMPT,
-            Sampling(max_tokens=TOKENS),
-            eos_ids=[],
-            trace_trees=trees,
-        )
+        result = decoded(target, guesser, "fixed:6", PROMPT, Sampling(max_tokens=TOKENS), trace_trees=trees)
         assert result.token_ids == expected
         assert result.finish_reason == "length"
         assert_counts_are_consistent(result, trees)
@@ -102,10 +94,10 @@ def test_an_end_token_inside_a_draft_ends_the_output_there():
         eos = free[position]
         end = free.index(eos) + 1
         for seed in range(4):
-            result = decode(
+            result = decoded(
                 target,
                 Guesser(free, seed, chains_only=True),
-                lengths.create("fixed:9"),
+                "fixed:9",
                 PROMPT,
                 Sampling(max_tokens=TOKENS),
                 eos_ids=[VOCABULARY + 1, eos],
@@ -121,9 +113,7 @@ def test_max_tokens_is_exact_inside_a_draft(tokens):
     free = generated_by_transformers(model, PROMPT, TOKENS)
     target = HuggingFaceTarget(model)
     for seed in range(4):
-        result = decode(
-            target, Guesser(free, seed), lengths.create("fixed:9"), PROMPT, Sampling(max_tokens=tokens), eos_ids=[]
-        )
+        result = decoded(target, Guesser(free, seed), "fixed:9", PROMPT, Sampling(max_tokens=tokens))
         assert (result.token_ids, result.finish_reason) == (free[:tokens], "length")
         assert_counts_are_consistent(result)
 
@@ -150,14 +140,8 @@ def test_tokens_are_handed_over_chunk_by_chunk():
     model = tiny_model()
     free = generated_by_transformers(model, PROMPT, TOKENS)
     chunks: list[list[int]] = []
-    result = decode(
-        HuggingFaceTarget(model),
-        Guesser(free),
-        lengths.create("fixed:5"),
-        PROMPT,
-        Sampling(max_tokens=TOKENS),
-        eos_ids=[],
-        on_tokens=chunks.append,
+    result = decoded(
+        HuggingFaceTarget(model), Guesser(free), "fixed:5", PROMPT, Sampling(max_tokens=TOKENS), on_tokens=chunks.append
     )
     assert [len(chunk) for chunk in chunks] == [n for _, n in result.trace.chunks]
     assert [token for chunk in chunks for token in chunk] == result.token_ids
@@ -177,21 +161,6 @@ def test_near_ties_are_told_by_output_position(apart, near):
         result = decode(HuggingFaceTarget(model), drafter, length, PROMPT, Sampling(max_tokens=TOKENS), eos_ids=[])
         assert [position for position, _ in result.trace.near_ties] == (tied if near else [])
         assert all(gap < 1e-3 for _, gap in result.trace.near_ties)
-
-
-def test_near_ties_of_sampled_tokens_are_told_in_log_probabilities():
-    """These are logits over the temperature, and so is the limit."""
-    target = HuggingFaceTarget(tiny_model())
-
-    def near_ties(limit):
-        target.near_tie = limit
-        sampling = Sampling(max_tokens=TOKENS, temperature=0.5)
-        return decode(target, NONE, FIXED_0, PROMPT, sampling, eos_ids=[], rule="coupled").trace.near_ties
-
-    gaps = near_ties(1e6)
-    assert len(gaps) == TOKENS
-    assert near_ties(1.0) == [(position, gap) for position, gap in gaps if gap < 2.0]
-    assert any(0.5 < gap < 2.0 for _, gap in gaps)
 
 
 def test_the_context_window_is_respected():

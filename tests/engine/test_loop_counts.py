@@ -2,74 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-import time
-
 import pytest
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import Drafter, TokenTree, decode
-from ianvs_specdec.engine.contracts import Prompt
 from ianvs_specdec.targets.huggingface import HuggingFaceTarget
-from ianvs_specdec.targets.huggingface_sequence import HuggingFaceSequence
-from tests.support.budgets import Budgets
-from tests.support.tiny import Guesser, tiny_model
-
-
-def test_verification_counts_with_its_commit_and_drafting_with_what_is_learned_from_the_step(monkeypatch):
-    now = 0.0
-
-    def slowed(method, seconds):
-        def call(*args, **kwargs):
-            nonlocal now
-            now += seconds
-            return method(*args, **kwargs)
-
-        return call
-
-    def step(parts, compute=HuggingFaceTarget.step):
-        nonlocal now
-        now += sum(1000.0 if isinstance(piece, Prompt) else 30.0 for _, piece in parts)
-        return compute(target, parts)
-
-    target, drafter, watching = HuggingFaceTarget(tiny_model()), Guesser([]), Budgets(lambda *_: 4)
-    monkeypatch.setattr(target, "step", step)
-    for thing, name, seconds in (
-        (HuggingFaceSequence, "commit", 4.0),
-        (drafter, "begin", 500.0),
-        (watching, "budgets", 8.0),
-        (drafter, "propose", 100.0),
-        (drafter, "observe", 2.0),
-    ):
-        monkeypatch.setattr(thing, name, slowed(getattr(thing, name), seconds))
-    monkeypatch.setattr(time, "perf_counter", lambda: now)
-    trace = decode(target, drafter, watching, [5, 9, 14], Sampling(max_tokens=6), eos_ids=[]).trace
-    learned = len(trace.steps) - 1
-    assert learned > 1
-    seconds = [(step.verify_seconds, step.draft_seconds) for step in watching.finished]
-    assert seconds[1:] == [*[(34.0, 102.0)] * learned, (30.0, 100.0)]
-    ends = itertools.accumulate([144.0] * learned, initial=1000.0 + 500.0 + 138.0)
-    assert [seconds for seconds, _ in trace.chunks] == pytest.approx([1000.0, *ends])
-
-
-def test_to_find_out_what_drafters_have_to_read_is_drafting(monkeypatch):
-    now = 0.0
-
-    class Looks(Drafter):
-        @property
-        def unread_tokens(self):
-            nonlocal now
-            now += 7.0
-            return 0
-
-        def propose(self, context, budget):
-            return TokenTree.chain(context.tokens[-1])
-
-    monkeypatch.setattr(time, "perf_counter", lambda: now)
-    watching = Budgets(lambda *_: 4)
-    decode(HuggingFaceTarget(tiny_model()), Looks(), watching, [5, 9, 14], Sampling(max_tokens=4), eos_ids=[])
-    assert {step.draft_seconds for step in watching.finished if step.shares} == {7.0}
+from tests.support.tiny import tiny_model
 
 
 def test_scouts_are_verified_but_not_drafted():

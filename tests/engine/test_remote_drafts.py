@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from ianvs_specdec.engine import Drafter, TokenTree
-from ianvs_specdec.engine.meter import Meter
 from ianvs_specdec.targets.registry import target_of
 from tests.support.requests import PROMPTS, alone, engine_of, request_of
 from tests.support.tiny import tiny_model
@@ -22,18 +21,6 @@ class Elsewhere(Drafter):
     def propose(self, context, budget):
         self.ready = False
         return TokenTree.chain(context.tokens[-1], [5])
-
-
-class Asked(Meter):
-    """Keeps for how many requests drafts were made here in each step."""
-
-    def __init__(self):
-        self.asked = []
-
-    def add(self, phase, seconds, batch):
-        if phase == "draft":
-            self.asked.append(len(batch.asked))
-        super().add(phase, seconds, batch)
 
 
 @pytest.fixture(scope="module")
@@ -88,18 +75,3 @@ def test_who_waits_for_room_is_something_to_do_once_there_is_some(target):
     assert not engine.idle
     engine.step()
     assert second.opened
-
-
-def test_no_time_of_drafting_is_made_for_drafts_from_elsewhere(target):
-    meter = Asked()
-    engine, far = engine_of(target, meter=meter), request_of(target, PROMPTS[0], drafter=Elsewhere())
-    near = request_of(target, PROMPTS[2])
-    engine.add(far)
-    engine.add(near)
-    while not near.began:
-        engine.step()
-    meter.asked.clear()
-    far.drafter.ready = True
-    engine.step()
-    assert meter.asked == [1]
-    engine.close()

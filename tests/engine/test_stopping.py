@@ -48,30 +48,6 @@ def test_a_character_of_several_tokens_is_waited_for():
     assert results[data.index(b"E")] == data.index(b"E") + 1
 
 
-def test_cost_per_token_does_not_grow_with_the_output():
-    sizes = []
-
-    def counting(ids):
-        sizes.append(len(ids))
-        return decode(ids)
-
-    stop = StopStrings(counting, ("END",))
-    ids: list[int] = []
-    for _ in range(500):
-        ids.append(0)
-        assert stop(ids) is None
-    assert max(sizes) <= 3
-    assert len(sizes) <= 2 * len(ids)
-
-
-def test_without_strings_nothing_is_decoded():
-    def refuse(ids):
-        raise AssertionError("decoded for nothing")
-
-    assert StopStrings(refuse, ())([1, 2, 3]) is None
-    assert StopStrings(refuse, ("",))([1, 2, 3]) is None
-
-
 def test_a_text_is_cut_at_the_earliest_stop_string_and_left_whole_without_one():
     stop = StopStrings(str, ("cd", "bc"))
     assert [stop.trim(text) for text in ("abcd", "acdbc", "cd", "abd", "")] == ["a", "a", "", "abd", ""]

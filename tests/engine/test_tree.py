@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import random
 
-import pytest
 import torch
 
 from ianvs_specdec.engine import TokenTree
@@ -17,31 +16,6 @@ def test_a_chain_is_a_tree_without_branches():
     assert torch.equal(chain.mask(), torch.ones(3, 3).tril().bool())
     assert not TokenTree([5, 6, 7], [-1, 0, 0]).is_chain
     assert len(TokenTree.chain(5)) == 1
-
-
-@pytest.mark.parametrize(
-    ("tree", "wrong"),
-    [
-        (TokenTree([5, 9, 8], [-1, 0, 1]), "token 9 .* 0 to 8"),
-        (TokenTree([5, -1], [-1, 0]), "token -1"),
-        (TokenTree([4, 5], [-1, 0]), "root"),
-        (TokenTree([], []), "root"),
-        (TokenTree([5, 6], [-1]), "parents"),
-        (TokenTree([5, 6], [-1, 1]), "parents"),
-        (TokenTree([5, 6], [-1, -1]), "parents"),
-        (TokenTree([5, 6], [0, 0]), "parents"),
-    ],
-)
-def test_what_is_no_tree_of_the_tokens_at_hand_is_told(tree, wrong):
-    with pytest.raises(ValueError, match=wrong):
-        tree.check(5, 9)
-
-
-def test_trees_of_the_tokens_at_hand_are_let_through():
-    rng = random.Random(3)
-    for nodes in (1, 2, 40):
-        tree = random_tree(rng, nodes)
-        tree.check(tree.tokens[0], max(tree.tokens) + 1)
 
 
 def test_mask_and_depths_follow_the_parents():
@@ -59,9 +33,9 @@ def test_mask_and_depths_follow_the_parents():
 
 def test_truncated_keeps_the_shallow_nodes_and_their_probabilities():
     q = {node: torch.full((4,), float(node)) for node in range(4)}
-    tree = TokenTree([9, 1, 2, 3, 4], [-1, 0, 1, 0, 3], q, with_replacement=True)
+    tree = TokenTree([9, 1, 2, 3, 4], [-1, 0, 1, 0, 3], q)
     cut = tree.truncated(1)
-    assert (cut.tokens, cut.parents, cut.with_replacement) == ([9, 1, 3], [-1, 0, 0], True)
+    assert (cut.tokens, cut.parents) == ([9, 1, 3], [-1, 0, 0])
     assert cut.probabilities is not None
     assert {node: float(row[0]) for node, row in cut.probabilities.items()} == {0: 0.0, 1: 1.0, 2: 3.0}
     assert tree.truncated(0).tokens == [9]

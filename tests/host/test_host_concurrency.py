@@ -6,13 +6,12 @@ import json
 import os
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from core.runner import local
-from core.runner.local import AHEAD, RowFailed, Threads, in_order
+from core.runner.local import AHEAD, RowFailed, Threads
 from tests.host.host_job import Job, answers
 
 MEETING = """
@@ -170,25 +169,6 @@ def test_after_a_failure_the_rows_in_progress_come_home_and_no_other_begins(
     assert len(written) < 200
 
 
-def test_results_are_given_out_in_order_and_no_sooner_than_those_before_them() -> None:
-    done: list[int] = []
-    results = in_order(((i, f"result {i}", None) for i in (2, 0, 1, 3)), done.append, pytest.fail)
-    assert next(results) == "result 0"
-    assert done == [1, 2]
-    assert list(results) == ["result 1", "result 2", "result 3"]
-    assert done == [1, 2, 3, 4]
-
-
-def test_what_still_comes_after_a_failure_counts() -> None:
-    stopped: list[None] = []
-    items = [(3, None, "third"), (0, "result 0", None), (2, None, "second"), (1, "result 1", None), (4, "late", None)]
-    given = []
-    with pytest.raises(RowFailed) as failure:
-        given.extend(in_order(items, lambda _: None, lambda: stopped.append(None)))
-    assert (failure.value.index, failure.value.fault) == (2, "second")
-    assert stopped
-
-
 def test_a_row_that_hangs_does_not_hold_back_the_failure_of_another_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "LAST_WAIT", 0.05)
     hanging, came = threading.Event(), []
@@ -210,20 +190,6 @@ def test_a_row_that_hangs_does_not_hold_back_the_failure_of_another_for_ever(mon
     assert failure.value.index == 2
 
 
-def test_the_first_of_several_failures_is_told() -> None:
-    barrier = threading.Barrier(2)
-
-    def answer(row: int) -> int:
-        barrier.wait(20)
-        if row == 0:
-            time.sleep(0.05)
-        raise ValueError(str(row))
-
-    with pytest.raises(RowFailed) as failure:
-        list(Threads(answer, range(10), 2).results(lambda _: None))
-    assert failure.value.index == 0
-
-
 def test_rows_are_not_begun_without_end_ahead_of_one_that_takes_long() -> None:
     begun: list[int] = []
     ahead: list[int] = []
@@ -243,24 +209,6 @@ def test_rows_are_not_begun_without_end_ahead_of_one_that_takes_long() -> None:
     assert ahead == [2 * AHEAD]
     assert len(done) >= 2 * AHEAD - 1, "completions must be told before the first row is there"
     assert list(results) == list(range(1, 1000))
-
-
-def test_no_row_is_begun_after_a_failure() -> None:
-    begun: list[int] = []
-
-    def answer(row: int) -> int:
-        begun.append(row)
-        time.sleep(0.01)
-        if row == 0:
-            raise ValueError("no answer")
-        return row
-
-    threads = Threads(answer, range(100), 2)
-    with pytest.raises(RowFailed):
-        list(threads.results(lambda _: None))
-    for thread in threads.threads:
-        thread.join(30)
-    assert len(begun) < 100
 
 
 @pytest.mark.parametrize(
@@ -300,11 +248,3 @@ def test_without_ray_the_runner_says_how_to_get_it(
     line = job.line_of("job.yaml", "runner")
     message = "runner ray needs the package ray, which is not installed: pip install 'ray>=2.60,<3'"
     assert f"ianvs: job.yaml:{line}: {message}\n" == capfd.readouterr().err
-
-
-def test_the_runner_local_may_be_named(job: Job) -> None:
-    job.job["runner"] = "local"
-    assert job.run() == 0
-    job.job["runner"] = {"name": "local"}
-    assert job.run() == 0
-    assert not list(Path("workspace").rglob("*.partial.jsonl"))

@@ -58,6 +58,7 @@ MISSPELT: list[tuple[str, Change, str, str, str]] = [
     ("paradigm", lambda j: rename(j.algorithm, "paradigm_type", "paradigm"), "algorithm.yaml", "paradigm:", "'paradigm_type'?"),
     ("hyperparameters", lambda j: j.modules[0].update(hyperparams=[]), "algorithm.yaml", "hyperparams:", "Did you mean 'hyperparameters'?"),
     ("values", lambda j: j.modules[0].update(hyperparameters=[{"seed": {"value": [1]}}]), "algorithm.yaml", "value:", "Did you mean 'values'?"),
+    ("others", lambda j: j.hyperparameters(0, other_hyperparams=["x.yaml"]), "algorithm.yaml", "other_hyperparams:", "'other_hyperparameters'?"),
 ]  # fmt: skip
 
 
@@ -198,6 +199,27 @@ def test_an_unknown_other_hyperparameter_is_placed_in_its_own_file(job: Job, cap
     job.write("base.yaml", {"seed": 1, "modle": "m"})
     job.hyperparameters(0, other_hyperparameters=["base.yaml"])
     assert "base.yaml:2: unknown hyperparameter 'modle'" in refused(job, capfd)
+
+
+def test_a_key_within_a_value_is_placed_in_its_own_line(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    job.plugin(
+        "algo/cloud_model.py",
+        """
+        from sedna.common.class_factory import ClassFactory, ClassType
+        class Unfit(Exception):
+            key = "head"
+        @ClassFactory.register(ClassType.GENERAL, alias="CloudModel")
+        class CloudModel:
+            @classmethod
+            def check_hyperparameters(cls, hyperparameters):
+                raise Unfit("unknown back end 'Eagel' in head. Did you mean 'Eagle'?")
+            def inference(self, data, head):
+                pass
+        """,
+    )
+    job.hyperparameters(1, head=[{"Eagle": 1, "Eagel": 2}])
+    error = refused(job, capfd)
+    assert f"algorithm.yaml:{job.line_of('algorithm.yaml', 'Eagel')}: cloudmodel CloudModel: unknown back end" in error
 
 
 def test_a_hyperparameter_without_default_is_needed(job: Job, capfd: pytest.CaptureFixture[str]) -> None:

@@ -62,17 +62,6 @@ def test_a_file_of_another_format(job: Job, capfd: pytest.CaptureFixture[str], c
     assert "on_malformed_row" not in error
 
 
-def test_one_of_a_kind_is_said_in_the_singular(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
-    job.rows([GOOD, "x"])
-    job.env["on_malformed_row"] = "skip"
-    job.env["metrics"] = job.env["metrics"][:1]
-    assert job.run() == 0
-    error = capfd.readouterr().err
-    assert "1 malformed row left out: " in error
-    assert "job: 1 test case, 1 row (1 malformed one left out), 1 metric\n" in error
-    assert "routing: 1 query, edge 1" in error
-
-
 def test_blank_lines_at_the_end_are_none_of_a_fault(job: Job) -> None:
     (job.folder / "data.jsonl").write_text(json.dumps(GOOD) + "\n\n  \n")
     assert job.run() == 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-from pathlib import Path
 
 import pytest
 
@@ -133,25 +132,6 @@ def test_the_original_error_of_a_chain_is_told(job: Job, capfd: pytest.CaptureFi
     )
 
 
-def test_an_error_written_for_the_user_is_passed_on_as_it_is(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
-    job.plugin(
-        "algo/cloud_model.py",
-        """
-        from sedna.common.class_factory import ClassFactory, ClassType
-        class UserError(Exception):
-            key = None
-        @ClassFactory.register(ClassType.GENERAL, alias="CloudModel")
-        class CloudModel:
-            def __init__(self):
-                raise UserError("set OPENAI_API_KEY")
-            def inference(self, data):
-                pass
-        """,
-    )
-    assert job.run() == 1
-    assert "failed: building cloudmodel CloudModel: set OPENAI_API_KEY\n" in capfd.readouterr().err
-
-
 def test_a_router_that_raises(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     job.plugin(
         "algo/bad.py",
@@ -172,15 +152,6 @@ def test_a_router_that_raises(job: Job, capfd: pytest.CaptureFixture[str]) -> No
     error = capfd.readouterr().err
     assert "building hard_example_mining Bad: ValueError: no threshold" in error
     assert "row 1 of 10: KeyError: 'score'" in error
-
-
-def test_a_workspace_that_cannot_be_made(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
-    (job.folder / "workspace").write_text("a file is in the way")
-    assert job.run() == 1
-    error = capfd.readouterr().err
-    assert "ianvs: cannot write workspace" in error
-    assert "name another workspace in the job file" in error
-    assert "Traceback" not in error
 
 
 @pytest.mark.parametrize("place", ["workspace", "workspace/job/rank", "workspace/job/routing"])
@@ -232,22 +203,6 @@ def test_a_leaderboard_that_cannot_be_written_keeps_the_old_one(
     assert job.leaderboard() == before
     assert len((folder / "answers.jsonl").read_text().splitlines()) == 10
     assert not list((job.folder / "workspace").rglob("*.tmp"))
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a device without room")
-def test_a_disk_that_fills_up_under_the_answers(
-    job: Job, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from core.storymanager.story import CaseStory
-
-    # A link, because what is left of a failed write is removed.
-    full = job.folder / "answers"
-    full.symlink_to("/dev/full")
-    monkeypatch.setattr(CaseStory, "partial", property(lambda self: str(full)))
-    assert job.run() == 1
-    error = capfd.readouterr().err
-    assert f"cannot write {full}: the disk is full: free some space" in error
-    assert "Traceback" not in error
 
 
 def test_a_leaderboard_that_is_none(job: Job, capfd: pytest.CaptureFixture[str]) -> None:

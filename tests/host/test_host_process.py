@@ -127,30 +127,3 @@ def test_ctrl_c_while_all_threads_hang(job: Job) -> None:
     assert err.strip().splitlines()[-1].startswith("ianvs: interrupted; 0 of 1 test cases are on the leaderboard")
     assert "Traceback" not in err
     assert time.monotonic() - started < 20, "the process must not wait for its threads"
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
-def test_the_progress_bar_on_a_terminal(job: Job) -> None:
-    import fcntl
-    import pty
-    import struct
-    import termios
-
-    job.plugin("algo/edge_model.py", SLEEPER.replace("time.sleep(60)", "return {'prediction': 'B', 'replayed': True}"))
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
-    command = [sys.executable, "-m", "core.cmd.benchmarking", "-f", job.save()]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=theirs)
-    assert process.wait(timeout=60) == 0
-    os.close(theirs)
-    seen = b""
-    try:
-        while piece := os.read(ours, 65536):
-            seen += piece
-    except OSError:  # Linux reports the closed other end as an error
-        pass
-    os.close(ours)
-    text = seen.decode("utf-8", "replace")
-    assert "10/10" in text
-    assert "edge 10, cloud 0, replayed 7" in text

@@ -107,18 +107,6 @@ def test_other_hyperparameters_metrics_and_columns_of_earlier_runs_are_kept(job:
     )
 
 
-def test_a_finished_test_case_is_on_the_leaderboard_at_once(job: Job) -> None:
-    scored(job, (1.0, 0.0), (2.0, 0.0))
-    job.plugin(
-        "algo/edge_model.py",
-        MODEL + "        and 0\n".replace("        and 0\n", "") + "    def cleanup(self):\n        import os, shutil\n"
-        "        file = 'workspace/job/rank/all_rank.csv'\n"
-        "        if os.path.exists(file):\n            shutil.copy(file, 'seen.csv')\n",
-    )
-    assert job.run() == 0
-    assert "a0" in (job.folder / "seen.csv").read_text(), "while the second ran, the first stood there"
-
-
 def test_selected_only_writes_one_file_and_keeps_its_rows(job: Job) -> None:
     scored(job, (1.0, 0.0), (2.0, 0.0))
     job.job["rank"]["save_mode"] = "selected_only"
@@ -211,12 +199,6 @@ def test_an_earlier_row_of_a_test_case_that_fails_now_is_not_shown(
     assert "not in the table: 2 test cases that failed now" in screen.err
 
 
-def test_paradigms_can_be_selected(job: Job) -> None:
-    job.job["rank"]["selected_dataitem"] = {"paradigms": ["singletasklearning"]}
-    assert job.run() == 0
-    assert job.leaderboard("selected") == []
-
-
 def test_two_jobs_that_share_a_workspace_lose_no_row(job: Job) -> None:
     scored(job, *[(float(i), 0.0) for i in range(6)])
     algorithms = job.job["test_object"]["algorithms"]
@@ -263,22 +245,6 @@ def test_a_killed_run_goes_on_to_the_same_leaderboard(job: Job) -> None:
     assert job.run() == 0
     assert [{**row, "time": ""} for row in job.leaderboard()] == uninterrupted
     assert all(len((job.case_folder(i) / "answers.jsonl").read_text().splitlines()) == 10 for i in range(3))
-
-
-def test_a_narrow_screen_drops_what_matters_least(
-    job: Job, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert job.run() == 0
-    capsys.readouterr()
-    text = (job.folder / "workspace/job/rank/selected_rank.csv").read_text(encoding="utf-8")
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    for columns, present, absent in ((200, "url", "-"), (120, "time", "url"), (80, "Accuracy", "time")):
-        monkeypatch.setenv("COLUMNS", str(columns))
-        print_table(text)
-        table = capsys.readouterr().out
-        assert present in table
-        assert f"  {absent}  " not in table
-        assert max(map(len, table.splitlines())) <= columns
 
 
 def test_the_table_is_aligned_whatever_is_in_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -154,11 +154,15 @@ def test_a_cluster_that_is_not_there(job: Job, capfd: pytest.CaptureFixture[str]
     assert "Traceback" not in error
 
 
+def setup(folder: Path) -> Setup:
+    return Setup(str(folder), "job.yaml", read_test_cases, lambda piece: piece)
+
+
 @pytest.fixture
 def worker(job: Job) -> Iterator[Worker]:
     """A worker of a job, in this process. It knows the jobs that ``prepared`` writes."""
     with plugin_environment():
-        made = Worker(Setup(str(job.folder), "job.yaml", read_test_cases))
+        made = Worker(setup(job.folder))
         yield made
         made.release()
 
@@ -166,7 +170,7 @@ def worker(job: Job) -> Iterator[Worker]:
 def opened(worker: Worker, *journal: Piece) -> list[str]:
     """Open the job's test case on the worker: its rows."""
     (case,) = read_test_cases("job.yaml")
-    _, failure = worker.open(case.id, {"IANVS_RUN_ID": "1"}, *journal)
+    _, failure = worker.open(case.id, {"IANVS_RUN_ID": "1"}, journal)
     assert failure is None
     return list(case.env.dataset.fresh().x)
 
@@ -187,38 +191,17 @@ def test_a_worker_keeps_its_models_between_rows(job: Job, worker: Worker) -> Non
     assert news == []
 
 
-def test_a_worker_stops_at_a_failure(job: Job, worker: Worker) -> None:
-    prepared(job, "raise")
-    rows = opened(worker)
-    item = worker.answer("row 8 of 10", rows[7])
-    assert item is not None
-    _, failure, news = item
-    assert failure is not None
-    assert (failure.where, news) == ("row 8 of 10", [])
-    assert failure.message.startswith("RuntimeError: out of memory")
-    assert worker.answer("row 1 of 10", rows[0]) is None
-
-
-def test_a_worker_stops_when_it_is_told_to(job: Job, worker: Worker) -> None:
-    prepared(job, "raise")
-    rows = opened(worker)
-    assert worker.answer("row 1 of 10", rows[0]) is not None
-    worker.stop()
-    assert worker.answer("row 2 of 10", rows[1]) is None
-
-
 def test_a_worker_that_cannot_prepare_says_why(job: Job, worker: Worker, tmp_path: Path) -> None:
     prepared(job, "unbuilt")
     (case,) = read_test_cases("job.yaml")
-    _, failure = worker.open(case.id, {})
+    _, failure = worker.open(case.id, {}, ())
     assert failure is not None
     assert failure.where.startswith("building edgemodel EdgeModel on ")
     assert failure.message.startswith("OSError: no such model")
-    _, failure = worker.open("another", {})
+    _, failure = worker.open("another", {}, ())
     assert failure is not None
     assert "job.yaml describes other test cases there (every node needs the job's files" in failure.message
-    astray = Worker(Setup(str(tmp_path / "gone"), "job.yaml", read_test_cases))
-    _, failure = astray.open(case.id, {})
+    _, failure = Worker(setup(tmp_path / "gone")).open(case.id, {}, ())
     assert failure is not None
     assert f"the folder {tmp_path / 'gone'} is not there" in failure.message
 
@@ -246,18 +229,18 @@ def write(path: str, *rows: str) -> None:
 def test_a_journal_goes_to_workers_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "BLOCK", 2)
     here, there = Journal(str(tmp_path / "here")), Journal(str(tmp_path / "there"))
-    assert here.added() == []
+    assert list(here.added()) == []
     (tmp_path / "here").mkdir()
     write(here.path, "one", "two", "three")
-    pieces = here.added()
+    pieces = list(here.added())
     assert len(pieces) == 3
     there.take(pieces)
-    there.added()
+    there.skip()
     assert texts(Path(there.path)) == ["one", "two", "three"]
-    assert (here.added(), there.added()) == ([], [])
+    assert (list(here.added()), list(there.added())) == ([], [])
     write(there.path, "four")
     write(here.path, "five")
-    news = there.added()
+    news = list(there.added())
     assert added(news) == ["four"]
     here.take(news)
     assert texts(Path(here.path)) == ["one", "two", "three", "five", "four"]

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from core.common.errors import WorkspaceError
 from core.storymanager.repeats import combined
 from tests.host.host_job import Job
 
@@ -134,10 +133,3 @@ def test_plugins_see_no_repeat_of_another_job(job: Job, monkeypatch: pytest.Monk
 )
 def test_values_of_repeats_are_combined(repeats: list[dict[str, Any]], wanted: dict[str, Any]) -> None:
     assert combined(repeats) == wanted
-
-
-def test_repeats_that_cannot_be_written_are_an_error_of_the_workspace(tmp_path: Path) -> None:
-    from core.storymanager.repeats import save_repeats
-
-    with pytest.raises(WorkspaceError):
-        save_repeats(str(tmp_path / "gone"), [{"X": 1}, {"X": 2}])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 from pathlib import Path
@@ -176,12 +175,6 @@ def test_plugins_find_their_environment(job: Job, monkeypatch: pytest.MonkeyPatc
     assert again["IANVS_RUN_ID"] != first
 
 
-def test_cleanup_runs_in_module_order_and_the_routers_last(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
-    job.modules[2]["name"] = "Longer"
-    assert job.run() == 0
-    assert "router cleaned up" in capfd.readouterr().out
-
-
 def test_metadata_format(job: Job) -> None:
     folder = job.folder / "set"
     folder.mkdir()
@@ -247,19 +240,3 @@ def test_answers_that_json_cannot_hold_as_they_are(job: Job) -> None:
     assert job.run() == 0
     row = answers(job)[0]["result"]
     assert (row["nan"], row["number"], row["array"], row["odd"]) == (None, 0.5, [0, 1], "\ud800")
-
-
-def test_version(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["-v"])
-    assert stop.value.code == 0
-    assert capfd.readouterr().out.strip()
-
-
-def test_the_table_on_the_screen(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
-    job.hyperparameters(0, tag=["a", "b"])
-    assert job.run() == 0
-    lines = capfd.readouterr().out.splitlines()
-    header = next(csv.reader([", ".join(lines[0].split())]))
-    assert header[0] == "rank"
-    assert sum(line.startswith(("1 ", "2 ")) for line in lines) == 2

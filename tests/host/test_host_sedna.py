@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import subprocess
 import sys
 import types
-from collections import OrderedDict
 from typing import Any
 
 import numpy as np
@@ -67,23 +65,6 @@ def test_registering_and_looking_up() -> None:
     package = types.SimpleNamespace(Public=ByItsName, _Hidden=ByItsName, number=3)
     ClassFactory.register_from_package(package, ClassType.MTL)
     assert ClassFactory.is_exists(ClassType.MTL, "ByItsName")
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        {"a": [1, 2.5, None, "x", True], "b": {"c": [[0.1, 1]]}},
-        [(1, [2]), {3}],
-        OrderedDict(a=[1]),
-        {"array": np.arange(3)},
-        "text",
-    ],
-)
-def test_a_copy_shares_nothing_that_can_change(value: Any) -> None:
-    copied = copy_tree(value)
-    assert type(copied) is type(value)
-    assert repr(copied) == repr(copy.deepcopy(value))
-    assert copied is not value or isinstance(value, str)
 
 
 def test_a_copy_is_deep() -> None:

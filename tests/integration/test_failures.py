@@ -120,28 +120,6 @@ def test_a_key_in_place_of_its_variable_is_refused_and_not_repeated(workplace: W
     assert not api.asked
 
 
-@pytest.mark.parametrize("arguments", [(), ("--debug",)])
-def test_the_key_is_in_no_file_and_no_output(
-    workplace: Workplace, api: CountingAPI, arguments: tuple[str, ...]
-) -> None:
-    workplace.on_api(api.url)
-    for side in ("edge", "cloud"):
-        workplace.settings(side, api_key_env="SECRET_KEY")
-    workplace.algorithms("EdgeOnly", "CloudOnly")
-    workplace.data(questions(4))
-    api.dies_at, api.death = 6, 401  # the refusal repeats the header that holds the key
-    failed = workplace.ianvs(*arguments, SECRET_KEY=KEY)
-    assert failed.code == 1
-    assert f"the API at {api.url} refused the request" in failed.stderr
-    assert all(KEY in ask.authorization for ask in api.asked), "the key must have been sent"
-    assert not places_of(KEY, workplace, failed)
-
-    api.dies_at = None
-    done = workplace.ianvs(*arguments, SECRET_KEY=KEY)
-    assert done.code == 0, done.output
-    assert not places_of(KEY, workplace, done)
-
-
 @pytest.mark.slow
 def test_a_password_in_the_url_is_in_no_file_and_no_output(workplace: Workplace, api: CountingAPI) -> None:
     workplace.on_api("SERVER")

@@ -138,18 +138,6 @@ def test_without_a_judge_only_the_score_is_missing(workplace: Workplace, api: Co
     assert accuracy(workplace) == ""
 
 
-def test_settings_that_cannot_work_are_found_before_anybody_is_asked(workplace: Workplace, api: CountingAPI) -> None:
-    workplace.on_api(api.url)
-    prepare(workplace, "EdgeOnly", judge_model="gpt-4", judge_concurency=4)
-    outcome = workplace.ianvs()
-    assert outcome.code == 2
-    (line,) = outcome.lines("judge_concurency")
-    assert "edge_only.yaml:" in line
-    assert "Did you mean 'judge_concurrency'" in line
-    assert not workplace.workspace.exists()
-    assert not api.asked
-
-
 @pytest.mark.slow
 def test_all_of_mt_bench(
     workplace: Workplace, judge: JudgeStub, api: CountingAPI, shared: Path, capsys: pytest.CaptureFixture[str]

@@ -131,21 +131,6 @@ def test_a_local_model_folder_on_public_questions(workplace: Workplace, shared: 
 
 
 @pytest.mark.slow
-def test_all_of_mt_bench(workplace: Workplace, shared: Path, models: tuple[Path, Path], tmp_path: Path) -> None:
-    data = mt_bench(shared, tmp_path / "mt.jsonl", 80)
-    assert len(read_lines(data)) == 80
-    workplace.data(data)
-    edge, cloud = models
-
-    def prompt(messages: list[tuple[str, str]]) -> str:
-        return "".join(f"<{role}>{text}" for role, text in messages) + "<assistant>"
-
-    for side, folder in (("edge", edge), ("cloud", cloud)):
-        workplace.settings(side, model=str(folder), max_tokens=4, truncate_prompts=True)
-    check(workplace, data, 4, edge=(edge, prompt), cloud=(cloud, prompt))
-
-
-@pytest.mark.slow
 @pytest.mark.skipif(not (EXAMPLE / "models" / "edge").is_dir(), reason="the embedded models have not been trained")
 def test_the_embedded_models_on_public_questions(workplace: Workplace, shared: Path, tmp_path: Path) -> None:
     data = mmlu(shared, tmp_path / "mmlu.jsonl", 6)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,56 +102,7 @@ def test_ctrl_c_is_one_line_and_the_next_run_goes_on(workplace: Workplace, api: 
     assert workplace.leaderboard().keys() == {("EdgeOnly", "api"), ("CloudOnly", "api")}
 
 
-@posix
-def test_ctrl_c_before_the_first_answer(workplace: Workplace, api: CountingAPI) -> None:
-    workplace.on_api(api.url)
-    workplace.data(questions(3))
-    api.death, api.dies_at = "hang", 0
-    run = workplace.start()
-    run.wait_for(lambda: bool(api.asked))
-    run.interrupt()
-    outcome = run.wait()
-    assert outcome.code == 130
-    assert len(outcome.lines("interrupted")) == 1
-    assert "Traceback" not in outcome.output
-
-
-STUBBORN = """
-import os, sys, time
-print("the import has begun", file=sys.stderr, flush=True)
-try:
-    time.sleep(120)
-except BaseException:
-    os.abort()
-"""
 """A module that takes an interruption of its import as C++ libraries do."""
-
-
-@posix
-@pytest.mark.parametrize(("library", "summary"), [("yaml", "no test case was running"), ("torch", "0 of 2 test cases")])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_in_the_middle_of_an_import(
-    workplace: Workplace,
-    models: tuple[Path, Path],
-    tmp_path: Path,
-    library: str,
-    summary: str,
-    number: signal.Signals,
-) -> None:
-    (tmp_path / "libraries").mkdir()
-    (tmp_path / "libraries" / f"{library}.py").write_text(STUBBORN)
-    workplace.data(questions(3))
-    workplace.algorithms("EdgeOnly")
-    for side in ("edge", "cloud"):
-        workplace.settings(side, model=str(models[0]))
-    run = workplace.start(cold=True, PYTHONPATH=str(tmp_path / "libraries"))
-    run.wait_for(lambda: "the import has begun" in run.stderr)
-    run.process.send_signal(number)
-    outcome = run.wait()
-    assert outcome.code == 128 + number
-    (line,) = outcome.lines("interrupted")
-    assert summary in line
-    assert "Traceback" not in outcome.output
 
 
 @pytest.mark.parametrize("death", ["the connection is refused", "the stream is cut", "the server fails"])

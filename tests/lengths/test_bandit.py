@@ -33,20 +33,9 @@ def test_it_follows_what_changes():
     assert share(chosen(length, 500, 1, 0, lambda budget: 1 + budget), 0) > 0.7
 
 
-def test_a_length_is_kept_for_some_steps():
-    budgets = chosen(lengths.create("bandit:5"), 800, 1, 2, 1.0)
-    assert all(len(set(budgets[start : start + 8])) == 1 for start in range(0, 800, 8))
-
-
 def test_the_same_seed_makes_the_same_choices():
     runs = [chosen(lengths.create(spec), 2000, 1, 2, 1.0) for spec in ("bandit:5:1", "bandit:5:1", "bandit:5:2")]
     assert runs[0] == runs[1] != runs[2]
-
-
-def test_steps_with_prompts_are_not_learned_from():
-    length = lengths.create("bandit:1")
-    # As at the start all the time: nothing was tried, so the first is next.
-    assert {stepped(length, running(1), 1, 1.0, prompt_rows=50)[0] for _ in range(200)} == {0}
 
 
 @pytest.mark.parametrize("wrong", ["bandit:0", "bandit:x", "bandit:5:x", "bandit:-1"])

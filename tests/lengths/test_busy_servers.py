@@ -33,7 +33,9 @@ def tokens_per_second(table, length, at_once, prompt, output, seconds):
         for kind in range(2)
         for part in (1, 2, 3)
     ]
-    plan = UserPlan(length, at_once, seconds / 3600, rate=1e5 * at_once, arrivals="closed", at_once=at_once)
+    plan = UserPlan(
+        policy=length, edges=at_once, hours=seconds / 3600, rate=1e5 * at_once, arrivals="closed", at_once=at_once
+    )
     return simulate(plan, table, lengths.create(length), Workload(asked))["tokens_per_second"]
 
 
@@ -61,7 +63,10 @@ def test_more_short_requests_than_a_gpu_can_answer():
     ]
 
     def throughput(length, seeds):
-        plans = [UserPlan(length, 1, 10 / 3600, seed, 640.0, "poisson", at_once=64) for seed in range(seeds)]
+        plans = [
+            UserPlan(policy=length, edges=1, hours=10 / 3600, seed=seed, rate=640.0, at_once=64)
+            for seed in range(seeds)
+        ]
         runs = [simulate(plan, machine, lengths.create(length), Workload(asked)) for plan in plans]
         return mean(run["tokens_per_second"] for run in runs)
 
@@ -70,7 +75,7 @@ def test_more_short_requests_than_a_gpu_can_answer():
 
 def saturated(length, acceptance, at_once):
     """Tokens per second of a GPU with as many requests at once, all the time."""
-    plan = UserPlan("", at_once, 20 / 3600, 1, 1e5, "closed", at_once=at_once)
+    plan = UserPlan(policy="", edges=at_once, hours=20 / 3600, seed=1, rate=1e5, arrivals="closed", at_once=at_once)
     told = simulate(plan, costs.read(GPU), lengths.create(length), Workload(stated(acceptance, 32, 256)))
     return mean(row["tokens_per_second"] for row in told["over_time"])
 

@@ -132,16 +132,6 @@ def test_it_follows_a_change_within_150_steps(change, at_once):
     assert tokens_per_second(lengths.create("goodput")) >= 0.95 * best
 
 
-def test_a_request_that_becomes_easy_is_asked_again():
-    """Its drafts were useless for 300 steps."""
-    length, rng, drafted = lengths.create("goodput"), Luck(3), []
-    one = Running(request("a", 0.0, 100, 10_000, 1, True, 1.0))
-    for right in (0.0, 0.9):
-        one.asked.ranks[:] = request("a", right, 100, 10_000, 2, True, 1.0).ranks
-        drafted = [step(length, MACHINES["gpu"], Chain(), [one], rng)[1][0] for _ in range(300)]
-    assert sum(drafted[150:]) / 150 > 4
-
-
 def test_drafts_that_never_pay_cost_little():
     """They are nearly always right, and a step without any is as fast as a draft."""
     dear = Machine(interpolated({1: 1.0, 8: 1.5, 60: 8.0, 2000: 250.0}), call=0.4, level=1.0)
@@ -169,12 +159,6 @@ def test_it_begins_without_drafts_and_drafts_nothing_of_no_use():
     budgets = [goodput.budgets(load) for _ in range(len(WARM_UP))]
     assert max(long for long, _ in budgets) > 4
     assert {short for _, short in budgets} == {0}
-
-
-def test_names_of_tasks_without_end_take_no_memory():
-    goodput = lengths.create("goodput")
-    run(goodput, MACHINES["gpu"], Chain(), mix({str(name): 0.5 for name in range(600)}, requests=600, tokens=(2, 3)))
-    assert len(goodput._acceptance._tasks) < 600
 
 
 def test_it_takes_no_argument():

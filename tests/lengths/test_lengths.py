@@ -5,7 +5,7 @@ import pytest
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
-from ianvs_specdec.engine import Load, Stats, TokenTree, decode
+from ianvs_specdec.engine import Load, Stats, decode
 from ianvs_specdec.targets.huggingface import HuggingFaceTarget
 from tests.support.budgets import Budgets
 from tests.support.tiny import tiny_model
@@ -58,9 +58,3 @@ def test_a_length_is_told_what_it_asked_for_and_what_came_of_it():
     assert [share.depth for share in shares] == [share.step.drafted for share in shares]
     assert [share.over for share in shares] == [False] * (len(steps) - 1) + [True]
     assert all(step.verify_seconds > 0 and step.prompt_rows == 0 for step in steps)
-
-
-def test_scouts_do_not_make_a_tree_deeper():
-    assert TokenTree([9, 1, 2, 3], [-1, 0, 1, 2]).depth == 3
-    assert TokenTree([9, 1, 2, 3], [-1, 0, 1, 2], scouts=frozenset({2, 3})).depth == 1
-    assert TokenTree.chain(9).depth == 0

@@ -19,12 +19,6 @@ def test_on_up_to_so_many_and_off_above(spec, tokens):
     assert length.budgets(running(4)) == [0] * 4
 
 
-def test_for_all_it_comes_back_when_the_load_falls():
-    length, load = lengths.create("queue:2:all:4"), running(3)
-    assert length.budgets(load) == [0, 0, 0]
-    assert length.budgets(Load(load.running[:2])) == [4, 4]
-
-
 def test_for_new_requests_what_was_decided_at_their_first_step_holds():
     length, old, new = lengths.create("queue:2:new:4"), [Stats(5), Stats(5)], Stats(5)
     assert length.budgets(Load(old)) == [4, 4]

@@ -27,21 +27,12 @@ def test_a_table_of_vllm(spec):
     assert tokens(spec, *expected) == [3, 3, 1, 1, 0, 0]
 
 
-def test_beyond_a_table_of_vllm_its_last_range_goes_on():
-    assert tokens("[[1,2,3],[3,4,1]]", (9, 1)) == [1]
-
-
 @pytest.mark.parametrize(
     "spec", [f"table:{TENSORRT}", TENSORRT, "{4:4,8:2,32:1}", yaml.safe_load(TENSORRT), '{"4": 4, "8": 2, "32": 1}']
 )
 def test_a_schedule_of_tensorrt_llm_ends_in_nothing(spec):
     expected = [(1, 4), (4, 4), (5, 2), (8, 2), (9, 1), (32, 1), (33, 0)]
     assert tokens(spec, *expected) == [4, 4, 2, 2, 1, 1, 0]
-
-
-@pytest.mark.parametrize("spec", ["[[3,8,2],(1,2,3)]", "{8: 2, 2: 3}"])
-def test_the_order_of_a_table_does_not_matter(spec):
-    assert tokens(spec, (2, 3), (3, 2), (8, 2)) == [3, 2, 2]
 
 
 @pytest.mark.parametrize(

@@ -32,14 +32,6 @@ def test_patterns_have_their_rate_and_their_variation() -> None:
     assert len(times("constant", 0.1, 30.0, seed=1)) == 3
 
 
-def test_the_same_seed_gives_the_same_file_and_another_one_another() -> None:
-    def text(seed: int) -> str:
-        return arrivals_text("poisson", (), CHATS, 5.0, 4.0, seed, 32)
-
-    assert text(3) == text(3)
-    assert text(3) != text(4)
-
-
 def test_a_file_of_arrivals() -> None:
     rows = [json.loads(line) for line in arrivals_text("constant", (), CHATS, 2.0, 3.0, 0, 32).splitlines()]
     assert [row["relative_timestamp"] for row in rows] == [LEAD_IN + half / 2 for half in range(6)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -109,14 +110,14 @@ def test_a_server_that_dies_in_a_round(
     look = sweep.rounds._look
 
     def killing(server, pid, told=True):  # type: ignore[no-untyped-def]
-        server._process.kill()
-        server._process.wait(60)
+        os.kill(server.pid, 9)
+        server._child._process.wait(60)
         return look(server, pid, told)
 
     plan = plan_of(settings, data, policies="fixed:0")
     with monkeypatch.context() as patched:
         patched.setattr("ianvs_specdec.load.rounds._look", killing)
-        with pytest.raises(sweep.ServerDied, match="ended by signal 9"):
+        with pytest.raises(sweep.ServerDied, match="killed by signal 9"):
             sweep.run(plan, tmp_path / "out")
     assert not folder_of(tmp_path / "out", Place(4.0, "fixed:0")).exists()
     (row,) = sweep.run(plan, tmp_path / "out")

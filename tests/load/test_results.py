@@ -73,14 +73,6 @@ def test_the_rounds_of_a_policy_count_together() -> None:
     assert result(ours, plan, other, {})["lossless"] == {"compared": 9, "same": 3, "share": 0.333333}
 
 
-def test_policies_are_compared_where_they_have_the_same_repeats() -> None:
-    plan = SweepPlan(rates=(1.0,), data="d", duration=10.0, repeats=2)
-    rounds = [round_of(repeat, [answered(0, 2.0, 0.1, 0.1, 3)]) for repeat in range(2)]
-    both, first, second = (Measured.of(some, plan) for some in (rounds, rounds[:1], rounds[1:]))
-    assert result(both, plan, None, {"first": first})["ratios"] is None
-    assert result(first, plan, None, {"both": both, "second": second, "same": first})["ratios"].keys() == {"same"}
-
-
 def test_percentiles_are_numpys() -> None:
     chance = np.random.default_rng(0)
     times = chance.exponential(1.0, 200)
@@ -120,11 +112,6 @@ def test_tokens_count_where_they_came_and_the_warm_up_is_cut() -> None:
     assert found["output_tokens_per_second"] == pytest.approx((8.5 + 2.0) / 8.5)
     assert found["requests_per_second"] == pytest.approx(1 / 8.5, abs=1e-6)
     assert found["notes"] == ["no request came after the warm-up"]
-
-
-def test_an_answer_that_ended_in_the_warm_up_is_none_of_the_window() -> None:
-    found = figures([answered(0, 0.0, 0.1, 0.1, 3), answered(1, 1.0, 0.1, 0.1, 20)], warmup=2.0)
-    assert found["requests_per_second"] == 1 / 8.0
 
 
 def test_only_completed_answers_are_compared_with_plain_decoding() -> None:

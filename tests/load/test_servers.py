@@ -9,8 +9,7 @@ import pytest
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.load.plan import SweepPlan
-from ianvs_specdec.load.processes import processor_seconds
-from ianvs_specdec.load.servers import ServerDied, Started, arguments
+from ianvs_specdec.load.servers import ServerDied, Serving, arguments, started
 from tests.support.models import build_model
 
 
@@ -30,7 +29,7 @@ def test_one_that_does_not_start_says_why(tmp_path: Path) -> None:
     settings = tmp_path / "cloud.yaml"
     settings.write_text("model: ./not/there\n")
     with pytest.raises(UserError, match=r"policy fixed:4 did not start: .*there is no model folder"):
-        Started(plan_of(str(settings)), "fixed:4", tmp_path / "server")
+        started(plan_of(str(settings)), "fixed:4")
 
 
 @pytest.mark.slow
@@ -38,24 +37,17 @@ def test_one_that_runs_answers_and_is_told_when_it_dies(tmp_path: Path) -> None:
     pytest.importorskip("uvicorn", reason="needs the extra serve: pip install 'ianvs-specdec[serve]'")
     settings = tmp_path / "cloud.yaml"
     settings.write_text(f"model: {build_model(tmp_path / 'tiny')}\n")
-    server = Started(plan_of(str(settings), backend="PromptLookup"), "fixed:4", tmp_path / "server")
+    server = started(plan_of(str(settings), backend="PromptLookup"), "fixed:4")
+    assert isinstance(server, Serving)
     try:
         assert server.models() == ["load"]
         counted = server.metrics()
         assert counted is not None
         assert counted["engine_verified_tokens_total"] >= counted["engine_verifications_total"]
         server.check()
-        os.kill(server._process.pid, 9)
-        server._process.wait(60)
-        with pytest.raises(ServerDied, match="the server for the policy fixed:4 ended by signal 9"):
+        os.kill(server.pid, 9)
+        server._child._process.wait(60)
+        with pytest.raises(ServerDied, match=r"the server for the policy fixed:4 has ended: .* killed by signal 9"):
             server.check()
     finally:
         server.stop()
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not tell processor time by process")
-def test_processor_time_of_a_process() -> None:
-    before = processor_seconds(os.getpid())
-    assert before is not None
-    assert before > 0
-    assert processor_seconds(2**22 + 1) is None

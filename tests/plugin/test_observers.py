@@ -12,7 +12,7 @@ import pytest
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin import observers
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
-from ianvs_specdec.plugin.response import Response
+from ianvs_specdec.records.response import Response
 
 
 class Listener:

@@ -13,7 +13,7 @@ import pytest
 from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.common.types import Completion, Trace
 from ianvs_specdec.plugin.models import CloudModel
-from ianvs_specdec.plugin.overlap import Overlap
+from ianvs_specdec.plugin.timings import Overlap
 from tests.support import journals
 
 

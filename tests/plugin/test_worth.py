@@ -32,7 +32,7 @@ def questions(count: int) -> list[str]:
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.name.endswith("worth")]
+    return [record.getMessage() for record in caplog.records if record.name.endswith("side_warnings")]
 
 
 @pytest.mark.slow

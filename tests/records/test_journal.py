@@ -87,6 +87,22 @@ def test_replayed_means_from_an_earlier_run_and_fresh_ignores_those(
     assert (entry.replayed if entry else None) is replayed
 
 
+def test_of_answers_that_are_read_ahead_the_newest_counts(tmp_path: Path) -> None:
+    fill(tmp_path, 120)
+    newer = open_journal(tmp_path)
+    for number in (5, 110):
+        newer.put(configuration(), messages(number), completion("newer"), side="edge", hardware=HARDWARE)
+    newer.put_failure(configuration().key(messages(6)), AnswerError("none"), side="edge")
+    journal = open_journal(tmp_path)
+    for number in range(120):
+        if number == 10:
+            journal.put(configuration(), messages(12), completion("newer"), side="edge", hardware=HARDWARE)
+        found = journal.get(configuration().key(messages(number)))
+        text = "newer" if number in (5, 12, 110) else f"answer {number}"
+        assert found is not None
+        assert found.completion.text == text
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -14,7 +14,6 @@ from ianvs_specdec.report.collect import collect
 from ianvs_specdec.report.page import to_html
 from tests.support.workspace import Bench, choice, usual
 
-from .test_notes import doubtful
 from .test_page import NASTY
 
 pytestmark = pytest.mark.slow
@@ -65,16 +64,6 @@ def test_everything_is_drawn(page: Path, browse: Browse) -> None:
     assert "[object" not in dom
 
 
-def test_the_tiles_tell_the_doubt_that_the_table_tells(bench: Bench, browse: Browse) -> None:
-    doubtful(bench)
-    path = bench.root / "doubtful.html"
-    path.write_text(to_html(collect(bench.folder)), encoding="utf-8")
-    tiles = text(browse(path).partition('<div id="tiles"')[2].partition('<div id="notes"')[0])
-    assert "Largest speedup over the same weights without drafts" in tiles
-    assert re.search(r"the intervals of \d of \d others overlap", tiles)
-    assert "times are doubtful: other programs took" in tiles
-
-
 def test_sorting_filtering_and_choosing_columns(page: Path, browse: Browse) -> None:
     dom = browse(page, "#sort=Speedup&dir=desc&filter=cloudonly&columns=Speedup|Queries")
     assert names(dom) == ["CloudOnly · EagleSpecDec", "CloudOnly · autoregressive"]
@@ -98,13 +87,6 @@ def test_a_query_in_detail(bench: Bench, page: Path, browse: Browse) -> None:
     assert part(dom, "queries").count("<li><button") == 1
 
 
-def test_ticks_choose_what_the_charts_show(bench: Bench, page: Path, browse: Browse) -> None:
-    identifiers = [case["id"] for case in collect(bench.folder)["cases"]]
-    dom = browse(page, f"#off={','.join(identifiers[1:])}")
-    assert part(dom, "latency").count('class="hit"') == 3
-    assert dom.count('<tr class="off">') == 3
-
-
 def test_foreign_text_is_shown_and_does_nothing(
     tmp_path: Path, browse: Browse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,14 +106,6 @@ def test_a_script_in_the_page_is_refused(page: Path, browse: Browse) -> None:
     text = page.read_text(encoding="utf-8")
     page.write_text(text.replace("</body>", "<script>document.title = 'taken over'</script></body>"), encoding="utf-8")
     assert "<title>job: report</title>" in browse(page)
-
-
-def test_a_screenshot_has_colour_in_it(page: Path, browse: Browse, tmp_path: Path) -> None:
-    for mode in ((), ("--blink-settings=preferredColorScheme=0",)):
-        shot = tmp_path / "shot.png"
-        browse(page, "", f"--screenshot={shot}", *mode)
-        assert shot.stat().st_size > 20_000
-        shot.unlink()
 
 
 def test_clicks_and_keys(page: Path, browse: Browse) -> None:

@@ -9,15 +9,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from ianvs_specdec.benchmarks import mmlu
 from ianvs_specdec.benchmarks.scorers import SCORERS
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.plugin.scoring import TOGETHER
 from ianvs_specdec.report.collect import collect, to_csv
-from ianvs_specdec.report.metrics import METRICS
+from ianvs_specdec.workspace.scoring import TOGETHER
 from tests.support.workspace import COLUMNS, Bench, Side, choice, completion
 
 
@@ -63,16 +60,6 @@ def test_a_workspace_of_several_jobs_is_one_report(bench: Bench) -> None:
     assert len(document["queries"]) == len(bench.rows)
 
 
-def test_names_tell_test_cases_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    bench = Bench(tmp_path, [choice(0)])
-    # The name that the back end had in earlier workspaces is told as the one it has.
-    for length, backend in (("fixed:2", "autoregressive"), ("fixed:4", "specdec")):
-        bench.case("CloudOnly", [(None, Side("cloud", backend, [completion("B")]))], length=length)
-    names = [case["name"] for case in collect(bench.folder)["cases"]]
-    assert names == [f"CloudOnly · autoregressive (length=fixed:{number})" for number in (2, 4)]
-
-
 def test_over_two_models_speedup_may_exceed_tau_so_it_is_no_models(bench: Bench) -> None:
     """Seconds weigh in a speedup and steps in tau: a fast edge has many of these and few of those."""
     text, every = "The answer is B.", range(len(bench.rows))
@@ -104,16 +91,6 @@ def kinds(tmp_path: Path, groups: list[str]) -> dict[str, Any]:
     return collect(bench.folder)["cases"][0]
 
 
-def test_a_benchmarks_categories_take_its_subjects_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    subjects = sorted(subject for members in mmlu.CATEGORIES.values() for subject in members)
-    case = kinds(tmp_path, subjects)
-    assert len(case["groups"]) == 57
-    assert {name: part["Queries"] for name, part in case["categories"].items()} == {
-        name: len(members) for name, members in mmlu.CATEGORIES.items()
-    }
-
-
 @pytest.mark.parametrize(
     ("groups", "expected"),
     [
@@ -129,36 +106,6 @@ def test_categories_where_they_make_fewer_kinds(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert sorted(kinds(tmp_path, groups)["categories"]) == expected
-
-
-def test_kinds_of_queries_add_up_to_the_whole(bench: Bench) -> None:
-    for case in collect(bench.folder)["cases"]:
-        kinds = case["groups"]
-        assert sorted(kinds) == ["even", "odd"]
-        assert sum(kind["Queries"] for kind in kinds.values()) == 8
-        assert sum(kind["Accuracy"] * kind["Queries"] for kind in kinds.values()) / 8 == case["figures"]["Accuracy"]
-    edge = next(case for case in collect(bench.folder)["cases"] if case["router"] == "EdgeOnly")
-    assert (edge["groups"]["even"]["Accuracy"], edge["groups"]["odd"]["Accuracy"]) == (100.0, 0.0)
-
-
-def test_figures_of_a_kind_are_those_of_its_queries_alone(bench: Bench) -> None:
-    drafted = next(case for case in collect(bench.folder)["cases"] if case["name"] == "CloudOnly · EagleSpecDec")
-    lines = (bench.folder / "cloudonly" / drafted["id"] / "answers.jsonl").read_text().splitlines()
-    odd = [json.loads(line) for line in lines[1::2]]
-    results = [[row["is_hard"], row["result"], row["edge"], row["cloud"]] for row in odd]
-    for name in ("Speedup", "Speedup CI95", "Mean Accepted Tokens", "Accuracy CI95", "Throughput"):
-        assert drafted["groups"]["odd"][name] == METRICS[name](["B"] * 4, results)
-
-
-def test_distributions_are_percentiles_of_the_answers_times(bench: Bench) -> None:
-    document = collect(bench.folder)
-    case = document["cases"][0]
-    lines = (bench.folder / case["algorithm"] / case["id"] / "answers.jsonl").read_text().splitlines()
-    seconds = [json.loads(line)["result"]["turns"][0]["trace"]["chunks"][-1][0] for line in lines]
-    for percent in (50, 90, 99):
-        value = case["distributions"]["Latency"]["values"][document["quantiles"].index(percent)]
-        assert value == pytest.approx(np.percentile(seconds, percent), rel=1e-3)
-    assert case["distributions"]["Latency"]["count"] == 8
 
 
 def damaged(folder: Path) -> None:
@@ -195,13 +142,6 @@ def test_a_missing_folder_leaves_the_leaderboards_row(bench: Bench) -> None:
     assert "its folder is not in the workspace" in case["notes"][0]
 
 
-def test_results_of_other_plugins_are_no_details_of_ours(bench: Bench) -> None:
-    folder = next((bench.folder / "edgeonly").iterdir())
-    line = {"index": 0, "is_hard": False, "result": "a text", "edge": {"completion": "a"}, "cloud": None}
-    (folder / "answers.jsonl").write_text(json.dumps(line) + "\n")
-    assert "1 results have another form than our models'" in notes_of(bench, folder)[0]
-
-
 def test_without_the_data_file_what_needs_it_is_left_out_and_told(bench: Bench) -> None:
     bench.data.unlink()
     document = collect(bench.folder)
@@ -210,18 +150,6 @@ def test_without_the_data_file_what_needs_it_is_left_out_and_told(bench: Bench) 
     assert case["figures"]["Accuracy"] == 50.0, "the leaderboard knows"
     assert all("turns" not in query for query in document["queries"])
     assert case["notes"] == []
-
-
-def test_the_data_file_is_found_from_elsewhere(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir("/")
-    assert collect(bench.folder)["queries"][0]["turns"] == [bench.rows[0]["question"]["turns"][0]]
-
-
-def test_another_data_file_than_the_one_asked_is_told(bench: Bench) -> None:
-    bench.data.write_text("".join(json.dumps(choice(number + 1)) + "\n" for number in range(8)))
-    document = collect(bench.folder)
-    assert all("other rows than those asked" in case["notes"][0] for case in document["cases"])
-    assert all("turns" not in query for query in document["queries"])
 
 
 def test_changed_references_are_told(bench: Bench) -> None:
@@ -253,16 +181,19 @@ def test_a_folder_without_results_is_one_clear_message(tmp_path: Path, content: 
         collect(tmp_path / "absent")
 
 
-def test_a_foreign_leaderboard_is_no_test_case(tmp_path: Path) -> None:
-    (tmp_path / "rank").mkdir()
-    (tmp_path / "rank" / "all_rank.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(UserError, match="no finished test case"):
-        collect(tmp_path)
-
-
 def test_credentials_in_addresses_are_left_out(bench: Bench) -> None:
     path = next((bench.folder / "edgeonly").iterdir()) / "config.yaml"
     path.write_text(path.read_text().replace("model: edge", "model: edge\n    api_base_url: https://me:secret@host/v1"))
     document = collect(bench.folder)
     assert "secret" not in json.dumps(document)
     assert "https://host/v1" in json.dumps(document)
+
+
+def test_names_tell_test_cases_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    bench = Bench(tmp_path, [choice(0)])
+    # The name that the back end had in earlier workspaces is told as the one it has.
+    for length, backend in (("fixed:2", "autoregressive"), ("fixed:4", "specdec")):
+        bench.case("CloudOnly", [(None, Side("cloud", backend, [completion("B")]))], length=length)
+    names = [case["name"] for case in collect(bench.folder)["cases"]]
+    assert names == [f"CloudOnly · autoregressive (length=fixed:{number})" for number in (2, 4)]

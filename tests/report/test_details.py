@@ -11,7 +11,7 @@ import pytest
 from ianvs_specdec.common.errors import AnswerError
 from ianvs_specdec.records.journal import Journal
 from ianvs_specdec.report.collect import collect
-from ianvs_specdec.report.details import LONGEST_TEXT, choose, kinds, pieces, rejected
+from ianvs_specdec.report.details import LONGEST_TEXT, choose, pieces
 from ianvs_specdec.report.page import to_html, to_json
 from tests.support.workspace import Bench, Side, choice, completion
 
@@ -40,14 +40,6 @@ def bytes_to_letters() -> list[str]:
     return letters
 
 
-def test_kinds_of_tokens_follow_the_steps() -> None:
-    steps = [[3, 2, 3, 4], [3, 0, 1, 4], [3, 3, 2, 4]]
-    # Prefill, two accepted and the target's own, one of its own, two accepted until the limit.
-    assert kinds(7, steps) == "p" + "aat" + "t" + "aa"
-    assert kinds(5, []) == ""
-    assert kinds(9, steps) == "", "steps that do not account for all tokens tell nothing"
-
-
 def test_pieces_add_up_to_the_text(letters: Path) -> None:
     from tokenizers import Tokenizer
 
@@ -57,15 +49,6 @@ def test_pieces_add_up_to_the_text(letters: Path) -> None:
     assert "".join(found) == text
     assert len(found) == len(text.encode())
     assert found[-1] == "e"
-
-
-def test_rejected_drafts_stand_before_the_token_that_replaced_them(letters: Path) -> None:
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(letters / "tokenizer.json"))
-    trace = {"steps": [[3, 1, 2, 4], [2, 2, 3, 3], [2, 0, 1, 3]], "rejected": [list(b"xy"), [], list(b"z!")]}
-    assert rejected(tokenizer, list(b"abcdefg"), trace) == [[2, "xy", 2], [6, "z!", 2]]
-    assert rejected(None, list(b"abcdefg"), trace)[0] == [2, "", 2]
 
 
 def test_a_drafted_answer_token_by_token(tmp_path: Path, letters: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,13 +62,6 @@ def test_a_drafted_answer_token_by_token(tmp_path: Path, letters: Path, monkeypa
     assert found["rejected"] == [[3, "x", 1]]
     assert found["near_ties"] == [3]
     assert found["chunks"][:2] == [[10.0, 1], [14.0, 3]]
-
-
-def test_without_a_tokenizer_kinds_are_known_and_pieces_are_not(bench: Bench) -> None:
-    document = collect(bench.folder)
-    drafted = next(answer for answer in document["answers"] if answer["backend"] == "EagleSpecDec")
-    assert drafted["kinds"].startswith("paat")
-    assert "tokens" not in drafted
 
 
 def test_answers_that_test_cases_share_are_kept_once(bench: Bench) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 from ianvs_specdec.report.collect import collect
-from ianvs_specdec.report.figures import column
 from tests.support.workspace import Bench
 
 
@@ -28,9 +27,3 @@ def test_lossless_of_some_is_not_lossless_of_all(bench: Bench) -> None:
     assert case["known"]["Lossless"] == [5, 8]
     others = [case for case in collect(bench.folder)["cases"] if case["id"] != identifier]
     assert all(case["figures"]["Lossless"] == 100.0 and "Lossless" not in case["known"] for case in others)
-
-
-def test_a_count_of_what_is_known_has_no_unit() -> None:
-    told = column("Lossless Known")
-    assert (told["unit"], told["better"]) == ("", 0)
-    assert told["about"] == "number of queries of which Lossless is known"

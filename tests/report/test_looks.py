@@ -113,21 +113,6 @@ def test_the_page_never_scrolls_sideways(show: Show, size: str) -> None:
         assert wide[0] <= wide[1] == SIZES[size]["width"]
 
 
-def test_every_column_is_seen_in_a_wide_window(show: Show, document: Document) -> None:
-    found = copy.deepcopy(document)
-    known = {column["name"] for column in found["columns"]}
-    found["columns"] += [{"name": name, "unit": "", "better": 1, "about": ""} for name in COLUMNS if name not in known]
-    for case in found["cases"]:
-        # As wide as numbers get: four digits that count, after zeros.
-        case["figures"] |= dict.fromkeys(COLUMNS, 0.0070123) | {f"{name} CI95": 0.0011 for name in COLUMNS}
-        case["name"] = f"{case['router']} · DraftModelSpecDec"
-    size = {"width": WIDE["width"] - SCROLL_BAR, "height": WIDE["height"]}
-    page = show(f"#columns={'|'.join(COLUMNS)}", found, **size).evaluate("looks.board()")
-    assert [name for name, left in page["heads"] if left < 0] == []
-    assert len(page["heads"]) == len(COLUMNS) + 2
-    assert page["further"] == ""
-
-
 @pytest.mark.parametrize("size", SIZES)
 def test_columns_beyond_the_edge_are_announced_and_reached(show: Show, document: Document, size: str) -> None:
     page = show(f"#columns={'|'.join(column['name'] for column in document['columns'])}", **SIZES[size])
@@ -150,17 +135,6 @@ def test_no_text_covers_another(show: Show, document: Document, size: str, route
         assert show(fragment, with_routers(document, routers), **SIZES[size]).evaluate("looks.covered()") == []
 
 
-def test_the_routers_of_the_chart_are_named_in_it(show: Show) -> None:
-    named = show(**WIDE).evaluate("looks.texts('#routing text.strong')")
-    assert sorted(named) == sorted([*ROUTERS, "EdgeOnly", "CloudOnly"])
-
-
-@pytest.mark.parametrize("count", [7, 60])
-def test_each_router_has_a_shape_and_a_colour_of_its_own(show: Show, document: Document, count: int) -> None:
-    marks = show("", with_routers(document, count), **WIDE).evaluate("looks.marks()")
-    assert [len(set(kind)) for kind in zip(*marks, strict=True)] == [count] * 3
-
-
 def test_each_router_is_in_the_table_once(show: Show) -> None:
     page = show(**WIDE)
     assert sorted(page.evaluate("looks.texts('.quality tbody td:first-child')")) == sorted(ROUTERS)
@@ -180,17 +154,6 @@ def test_speed_against_tau_is_that_of_one_model(show: Show, document: Document) 
     assert page.evaluate("looks.seen('#speed .mark')") == 0
 
 
-def test_a_few_curves_at_first_and_all_on_demand(show: Show) -> None:
-    page = show(**WIDE)
-    assert page.evaluate("looks.curves()") == [7, 7, 7]
-    page.evaluate("looks.click('#all-times')")
-    assert page.evaluate("looks.curves()") == [14, 14, 14]
-    page.evaluate("looks.click('#few-times')")
-    page.evaluate("looks.click('#times-menu input:checked')")
-    assert page.evaluate("looks.curves()") == [6, 6, 6]
-    assert "6 of 14 test cases are drawn" in page.evaluate("looks.texts('#latency')")[0]
-
-
 def test_categories_at_first_and_subjects_on_demand(show: Show) -> None:
     page = show(**WIDE)
     assert page.evaluate(f"looks.texts('{KINDS}')") == ["STEM", "humanities", "other", "social sciences"]
@@ -198,23 +161,6 @@ def test_categories_at_first_and_subjects_on_demand(show: Show) -> None:
     assert len(page.evaluate(f"looks.texts('{KINDS}')")) == 57
     page.evaluate("looks.click('#kinds')")
     assert len(page.evaluate(f"looks.texts('{KINDS}')")) == 4
-
-
-def test_many_kinds_without_categories_are_a_dozen_at_first(show: Show, document: Document) -> None:
-    plain = copy.deepcopy(document)
-    for case in plain["cases"]:
-        case["categories"] = {}
-    page = show("", plain, **WIDE)
-    assert len(page.evaluate(f"looks.texts('{KINDS}')")) == 12
-    assert page.evaluate("looks.texts('#kinds')") == ["All 57 kinds"]
-
-
-def test_a_phones_navigation_says_that_it_goes_on(show: Show) -> None:
-    page = show(**PHONE)
-    assert page.evaluate("looks.arrows('#sections')") == ["", RIGHT]
-    page.evaluate("looks.end('#sections .wide')")
-    assert page.evaluate("looks.arrows('#sections')") == [LEFT, ""]
-    assert show(**WIDE).evaluate("looks.arrows('#sections')") == ["", ""]
 
 
 def test_a_tap_tells_what_a_column_means(show: Show) -> None:
@@ -244,18 +190,6 @@ def test_the_keyboard_tells_what_a_column_means(show: Show) -> None:
     assert page.evaluate("looks.tip()") == ""
 
 
-def test_sorting_by_the_keyboard_stays_at_the_heading(show: Show) -> None:
-    page = show(**WIDE)
-    page.evaluate("document.getElementById('head-Speedup').focus()")
-    for direction in ("descending", "ascending"):
-        page.press("Enter")
-        assert page.evaluate("document.activeElement.parentNode.getAttribute('aria-sort')") == direction
-
-
-def test_definitions_are_never_for_the_pointer_alone(show: Show) -> None:
-    assert show(**WIDE).evaluate("looks.texts('th[title], th [title], dt[title], figure[title], svg title')") == []
-
-
 def test_a_tap_on_a_mark_tells_and_a_second_one_goes_there(show: Show) -> None:
     page = show(**PHONE)
     place = page.evaluate("looks.to('#speed .mark')")
@@ -264,16 +198,6 @@ def test_a_tap_on_a_mark_tells_and_a_second_one_goes_there(show: Show) -> None:
     assert "case=" not in page.evaluate("location.hash")
     page.tap(*place)
     assert "case=" in page.evaluate("location.hash")
-
-
-def test_a_column_of_texts(show: Show, document: Document) -> None:
-    found = copy.deepcopy(document)
-    found["columns"].append({"name": "Target", "unit": "", "better": 0, "about": "class that ran the model"})
-    for number, case in enumerate(found["cases"]):
-        case["figures"]["Target"] = ("FusedTarget", "Plain", None)[number % 3]
-    page = show("#columns=Accuracy|Target&sort=Target&dir=asc", found, **WIDE)
-    assert page.evaluate("looks.texts('.board td:last-child')") == ["FusedTarget"] * 5 + ["Plain"] * 5 + [""] * 4
-    assert "class that ran the model" in page.evaluate("looks.texts('#glossary')")[0]
 
 
 @pytest.mark.parametrize("fragment", ["", "#kinds=all&times=all"])

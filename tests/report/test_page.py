@@ -74,14 +74,6 @@ def test_the_command_writes_page_json_and_csv(bench: Bench, capsys: pytest.Captu
     assert sorted(path.name for path in Path().iterdir()) == ["all.csv", "all.json", "questions.jsonl", "workspace"]
 
 
-def test_a_report_may_be_made_again(bench: Bench) -> None:
-    assert main(["report", "workspace", "--out", "page.html"]) == 0
-    first = Path("page.html").read_text(encoding="utf-8")
-    assert main(["report", "workspace", "--out", "page.html"]) == 0
-    drop = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC")
-    assert drop.sub("", Path("page.html").read_text(encoding="utf-8")) == drop.sub("", first)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -104,10 +96,3 @@ def test_mistakes_are_one_clear_message(
     assert message in said
     assert said.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
-
-
-def test_notes_are_told_on_the_screen_as_well(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    path = next(bench.folder.glob("edgeonly/*/answers.jsonl"))
-    path.write_text(path.read_text() + "{damaged\n")
-    assert main(["report", "workspace"]) == 0
-    assert "note: EdgeOnly · autoregressive: damaged lines of answers.jsonl are left out: 9" in capsys.readouterr().err

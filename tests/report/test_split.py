@@ -6,12 +6,8 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.plugin.workspace.cases import Case
-from ianvs_specdec.report import collect as collecting
-from ianvs_specdec.report.collect import collect
-from ianvs_specdec.report.page import to_html
 from ianvs_specdec.report.split import grids
-from tests.support.workspace import Bench
+from ianvs_specdec.workspace.cases import Case
 
 STREAM, DRAFTS = {"mode": "stream"}, {"method": "draft_model", "draft": "a/folder", "mode": "split"}
 EAGLE = {"backend": "EagleSpecDec", "head": "a/folder"}
@@ -67,12 +63,6 @@ def test_a_line_for_each_drafter_crosses_that_of_the_plain_stream() -> None:
     assert len(beside["points"]) == 1
 
 
-def test_lines_that_do_not_cross_have_no_measured_break_even() -> None:
-    chosen = [GRID[1], GRID[2]]
-    (grid,) = grids(*zip(*chosen, strict=True))  # type: ignore[arg-type]
-    assert grid["lines"][0]["measured"] is None
-
-
 def test_another_bandwidth_and_another_job_are_other_pictures() -> None:
     more = [
         (case(path("10ms", "1mbit"), DRAFTS), figures(4, 5, 0.05)),
@@ -98,41 +88,3 @@ def test_another_bandwidth_and_another_job_are_other_pictures() -> None:
 )
 def test_what_is_no_split_decoding_is_left_out(one: Case) -> None:
     assert grids([one], [figures(4, 5, 0.05)]) == []
-
-
-def test_damaged_mappings_are_no_crash_and_answers_of_the_edge_alone_no_point() -> None:
-    (grid,) = grids([case(None, "x", [1])], [figures(4)])
-    assert grid["lines"][0]["name"] == "autoregressive stream"
-    assert grids([case(None, STREAM)], [{**figures(4), "Cloud Busy Time": None}]) == []
-
-
-def test_the_page_has_the_picture(bench: Bench) -> None:
-    document = collect(bench.folder)
-    assert document["split"] == []
-    document["split"] = grids(*zip(*GRID, strict=True))  # type: ignore[arg-type]
-    page = to_html(document)
-    assert 'id="split"' in page
-    assert "beside the model, streamed" in page
-
-
-def test_test_cases_are_named_by_what_tells_them_apart() -> None:
-    """Not by the first few values that differ: these may all differ alike."""
-    settings = [("1", "1", "1", drafter, delay) for drafter in ("draft_model", "rest") for delay in ("1ms", "40ms")]
-    documents = [
-        {
-            "job": "job",
-            "router": "CloudOnly",
-            "edge": None,
-            "cloud": None,
-            "configuration": dict(zip(("a", "b", "c", "edge.method", "link.delay"), values, strict=True)),
-        }
-        for values in [*settings, ("2", "2", "2", None, "1ms")]
-    ]
-    collecting._name([], documents)
-    names = [document["name"] for document in documents]
-    assert names[:2] == [
-        "CloudOnly (a=1, method=draft_model, delay=1ms)",
-        "CloudOnly (a=1, method=draft_model, delay=40ms)",
-    ]
-    assert names[4] == "CloudOnly (a=2, delay=1ms)"
-    assert len(set(names)) == len(names)

@@ -61,10 +61,6 @@ def test_a_sweep_that_is_named_is_there_for_all_jobs(bench: Bench, tmp_path: Pat
     assert (found["job"], found["name"], found["points"][0]["goodput"]) == (None, "elsewhere", None)
 
 
-def test_without_a_sweep_there_is_none(bench: Bench) -> None:
-    assert collect(bench.folder)["load"] == []
-
-
 WRONG = ["", "[]", "{}", "3", '[{"policy": "p"}]', '["p"]', "[" * 5000, '[{"policy": "p", "rate": "fast"}]']
 
 
@@ -82,13 +78,6 @@ def test_what_is_no_sweep_is_a_note_where_it_was_found_and_refused_where_it_was_
     assert "is no sweep, as `specdec load` writes it" in error
     assert error.count("\n") == 1
     assert not Path("page.html").exists()
-
-
-def test_a_folder_without_a_sweep_says_what_writes_one(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(bench.folder), "--load", "nowhere"]) == 2
-    assert "nowhere/sweep.json cannot be read: No such file or directory; `specdec load --out DIR`" in (
-        capsys.readouterr().err
-    )
 
 
 @pytest.mark.slow

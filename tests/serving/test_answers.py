@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -178,69 +177,6 @@ def test_the_stream_to_the_letter(server: Server, usage: bool) -> None:
     assert (choices[-1]["delta"], choices[-1]["finish_reason"]) == ({}, "length")
     assert all(choice["delta"].keys() == {"content"} and choice["delta"]["content"] for choice in choices[1:-1])
     assert {choice["finish_reason"] for choice in choices[:-1]} == {None}
-
-
-@pytest.mark.parametrize("count", [12, pytest.param(64, marks=pytest.mark.slow)])
-def test_many_at_once_none_lost_doubled_or_mixed(server: Server, engine: AutoregressiveLLM, count: int) -> None:
-    prompts = [f"{number} asks for itself" for number in range(count)]
-    samplings = [Sampling(6, temperature=1.0, seed=number) for number in range(count)]
-    own = [engine.generate(ask(prompts[number]), samplings[number]) for number in range(count)]
-    expected = [completion.text for completion in own]
-    assert len(set(expected)) == count
-    before = server.metrics()
-    answers: list[list[str]] = [[] for _ in prompts]
-    start = threading.Barrier(len(prompts))
-
-    def one(number: int) -> None:
-        client = server.client()
-        start.wait()
-        request = {"messages": ask(prompts[number]), "max_tokens": 6, "temperature": 1.0, "seed": number, **TINY}
-        with client.chat.completions.create(stream=True, **request) as chunks:
-            pieces = [chunk.choices[0].delta.content or "" for chunk in chunks]
-        answers[number].append("".join(pieces))
-
-    threads = [threading.Thread(target=one, args=(number,)) for number in range(len(prompts))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert answers == [[text] for text in expected]
-    after = server.metrics()
-    assert after["requests_total.completed"] - before["requests_total.completed"] == count
-    assert after["completion_tokens_total"] - before["completion_tokens_total"] == sum(
-        completion.completion_tokens for completion in own
-    )
-    assert (after["queue_length"], after["in_flight"]) == (0, 0)
-
-
-def test_those_who_stay_get_their_answers_when_others_leave(server: Server, engine: AutoregressiveLLM) -> None:
-    before = server.metrics()
-    found: dict[int, str] = {}
-
-    def one(number: int) -> None:
-        request = {"messages": ask("who stays?"), "max_tokens": 60, "temperature": 1.0, "seed": number, **TINY}
-        with server.client().chat.completions.create(stream=True, **request) as chunks:
-            pieces = []
-            for chunk in chunks:
-                pieces.append(chunk.choices[0].delta.content or "")
-                if number % 3 == 0 and len(pieces) == 2:
-                    return
-        found[number] = "".join(pieces)
-
-    threads = [threading.Thread(target=one, args=(number,)) for number in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for number, text in found.items():
-        assert text == engine.generate(ask("who stays?"), Sampling(60, temperature=1.0, seed=number)).text
-    assert len(found) == 8
-    server.idle()
-    after = server.metrics()
-    grown = {name: after[name] - before[name] for name in after if name.startswith("requests_total.")}
-    # Who left may have had the whole answer on the way.
-    assert grown["requests_total.completed"] >= 8
-    assert grown["requests_total.completed"] + grown["requests_total.disconnected"] == sum(grown.values()) == 12
 
 
 def test_the_metrics_add_up(server: Server) -> None:

@@ -81,17 +81,6 @@ def test_who_leaves_is_let_go_of_by_the_engine(wide: Server, text: str) -> None:
     assert wide.metrics()["requests_total.disconnected"] - before == 2 * AT_ONCE - 1 + QUEUE
 
 
-@pytest.mark.slow
-def test_the_deadline_frees_the_sequences(endless: Path, tmp_path: Path) -> None:
-    with serving(tmp_path, "--model", str(endless), "--concurrency", "4", "--deadline", "0.3") as server:
-        asked = [start(server, FOR_EVER, LONG if number % 2 else "go") for number in range(8)]
-        for connection in asked:
-            response = connection.getresponse()
-            assert (response.status, json.loads(response.read())["error"]["code"]) == (504, "deadline_exceeded")
-        gone(server)
-        assert server.metrics()["requests_total.deadline"] == 8
-
-
 def test_what_no_memory_holds_is_refused_and_the_others_go_on(endless: Path, tmp_path: Path) -> None:
     model = with_config(endless, tmp_path / "long", max_position_embeddings=1 << 30)
     with serving(tmp_path, "--model", str(model), "--name", "endless") as server:

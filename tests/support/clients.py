@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.net.http.client import Client
+from ianvs_specdec.net.http import Client
 
 
 @contextmanager
@@ -18,11 +18,10 @@ def closing_clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     original = Client.__init__
 
     def noted(self: Client, *arguments: Any, **options: Any) -> None:
-        made.append(self)
         original(self, *arguments, **options)
+        made.append(self)
 
     monkeypatch.setattr(Client, "__init__", noted)
     yield
     for client in made:
-        if hasattr(client, "_idle"):
-            client.close()
+        client.close()

@@ -34,6 +34,21 @@ def _rope(kind: str, **values: Any) -> dict[str, Any]:
     return {"rope_parameters": {"rope_type": kind, "rope_theta": 500.0, **values}}
 
 
+def _rope_by_layer() -> dict[str, Any]:
+    kinds = {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+        "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0},
+    }
+    return {"rope_parameters": kinds}
+
+
+_LONGROPE = {
+    "original_max_position_embeddings": 200,
+    "short_factor": [1.0 + i / 10 for i in range(8)],
+    "long_factor": [2.0 + i for i in range(8)],
+}
+_GEMMA = {"head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 24}
+
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {}),
     "tied embeddings": ("Llama", {"tie_word_embeddings": True}),
@@ -46,6 +61,21 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral": ("Mistral", {"sliding_window": None}),
     "qwen2": ("Qwen2", {}),
     "qwen3": ("Qwen3", {"head_dim": 32}),
+    "smollm3": ("SmolLM3", {"num_hidden_layers": 5, "tie_word_embeddings": False}),
+    "phi3": ("Phi3", _rope("default", partial_rotary_factor=0.5)),
+    "phi3 longrope": ("Phi3", {"original_max_position_embeddings": 200, **_rope("longrope", **_LONGROPE)}),
+    "granite": (
+        "Granite",
+        {
+            "embedding_multiplier": 3.0,
+            "residual_multiplier": 0.5,
+            "attention_multiplier": 0.25,
+            "logits_scaling": 4.0,
+        },
+    ),
+    "olmo2": ("Olmo2", {}),
+    "gemma2": ("Gemma2", {**_GEMMA, "attn_logit_softcapping": 20.0, "final_logit_softcapping": 15.0}),
+    "gemma3": ("Gemma3Text", {**_GEMMA, "layer_types": ["full_attention", "sliding_attention"], **_rope_by_layer()}),
 }
 
 
@@ -54,7 +84,7 @@ def random_model(folder: Path, family: str = "llama", dtype: torch.dtype = torch
     name, own = FAMILIES[family]
     config = getattr(transformers, f"{name}Config")(**{**BASE, **own, **settings})
     torch.manual_seed(0)
-    model = getattr(transformers, f"{name}ForCausalLM")(config).eval()
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
     with torch.no_grad():
         for weights in model.parameters():
             weights.normal_(0, 0.15) if weights.dim() > 1 else weights.uniform_(0.5, 1.5)

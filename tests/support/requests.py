@@ -42,6 +42,12 @@ def request_of(target, prompt, sampling=GREEDY, drafter=None, **settings):
     return Request(target, drafter or drafters.create("prompt_lookup"), prompt, sampling, **settings)
 
 
+def decoded(target, drafter, length, prompt, sampling, **settings):
+    """One request's result, with a length by its name and no tokens that end it but those given."""
+    length = lengths.create(length) if isinstance(length, str) else length
+    return decode(target, drafter, length, prompt, sampling, **{"eos_ids": [], **settings})
+
+
 def alone(target, prompt, sampling=GREEDY):
     plain, zero = drafters.create("autoregressive"), lengths.create("fixed:0")
     return decode(target, plain, zero, prompt, sampling, eos_ids=[], rule="coupled").token_ids

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from ianvs_specdec.commands.cli import main
-from ianvs_specdec.routing.learned.calibration import Calibration
 from ianvs_specdec.routing.learned.classifier import Classifier
 from ianvs_specdec.routing.learned.folder import TrainedRouter
+from ianvs_specdec.routing.learned.logistic import Calibration
 from ianvs_specdec.routing.outcomes.recorded import load_outcomes
 
 HEADER = "query,edge_correct,cloud_correct"

@@ -72,6 +72,7 @@ ARCHITECTURES = {
     "gpt-without-cache": ("openai-gpt", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 96}),
 }
 FUSED = ("llama", "qwen2", "qwen3", "mistral", "llama-biased", "llama3-rope")
+NATIVE = {*FUSED, "mistral-sliding", "gemma2", "gemma3", "phi3-longrope"}
 ONE_FORWARD = {*FUSED, "gpt2", "mistral-sliding", "gemma2", "gemma3", "phi", "phi3-longrope"}
 
 

@@ -14,8 +14,9 @@ import yaml
 
 from ianvs_specdec.benchmarks.rows import query_of
 from ianvs_specdec.common.types import Completion, Step, Trace
-from ianvs_specdec.plugin.response import Response, response_of, turn_of
+from ianvs_specdec.plugin.response import response_of, turn_of
 from ianvs_specdec.records.identity import digest
+from ianvs_specdec.records.response import Response
 from ianvs_specdec.report.metrics import METRICS
 
 COLUMNS = (

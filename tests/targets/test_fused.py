@@ -14,7 +14,7 @@ from ianvs_specdec.targets.huggingface import HuggingFaceTarget
 from ianvs_specdec.targets.linear import Linear
 from ianvs_specdec.targets.registry import target_of
 from tests.support.one_sequence import OneSequence
-from tests.support.tiny import ARCHITECTURES, FUSED, VOCABULARY, random_tree, tiny_model
+from tests.support.tiny import ARCHITECTURES, FUSED, NATIVE, VOCABULARY, random_tree, tiny_model
 from tests.support.torch_path import torch_target
 
 
@@ -39,7 +39,7 @@ def test_every_step_equals_the_generic_path(name):
                 torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("name", sorted(set(ARCHITECTURES) - set(FUSED)))
+@pytest.mark.parametrize("name", sorted(set(ARCHITECTURES) - NATIVE))
 def test_other_architectures_keep_the_generic_path(name):
     assert isinstance(target_of(tiny_model(name)), HuggingFaceTarget)
 

@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         job.check_workspace()
         if options.command == "check":
             tell("warning: ", job.problems.upstream.lines())
-            print("\n".join((f"{job.file} is in order: {job.describe()}", *job.rows_read)))
+            print("\n".join((f"{job.file} is in order: {job.describe()}", *job.describe_rows())))
             return OK
         run_id = uuid.uuid4().hex
         with plugin_environment(), claimed(job.workspace, run_id):

@@ -18,7 +18,7 @@ from core.storymanager.rank_config import Columns, RankConfig
 from core.storymanager.repeats import check_intervals
 from core.storymanager.story import Story
 from core.testcasecontroller.algorithm import MODE_KEY, Algorithm, misplaced_mode
-from core.testcasecontroller.rows import check_rows
+from core.testcasecontroller.rows import check_rows, describe_rows
 from core.testcasecontroller.testcase import Runner, TestCase, plugin_environment
 from core.testcasecontroller.testcasecontroller import TestCaseController
 from core.testenvmanager.testenv import TestEnv
@@ -96,7 +96,7 @@ class BenchmarkingJob:
             algorithm.resolve()
         self.problems.raise_if_any()
         self._check_file_names()
-        self.rows_read = check_rows(self.algorithms, self.env.dataset, self.problems)
+        check_rows(self.algorithms, self.env.dataset, self.problems)
         self.problems.raise_if_any()
 
     def _parse_algorithms(self, entries: dict[str, Any], env: TestEnv | None, unsure: set[str]) -> list[Algorithm]:
@@ -152,6 +152,12 @@ class BenchmarkingJob:
         again = f", {self.run_config.repeats} repeats" if self.run_config.repeats > 1 else ""
         cases, metrics = plural(len(self.test_cases), "test case"), plural(len(self.env.metrics), "metric")
         return f"{cases}{again}, {plural(len(dataset), 'row')}{left_out}, {metrics}"
+
+    def describe_rows(self) -> list[str]:
+        """How the rows are read. ConfigError if a plugin cannot say."""
+        lines = describe_rows(self.algorithms, self.env.dataset, self.problems)
+        self.problems.raise_if_any()
+        return lines
 
     def build_routers(self) -> None:
         """ConfigError if a router's constructor refuses its hyperparameters. It runs the plugins' code."""

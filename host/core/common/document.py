@@ -144,6 +144,12 @@ class Document:
             key = key[:-1]
         return self._lines[key]
 
+    def quoted(self, path: tuple[Any, ...], message: str) -> tuple[Any, ...]:
+        """The path of that key below ``path`` which a message quotes first; ``path`` itself where it quotes none."""
+        below = [one for one in self._lines if one[: len(path)] == path and len(one) > len(path)]
+        found = [one for one in below if isinstance(one[-1], str) and repr(one[-1]) in message]
+        return min(found, key=lambda one: message.index(repr(one[-1])), default=path)
+
     def place(self, *path: Any) -> str:
         return f"{self.file}:{self.line(*path)}"
 

@@ -61,11 +61,13 @@ class Problems:
     """Collects faults, so that the user sees all of them at once instead of one per attempt.
 
     ``errors`` keep the job from being run, ``warnings`` do not. ``upstream``: what this host runs and upstream Ianvs
-    would refuse or ignore, which matters to those only who want to run the job there too.
+    would refuse or ignore, which matters to those only who want to run the job there too. ``passed``: checks that need
+    not be made again.
     """
 
     def __init__(self) -> None:
         self.errors, self.warnings, self.upstream = Messages(), Messages(), Messages()
+        self.passed: set[str] = set()
         self.add, self.warn = self.errors.add, self.warnings.add
 
     def raise_if_any(self) -> None:

@@ -31,6 +31,10 @@ class Section:
     def add(self, message: str, *keys: Any) -> None:
         self.problems.add(self.place(*keys), message)
 
+    def add_quoted(self, message: str) -> None:
+        """Add a fault at the key below that the message quotes, else here."""
+        self.problems.add(self.doc.place(*self.doc.quoted(self.path, message)), message)
+
     def warn(self, message: str, *keys: Any) -> None:
         self.problems.warn(self.place(*keys), message)
 

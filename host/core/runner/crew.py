@@ -151,7 +151,8 @@ class Crew:
         if answer is None:
             return None
         result, failure, news = answer
-        self.journal.take(news)
+        if news:
+            self.journal.take(news)
         return index, result, failure
 
     def _lose(self, member: _Member, error: RayError) -> None:
@@ -176,9 +177,9 @@ class Crew:
             self._waiting.extendleft(reversed(rows))
 
     def release(self) -> list[Failure]:
-        """Have all workers clean up their modules, and end them: what went wrong."""
+        """Have all workers clean up their modules, those that still load them, too, and end them: what went wrong."""
         failures: list[Failure] = []
-        farewells = [member.actor.release.remote() for member in self._members if member.node]
+        farewells = [member.actor.release.remote() for member in self._members]
         ready, _ = ray.wait(farewells, num_returns=len(farewells), timeout=GOODBYE) if farewells else ([], [])
         for handle in ready:
             try:

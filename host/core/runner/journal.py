@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -30,22 +30,24 @@ class Journal:
         self.path = os.path.join(folder, "journal.sqlite")
         self._read: dict[str, int] = {}
 
-    def added(self) -> list[Piece]:
-        pieces: list[Piece] = []
+    def added(self) -> Iterator[Piece]:
+        """What was added since the last time, piece by piece: a journal may be larger than the memory."""
         if not os.path.exists(self.path):
-            return pieces
+            return
         with self._open() as connection:
             for table, statement in connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'"):
                 select = f"SELECT rowid, * FROM {table} WHERE rowid > ? ORDER BY rowid LIMIT {BLOCK}"
                 while rows := connection.execute(select, (self._read.get(table, 0),)).fetchall():
                     self._read[table] = rows[-1][0]
-                    pieces.append((statement, rows))
-        return pieces
+                    yield statement, rows
 
-    def take(self, pieces: Sequence[Piece]) -> None:
+    def skip(self) -> None:
+        """What is there now counts as read."""
+        for _ in self.added():
+            pass
+
+    def take(self, pieces: Iterable[Piece]) -> None:
         """Add rows of another journal, except those that are here under the same key."""
-        if not pieces:
-            return
         make_folder(os.path.dirname(self.path))
         with self._open() as connection:
             connection.execute("BEGIN IMMEDIATE")

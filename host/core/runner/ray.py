@@ -55,7 +55,7 @@ class RayRunner(Runner):
         read: Callable[[str], Sequence[TestCase]],
     ) -> None:
         self._config, self._concurrency, self._workspace = config, concurrency, workspace
-        self._setup = Setup(os.getcwd(), job_file, read)
+        self._job = os.getcwd(), job_file, read
         self._crew: Any = None
         self._workers = 0
 
@@ -72,8 +72,9 @@ class RayRunner(Runner):
         # What is not set here must not be set there: a node may have been started in the environment of another run.
         variables = {name: os.environ.get(name, "") for name in CARRIED}
         variables["IANVS_CONCURRENCY"] = str(self._concurrency * self._workers)
-        opening = (case_id, variables, *map(ray.put, journal.added()))
-        crew = Crew(self._config, self._concurrency, self._workers, self._setup, journal, opening, rows)
+        opening = (case_id, variables, list(map(ray.put, journal.added())))
+        setup = Setup(*self._job, ray.get)
+        crew = Crew(self._config, self._concurrency, self._workers, setup, journal, opening, rows)
         self._crew = crew
         try:
             yield from in_order(crew.items(), progress, crew.stop)

@@ -26,12 +26,14 @@ SCRATCH = "ianvs-worker-"
 @dataclass(frozen=True)
 class Setup:
     """What all workers of a job share: the folder in which it was started, its file, and what reads test cases from
-    it. They are read anew in each worker, because plugins' classes cannot be sent there.
+    it. They are read anew in each worker, because plugins' classes cannot be sent there. ``fetch``: the piece of a
+    journal that a reference leads to.
     """
 
     folder: str
     job_file: str
     read: Callable[[str], Sequence[TestCase]]
+    fetch: Callable[[Any], Piece]
 
 
 class Worker:
@@ -43,12 +45,18 @@ class Worker:
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
         self._stopped = False
-        self._reading = threading.Lock()
+        self._reading, self._opening = threading.Lock(), threading.Lock()
+        self._paradigm: JointInference | None = None
+        self._scratch = ""
 
-    def open(self, case_id: str, variables: dict[str, str], *journal: Piece) -> tuple[str, Failure | None]:
+    def open(self, case_id: str, variables: dict[str, str], journal: Sequence[Any]) -> tuple[str, Failure | None]:
         """Build and load the modules of a test case; the node's name, and what went wrong. ``variables`` are those of
-        the environment by which the host tells plugins about the run; ``journal``: see ``Journal.added``.
+        the environment by which the host tells plugins about the run; ``journal``: references to what is in it.
         """
+        with self._opening:
+            return self._open(case_id, variables, journal)
+
+    def _open(self, case_id: str, variables: dict[str, str], journal: Sequence[Any]) -> tuple[str, Failure | None]:
         node, stage = socket.gethostname(), Stage()
         stage.text = "preparing a worker"
         try:
@@ -57,8 +65,8 @@ class Worker:
             self._scratch = tempfile.mkdtemp(prefix=f"{SCRATCH}{os.getpid()}-")
             folder = os.path.join(self._scratch, os.path.basename(case.workspace))
             self._journal = Journal(folder)
-            self._journal.take(journal)
-            self._journal.added()
+            self._journal.take(map(self._setup.fetch, journal))
+            self._journal.skip()
             result_folder = os.path.join(folder, case.algorithm)
             make_folder(result_folder)
             os.environ.update(variables, RESULT_SAVED_URL=result_folder, IANVS_WORKER=node)
@@ -92,17 +100,22 @@ class Worker:
             self._stopped = True
             failure = Failure.of(where, error)
         with self._reading:
-            return result, failure, self._journal.added()
+            return result, failure, list(self._journal.added())
 
     def stop(self) -> None:
         self._stopped = True
 
     def release(self) -> tuple[list[Failure], list[Piece]]:
-        """Clean up the modules and the folder: what went wrong, and what the journal has got meanwhile."""
-        failures = [Failure.of(where, error) for where, error in self._paradigm.cleanup()]
-        news = self._journal.added()
-        shutil.rmtree(self._scratch, ignore_errors=True)
-        return failures, news
+        """Clean up the modules and the folder, once they are loaded: what went wrong, and what the journal has got
+        meanwhile.
+        """
+        with self._opening:
+            if self._paradigm is None:
+                return [], []
+            failures = [Failure.of(where, error) for where, error in self._paradigm.cleanup()]
+            news = list(self._journal.added())
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            return failures, news
 
 
 def _remove_stale() -> None:

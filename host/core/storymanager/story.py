@@ -12,6 +12,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+import msgspec
 import yaml
 
 from core.common.files import append_whole, make_folder, write_atomic, writing
@@ -103,18 +104,11 @@ class CaseStory:
         """Take down one row's result: ``[is_hard, result, edge, cloud]``, or whatever mode self-design returned."""
         whole = isinstance(row, (list, tuple)) and len(row) == 4
         is_hard, result, edge, cloud = row if whole else (None, row, None, None)
-        edge_text, cloud_text = to_json(edge), to_json(cloud)
-        # The result is nearly always a copy of the edge's or the cloud's: comparing is cheaper than encoding it again.
-        side, text = (cloud, cloud_text) if cloud is not None else (edge, edge_text)
-        result_text = text if side is not None and _same(result, side) else to_json(result)
-        hard_text = to_json(bool(is_hard) if is_hard is not None else None)
+        hard = bool(is_hard) if is_hard is not None else None
+        line = {"index": self.rows, "is_hard": hard, "result": result, "edge": edge, "cloud": cloud}
         assert self._stream is not None
         with writing(self.partial):
-            line = (
-                f'{{"index": {self.rows}, "is_hard": {hard_text}, "result": {result_text}, '
-                f'"edge": {edge_text}, "cloud": {cloud_text}}}\n'
-            )
-            append_whole(self._stream, line.encode("utf-8", "backslashreplace"))
+            append_whole(self._stream, to_json(line) + b"\n")
         self.rows += 1
         self.cloud += cloud is not None
         self.edge += edge is not None and cloud is None
@@ -234,28 +228,26 @@ def part(repeat: int) -> str:
     return f".repeat-{repeat + 1}" if repeat else ""
 
 
-def _same(one: Any, other: Any) -> bool:
-    try:
-        return bool(one == other)
-    except Exception:  # arrays and the like do not compare to one truth value
-        return False
-
-
 def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_plain).encode
+_encode = msgspec.json.Encoder(enc_hook=_plain).encode
 
 
-def to_json(value: Any) -> str:
-    """JSON of a plugin's result: NaN becomes null, numpy's numbers and arrays plain ones, anything else its text."""
+def to_json(row: dict[str, Any]) -> bytes:
+    """JSON of a plugin's results: NaN becomes null, numpy's numbers and arrays plain ones, anything else its text."""
     try:
-        return _encode(value)
-    except (TypeError, ValueError):  # ValueError: NaN or infinity somewhere, or a circle
-        with suppress(TypeError, ValueError, RecursionError):
-            return json.dumps(_without_nan(value), ensure_ascii=False, default=_plain)
-    return json.dumps(repr(value))
+        return _encode(row)
+    except (TypeError, ValueError, RecursionError):  # half of a surrogate pair, or a circle
+        return json.dumps({name: _builtin(value) for name, value in row.items()}).encode()
+
+
+def _builtin(value: Any) -> Any:
+    try:
+        return _without_nan(msgspec.to_builtins(value, enc_hook=_plain, str_keys=True))
+    except (TypeError, ValueError, RecursionError):
+        return repr(value)
 
 
 def _without_nan(value: Any) -> Any:
@@ -263,6 +255,4 @@ def _without_nan(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
         return {key: _without_nan(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_without_nan(item) for item in value]
-    return value
+    return [_without_nan(item) for item in value] if isinstance(value, list) else value

@@ -11,7 +11,7 @@ from typing import Any
 
 from core.common.constant import CLOUD, DRAFTER, EDGE, MODULES, PROCESSOR, ROUTER, VERIFIER
 from core.common.document import MOST_TEST_CASES, Document, describe
-from core.common.errors import PLUGIN_ERRORS, explain, hint
+from core.common.errors import NEARER, PLUGIN_ERRORS, explain, hint, nearest
 from core.common.plugins import resolve_alias
 from core.common.section import Section
 from core.testcasecontroller.upstream import would_fail
@@ -19,6 +19,8 @@ from sedna.common.class_factory import ClassFactory, ClassType
 from sedna.common.utils import copy_tree
 from sedna.core.joint_inference.joint_inference import DRAFTER_METHODS, VERIFIER_METHODS
 
+OTHERS = "other_hyperparameters"
+"""In place of a hyperparameter: the names of files of them."""
 ORACLE = "OracleRouter"
 INJECTED = (EDGE, CLOUD)
 """A router of the name ORACLE gets the two models as keyword arguments beside its hyperparameters."""
@@ -55,7 +57,7 @@ class ModuleConfig:
     name: str = ""
     url: str = ""
     combinations: list[dict[str, Any]] = field(default_factory=lambda: [{}])
-    places: dict[str, str] = field(default_factory=dict)
+    places: dict[str, Section] = field(default_factory=dict)
     target: Any = None
 
     @classmethod
@@ -78,12 +80,14 @@ class ModuleConfig:
             entries = at.at(name).mapping(body, {"values": list}, required=("values",))
             if entries.get("values") == []:
                 at.add(f"{name} has no values: there is no test case", name)
-            elif "values" in entries and name == "other_hyperparameters":
+            elif "values" in entries and name == OTHERS:
                 base.update(self._other_hyperparameters(entries["values"], at.at(name, "values")))
+            elif nearest(name, (OTHERS,), NEARER):
+                at.add(f"unknown key {name!r} in hyperparameters. Did you mean {OTHERS!r}?", name)
             elif name in choices:
                 at.add(f"duplicate hyperparameter {name!r} in {self.type} {self.name}")
             elif "values" in entries:
-                self.places[name] = at.place()
+                self.places[name] = at.at(name)
                 choices[name] = list({repr(value): value for value in entries["values"]}.values())
                 if len(choices[name]) < len(entries["values"]):
                     at.warn(f"a value of {name} is a duplicate: it runs once", name, "values")
@@ -106,7 +110,7 @@ class ModuleConfig:
                 continue
             for name, value in other.data.items():
                 values[str(name)] = value
-                self.places[str(name)] = other.place(name)
+                self.places[str(name)] = Section(other, at.problems, (str(name),))
         return values
 
     def resolve(self) -> None:
@@ -148,21 +152,22 @@ class ModuleConfig:
         named, needed, anything = _parameters(self.target)
         for name in given:
             if not anything and name not in named:
-                place = self.places.get(name, self.at.place())
-                self.at.problems.add(place, f"unknown hyperparameter {name!r} of {self.name}.{hint(name, named)}")
+                self.places.get(name, self.at).add(
+                    f"unknown hyperparameter {name!r} of {self.name}.{hint(name, named)}"
+                )
         for name in needed:
             if name not in given and not (self.name == ORACLE and name in INJECTED):
                 self.at.add(f"{self.type} {self.name} needs the hyperparameter {name!r}")
         check = getattr(self.target, "check_hyperparameters", None)
         if callable(check):
             for point in self.combinations:
-                self._try(check, copy_tree(point))
+                self._once(check, copy_tree(point))
 
     def check_beside(self, modules: dict[str, Module]) -> None:
         check = getattr(self.target, "check_test_case", None)
         if callable(check):
             others = {kind: (module.target, copy_tree(module.hyperparameters)) for kind, module in modules.items()}
-            self._try(check, copy_tree(modules[self.type].hyperparameters), others)
+            self._once(check, copy_tree(modules[self.type].hyperparameters), others)
 
     def build_router(self) -> None:
         """Build a router with each of its combinations and clean it up: what its constructor refuses is known then. One
@@ -172,21 +177,25 @@ class ModuleConfig:
             return
         if getattr(self.target, "built_by_check", True):
             for point in self.combinations:
-                self._try(self._build, copy_tree(point))
+                self._once(self._build, copy_tree(point))
 
     def _build(self, point: dict[str, Any]) -> None:
         router = self.target(**point)
         if hasattr(router, "cleanup"):
             router.cleanup()
 
-    def _try(self, check: Callable[..., object], *given: Any) -> None:
+    def _once(self, check: Callable[..., object], *given: Any) -> None:
+        """Call a class's own check, unless it has passed with the same values in another algorithm of this job."""
+        question = f"{getattr(check, '__name__', '')} {id(self.target)} {given!r}"
+        if question in self.at.problems.passed:
+            return
         try:
             check(*given)
+            self.at.problems.passed.add(question)
         except PLUGIN_ERRORS as error:
             for fault in (error, *getattr(error, "others", ())):
                 key = getattr(fault, "key", None) or self._blamed(str(fault))
-                place = self.places.get(str(key), self.at.place())
-                self.at.problems.add(place, f"{self.type} {self.name}: {explain(fault)}")
+                self.places.get(str(key), self.at).add_quoted(f"{self.type} {self.name}: {explain(fault)}")
 
     def _blamed(self, message: str) -> str | None:
         """The hyperparameter that a message is about: the one that it names, or the only one there is."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -20,24 +20,34 @@ COUNTED = 1000
 """After so many, no further row is looked at: the file is of another kind."""
 
 
-def check_rows(algorithms: Sequence[Algorithm], dataset: Dataset, problems: Problems) -> list[str]:
+def check_rows(algorithms: Sequence[Algorithm], dataset: Dataset, problems: Problems) -> None:
     """Hand every row to the ``check_rows`` of the dataset processors that have one, and to the ``check_chats`` of all
-    modules; what is wrong goes to ``problems``. If nothing is, the lines of the processors' ``describe_rows`` on how
-    the rows are read.
+    modules; what is wrong goes to ``problems``.
 
     The rows of a job without a processor reach the models as they are, so theirs is asked. Each class is asked once
     for each of its sets of hyperparameters.
     """
     asked: set[str] = set()
-    told: list[str] = []
     for algorithm in algorithms:
         for hook, module in (*_readers(algorithm.modules), *(("check_chats", module) for module in algorithm.modules)):
             for point in module.combinations:
                 question = f"{hook} {id(module.target)} {point!r}"
                 if question not in asked and callable(getattr(module.target, hook, None)):
                     asked.add(question)
-                    told += _ask(module, hook, point, dataset, problems)
-    return list(dict.fromkeys(told))
+                    _ask(module, hook, point, dataset, problems)
+
+
+def describe_rows(algorithms: Sequence[Algorithm], dataset: Dataset, problems: Problems) -> list[str]:
+    """The lines of the processors' ``describe_rows`` on how the rows are read."""
+    lines: dict[str, None] = {}
+    readers = [module for algorithm in algorithms for _, module in _readers(algorithm.modules)]
+    for module in {id(module.target): module for module in readers}.values():
+        if hasattr(module.target, "describe_rows"):
+            try:
+                lines |= dict.fromkeys(module.target.describe_rows(dataset.placed(module.target)))
+            except PLUGIN_ERRORS as error:
+                problems.add(module.at.place(), f"{module.type} {module.name}: {explain(error)}")
+    return list(lines)
 
 
 def _readers(modules: Sequence[ModuleConfig]) -> list[tuple[str, ModuleConfig]]:
@@ -45,19 +55,16 @@ def _readers(modules: Sequence[ModuleConfig]) -> list[tuple[str, ModuleConfig]]:
     return [("check_rows", module) for module in processors or modules]
 
 
-def _ask(module: ModuleConfig, hook: str, point: dict[str, Any], dataset: Dataset, problems: Problems) -> Iterable[str]:
+def _ask(module: ModuleConfig, hook: str, point: dict[str, Any], dataset: Dataset, problems: Problems) -> None:
     found: Iterator[tuple[str, str]]
     try:
         found = iter(getattr(module.target, hook)(copy_tree(point), dataset.placed(module.target)))
         faults = list(islice(found, COUNTED))
-        if not faults and hook == "check_rows" and hasattr(module.target, "describe_rows"):
-            return list(module.target.describe_rows(dataset.placed(module.target)))
     except PLUGIN_ERRORS as error:
         problems.add(module.at.place(), f"{module.type} {module.name}: {explain(error)}")
-        return ()
+        return
     for place, reason in faults[:SHOWN]:
         problems.add(place, reason)
     if len(faults) > SHOWN:
         more = plural(len(faults) - SHOWN, "further row") + " at least" * (len(faults) == COUNTED)
         problems.add(dataset.file, f"{more} cannot be used for similar reasons")
-    return ()

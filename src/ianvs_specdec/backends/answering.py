@@ -75,6 +75,10 @@ class PendingAnswer:
         self._trace = Trace()
         self._reason: str | None = None
 
+    def follow(self, prompt_ids: list[int]) -> None:
+        """Say what the answer follows, before its first token."""
+        self._output.follow(prompt_ids)
+
     def take(self, line: Mapping[str, Any]) -> bool:
         """Add what a line brought. False when the output is complete, whatever else comes. Raises AnswerError for what
         no engine gives.
@@ -130,5 +134,5 @@ class PendingAnswer:
         ids = self._ids
         if self._confidence is not None:
             self._trace.confidence = self._confidence[: len(ids)]
-            self._trace.characters = [len(piece) for piece in self._chat.pieces(ids)]
+        self._output.tell(ids, text, self._trace, self._confidence is not None)
         return Completion(text, ids, prompt_tokens, len(ids), self._reason, self._trace, truncated)

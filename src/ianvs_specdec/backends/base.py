@@ -14,7 +14,7 @@ from ianvs_specdec.common.types import Completion, Encoding, Hints, Message, Occ
 from ianvs_specdec.records.identity import FileDigests, machine
 
 MOST_THREADS = 1024
-"""Of one operation. Libraries start as many as they are told, and end the process where the system gives no more."""
+"""Of one operation. Libraries start all they are asked for, and end the process where the system gives no more."""
 Threads = Annotated[int, Field(ge=1, le=MOST_THREADS, description="CPU threads of one operation")]
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 Truncate = Annotated[bool, Field(description="truncate a prompt that exceeds the model's window")]
@@ -42,6 +42,9 @@ class LLM(ABC):
 
     concurrent: ClassVar[bool] = False
     """Whether ``generate`` may be called while another call of it is under way; from any thread."""
+
+    letters: ClassVar[bool] = False
+    """Whether ``Sampling.logprobs`` brings ``Trace.letters``."""
 
     truncate_prompts: bool | None = None
     """Whether a prompt that does not fit into the model's window is cut, else it is refused; None: others decide."""
@@ -147,7 +150,7 @@ class LLM(ABC):
     def on_compute_start(self, call: Callable[[], None]) -> bool:
         """Have ``call`` called whenever the chunks that were put out had better be sent on: as the model begins to
         compute the next ones, and when it has nothing to do. On the thread that decodes; for one at a time. False where
-        the back end does not tell. Called when the model is loaded."""
+        the back end does not report it. Called when the model is loaded."""
         return False
 
     def emulation(self) -> Mapping[str, Any] | None:

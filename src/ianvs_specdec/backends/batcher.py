@@ -29,7 +29,7 @@ class Batcher:
         self._arrived: list[Request] = []
         self._asked: dict[Request, Callable[[], None]] = {}
         self._over: list[Request] = []
-        """Whose end is not told yet."""
+        """Whose end is not reported yet."""
         self.on_compute_start: Callable[[], None] = lambda: None
         """Called on the engine's thread as a step begins to compute, and before the thread sleeps: see
         ``Engine.step``."""
@@ -47,7 +47,7 @@ class Batcher:
         try:
             done.wait()
         except BaseException:
-            # Whoever waited was interrupted; the engine lets go of the sequence at its next step.
+            # The waiting thread was interrupted; the engine lets go of the sequence at its next step.
             request.cancel()
             raise
         return request.result()
@@ -78,7 +78,7 @@ class Batcher:
         with self._wake:
             self._ended = self._ended or UserError("the model was closed")
             self._wake.notify()
-        # A model that nobody closed may be collected in this very thread.
+        # A model that was not closed may be collected in this thread.
         if self._thread is not threading.current_thread():
             self._thread.join()
 
@@ -95,7 +95,7 @@ class Batcher:
         self._give_up()
 
     def _next(self) -> bool:
-        """Let in who has arrived; sleep while there is nobody. False: it is closed."""
+        """Admit new requests; sleep while there are none. False: it is closed."""
         if self._engine.idle:
             self._hand_out()
         with self._wake:
@@ -116,7 +116,7 @@ class Batcher:
             self._asked.pop(request)()
 
     def _give_up(self) -> None:
-        """Tell all who wait, those included whose end a step that failed could not tell."""
+        """Report the error to all waiting requests, also those whose end a failed step did not report."""
         try:
             self._engine.close()
         finally:

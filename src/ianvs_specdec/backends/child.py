@@ -50,8 +50,8 @@ class ChildProcess:
         with contextlib.suppress(OSError):
             self._input.close()
         deadline = time.monotonic() + GRACE
-        # It may have children, in its group. The group is killed before its leader is waited for: until then the number
-        # is nobody else's.
+        # It may have children, in its group. The group is killed before its leader is waited for: until then no other
+        # process has its number.
         with contextlib.suppress(ChildProcessError, ProcessLookupError, PermissionError):
             while not self._has_ended() and time.monotonic() < deadline:
                 time.sleep(0.02)

@@ -10,9 +10,9 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.records.identity import FileDigests
 
 if TYPE_CHECKING:
+    from ianvs_specdec.backends.emulation import Emulation
     from ianvs_specdec.engine.contracts import Drafter, Target
     from ianvs_specdec.engine.costs import CostTable
-    from ianvs_specdec.engine.emulation import Emulation
 
 AUTO = "auto"
 LARGEST_SCALE = 1e6
@@ -48,7 +48,7 @@ class Emulated:
 
     def start(self, target: Target, drafter: Drafter, memory: int | None) -> Emulation:
         """The emulation for an engine over ``target``. Without a scale, this machine is measured first."""
-        from ianvs_specdec.engine.emulation import Emulation, scale_for
+        from ianvs_specdec.backends.emulation import Emulation, scale_for
         from ianvs_specdec.engine.loop import MOST_AT_ONCE
         from ianvs_specdec.targets.profiling import profile
 

@@ -71,6 +71,7 @@ class HuggingfaceLLM(LocalLLM):
             )
         if confidence is not None:
             watcher.trace.confidence = confidence.triples(len(watcher.ids))
+            watcher.trace.first = confidence.first()
         ended = watcher.complete or watcher.ids[-1] in ends
         return watcher.ids, "stop" if ended else "length", watcher.trace
 

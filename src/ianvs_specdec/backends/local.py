@@ -8,14 +8,22 @@ import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import Field
 
 from ianvs_specdec.backends.base import NO_HINTS, DType, LoadedLLM, OnChunk, Threads, Truncate
-from ianvs_specdec.backends.prompts import Chat, TextOutput, end_ids, model_folder, vocabulary_of
+from ianvs_specdec.backends.prompts import (
+    Chat,
+    TextOutput,
+    end_ids,
+    local_folder,
+    model_digest,
+    model_folder,
+    vocabulary_of,
+)
 from ianvs_specdec.backends.quantization import Quantization, arguments
+from ianvs_specdec.backends.top_logprobs import letters_of
 from ianvs_specdec.common.errors import not_installed, packages
 from ianvs_specdec.common.settings import Settings, Text
 from ianvs_specdec.common.types import Completion, Hints, Message, Sampling, Trace
@@ -64,6 +72,7 @@ class LocalLLM(LoadedLLM):
     happens to one that is too long, is said in ``prompts.Chat``."""
 
     local: ClassVar[bool] = True
+    letters: ClassVar[bool] = True
     method: ClassVar[str]
     """How the back end decodes, as recorded with each answer."""
 
@@ -97,7 +106,7 @@ class LocalLLM(LoadedLLM):
             "backend": self.backend,
             "method": self.method,
             "options": self._option_identity(digests),
-            "model": digests.folder(model_folder(self.model)),
+            "model": model_digest(self.model, digests),
             "dtype": self.options.dtype,
             "device": self.device_name,
             "threads": self.options.threads,
@@ -113,8 +122,7 @@ class LocalLLM(LoadedLLM):
 
     def check_files(self) -> None:
         self._check_device()
-        folder = Path(self.model)
-        if folder.is_dir():
+        if (folder := local_folder(self.model)) is not None:
             check_model(folder, what=f"the model {self.model}", key="model")
             check_tokenizer(folder, what=f"the model {self.model}", key="model")
 
@@ -235,6 +243,7 @@ class LocalLLM(LoadedLLM):
         assert chat is not None
         prediction = chat.ids(hints.prediction)
         output = TextOutput(chat, sampling, on_chunk)
+        output.follow(prompt_ids)
         offset = time.perf_counter() - started
         prompt_ids = [*prompt_ids, *begun]
         ids, finish_reason, trace = list(begun), "length", Trace()
@@ -243,9 +252,11 @@ class LocalLLM(LoadedLLM):
             rest, finish_reason, trace = self._decode(prompt_ids, left, ends, output.emit, prediction, hints)
             ids += rest
         trace.chunks = [(seconds + offset, tokens) for seconds, tokens in trace.chunks]
+        text = output.finish(ids)
+        output.tell(ids, text, trace, sampling.logprobs)
         if sampling.logprobs:
-            trace.characters = [len(piece) for piece in chat.pieces(ids)]
-        return Completion(output.finish(ids), ids, len(prompt_ids), len(ids), finish_reason, trace, truncated)
+            trace.letters, trace.first = letters_of((chat.text([i]), value) for i, value in trace.first), []
+        return Completion(text, ids, len(prompt_ids), len(ids), finish_reason, trace, truncated)
 
     def _set_threads(self) -> None:
         """Of this thread: torch keeps the number for each."""

@@ -192,8 +192,8 @@ class WorkerProcess(ChildProcess):
                     message = json.loads(line)
                     number = int(message["id"])
                 except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
-                    # The line that the process was writing when it was killed, or of another program: whose answer is
-                    # lost cannot be told, so that nobody may go on waiting.
+                    # The line that the process was writing when it was killed, or of another program: which answer
+                    # is lost is not known, so all requests end.
                     self._garbled = self._process.poll() is None
                     break
                 with self._mutex:

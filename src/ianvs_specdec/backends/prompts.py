@@ -5,6 +5,7 @@ What every back end needs that hands token ids to an engine. Nothing heavy is im
 
 from __future__ import annotations
 
+import itertools
 import re
 import threading
 from collections.abc import Callable, Sequence
@@ -12,26 +13,31 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.backends.base import LLM, OnChunk
+from ianvs_specdec.benchmarks.thoughts import answer_start, marks, opened
 from ianvs_specdec.common.errors import AnswerError, ContextWindowError, UserError, packages
-from ianvs_specdec.common.types import Message, Sampling
+from ianvs_specdec.common.types import Message, Sampling, Trace
 from ianvs_specdec.models.documents import unmarked
+from ianvs_specdec.models.gguf.cached import gguf_of, imported
 from ianvs_specdec.models.templates import failed, render, template_of
+from ianvs_specdec.records.identity import FileDigests
 
+LONGEST_MARK = 32
+"""Tokens of a prompt's end that may open a thought."""
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 def check_model(model: str, *, key: str = "model") -> None:
-    """Raise UserError unless ``model`` is a model folder or can be a name on the Hugging Face hub."""
+    """Raise UserError unless ``model`` is a model folder, a GGUF file or can be a name on the Hugging Face hub."""
     folder = Path(model)
-    if model.endswith(".gguf") and not folder.is_dir():
-        raise UserError(
-            f"{model} is a GGUF file, which only the back end llamacpp loads (backend: llamacpp); for others make a "
-            f"folder of it: specdec export hf --model {model} --out DIR",
-            key=key,
-        )
+    if gguf_of(folder) is not None:
+        return
     if folder.is_dir():
         if not (folder / "config.json").is_file():
-            raise UserError(f"the model folder {model} has no config.json: it is not a Hugging Face model", key=key)
+            files = len(list(folder.glob("*.gguf")))
+            reason = f"holds {files} GGUF files: name one" if files else "has no config.json: it is not a model"
+            raise UserError(f"the model folder {model} {reason}", key=key)
+    elif model.endswith(".gguf"):
+        raise UserError(f"there is no file {model}", key=key)
     elif not HUB_NAME.fullmatch(model):
         where = f" (looked in {Path.cwd()})" if not folder.is_absolute() else ""
         raise UserError(
@@ -41,11 +47,11 @@ def check_model(model: str, *, key: str = "model") -> None:
 
 
 def model_folder(model: str, *, key: str = "model") -> Path:
-    """The folder with the model's files, which come from the Hugging Face hub where ``model`` is a name there."""
+    """The folder with the model's files, which come from the Hugging Face hub where ``model`` is a name there, and from
+    its import where it is a GGUF file."""
     check_model(model, key=key)
-    folder = Path(model)
-    if folder.is_dir():
-        return unmarked(folder)
+    if (folder := local_folder(model, key=key)) is not None:
+        return folder
     with packages():
         import huggingface_hub
 
@@ -60,12 +66,26 @@ def model_folder(model: str, *, key: str = "model") -> Path:
         ) from error
 
 
+def local_folder(model: str, *, key: str = "model") -> Path | None:
+    """``model_folder``, None where the files come from the hub."""
+    path = Path(model)
+    if (file := gguf_of(path)) is not None:
+        return imported(file, key=key)
+    return unmarked(path) if path.is_dir() else None
+
+
+def model_digest(model: str, digests: FileDigests, *more: str) -> str:
+    """The digest of the model's files, by which the journal knows it: a GGUF file's own, not that of its import.
+    ``more``: see ``FileDigests.folder``."""
+    file = gguf_of(Path(model))
+    return digests.folder(model_folder(model), *more) if file is None else digests.file(file)
+
+
 def chat_template(llm: LLM) -> str:
     """What a back end makes prompts with, "" where its model has none, or where a server does. Raises UserError."""
     if llm.truncate_prompts is None:
         return ""
-    path = Path(llm.model)
-    return template_of(path if path.is_file() else model_folder(llm.model))
+    return template_of(gguf_of(Path(llm.model)) or model_folder(llm.model))
 
 
 class Chat:
@@ -86,6 +106,11 @@ class Chat:
         # A tokenizer keeps settings of the call in progress in itself.
         self._encoding = threading.Lock()
         self._alone: dict[int, str] = {}
+        added = getattr(tokenizer, "added_tokens_decoder", {})
+        special = {number: token.content for number, token in added.items() if token.special}
+        known = marks(special.values())
+        self._marks = frozenset(number for number, content in special.items() if content in known)
+        self._skipped = special.keys() - self._marks
 
     def prompt(self, messages: list[Message], sampling: Sampling, *, truncate: bool) -> tuple[list[int], int]:
         """The prompt's ids, and how many were left out at its front. Raises ContextWindowError for one that does not
@@ -140,8 +165,15 @@ class Chat:
         return ids
 
     def text(self, ids: list[int]) -> str:
-        text: str = self.tokenizer.decode(ids, skip_special_tokens=True)
+        """Without special tokens, those apart that mark thoughts."""
+        marked = not self._marks.isdisjoint(ids)
+        ids = [i for i in ids if i not in self._skipped] if marked else ids
+        text: str = self.tokenizer.decode(ids, skip_special_tokens=not marked)
         return text
+
+    def opened(self, prompt_ids: list[int]) -> str:
+        """The mark of a thought that the prompt opens at its end, "" where it opens none."""
+        return opened(self.tokenizer.decode(prompt_ids[-LONGEST_MARK:], skip_special_tokens=False))
 
     def pieces(self, ids: list[int]) -> list[str]:
         """The text that each of ``ids`` adds to the text of all of them; "" for a special token."""
@@ -206,14 +238,29 @@ class TextStream:
 
 
 class TextOutput:
-    """The text of one output. ``stop`` finds its end, ``emit`` hands it on; each is None where it is not needed."""
+    """The text of one output. ``stop`` finds its end, ``emit`` hands it on; each is None where it is not needed.
+
+    A thought that the prompt opens begins with its mark here, too, so that it is known for one.
+    """
 
     def __init__(self, chat: Chat, sampling: Sampling, on_chunk: OnChunk | None) -> None:
         from ianvs_specdec.engine.stopping import StopStrings
 
         self._chat = chat
+        self._opened, self._begun = "", False
         self.stop = StopStrings(chat.text, sampling.stop) if sampling.stop else None
-        self.emit = TextStream(chat.text, sampling.stop, on_chunk) if on_chunk is not None else None
+        self.emit = TextStream(chat.text, sampling.stop, self._marked(on_chunk)) if on_chunk is not None else None
+
+    def follow(self, prompt_ids: list[int]) -> None:
+        """Say what the output follows, before its first token."""
+        self._opened = self._chat.opened(prompt_ids)
+
+    def _marked(self, on_chunk: OnChunk) -> OnChunk:
+        def put_out(piece: str, tokens: int) -> None:
+            on_chunk(piece if self._begun else self._opened + piece, tokens)
+            self._begun = True
+
+        return put_out
 
     def finish(self, ids: list[int]) -> str:
         """The text of the whole output, whose rest is handed on."""
@@ -221,4 +268,22 @@ class TextOutput:
         text = self.stop.trim(text) if self.stop is not None else text
         if self.emit is not None:
             self.emit.finish(text)
-        return text
+        return self._opened + text
+
+    def tell(self, ids: list[int], text: str, trace: Trace, logprobs: bool) -> None:
+        """What of the output, which ``finish`` made ``text``, was thought goes into the trace, and the characters of
+        its tokens, where ``logprobs`` are told."""
+        start = answer_start(text)
+        if not (logprobs or start != 0):
+            return
+        characters = [len(piece) for piece in self._chat.pieces(ids)]
+        if characters:
+            characters[0] += len(self._opened)
+        if logprobs:
+            trace.characters = characters
+        ends = itertools.accumulate(characters)
+        trace.thinking = len(ids) if start is None else sum(end <= start for end in ends)
+        if start:
+            given = itertools.accumulate((tokens for _, tokens in trace.chunks), initial=len(ids) - trace.tokens)
+            times = zip(itertools.islice(given, 1, None), trace.chunks, strict=True)
+            trace.answered = next((chunk[0] for tokens, chunk in times if tokens > trace.thinking), None)

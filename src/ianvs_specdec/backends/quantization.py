@@ -33,7 +33,7 @@ def own(name: str | None) -> Own | None:
 
 
 def arguments(name: str | None, folder: Path, device: str) -> dict[str, Any]:
-    """What ``from_pretrained`` is to be told besides the usual; such a model is placed on ``device`` by it.
+    """Further arguments of ``from_pretrained``; such a model is placed on ``device`` by it.
 
     Raises UserError if the package is not installed, or the checkpoint in ``folder`` is not one of that kind.
     """

@@ -11,7 +11,6 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -20,6 +19,7 @@ from ianvs_specdec import drafters, lengths
 from ianvs_specdec.backends.base import NO_HINTS
 from ianvs_specdec.backends.emulated import LARGEST_SCALE, Emulated
 from ianvs_specdec.backends.local import AUTOREGRESSIVE, Emit, LocalLLM, LocalOptions, engine_identity
+from ianvs_specdec.backends.prompts import local_folder
 from ianvs_specdec.backends.quantization import own
 from ianvs_specdec.common.errors import ContextWindowError
 from ianvs_specdec.common.settings import Settings, Text
@@ -86,8 +86,8 @@ class EngineLLM(LocalLLM):
 
     def check_files(self) -> None:
         super().check_files()
-        folder = Path(self.model)
-        target = model_sizes(read_config(folder, key="model")) if folder.is_dir() else None
+        folder = local_folder(self.model)
+        target = model_sizes(read_config(folder, key="model")) if folder is not None else None
         drafters.check_files(self.method, self.drafting, target)
 
     def _option_identity(self, digests: FileDigests) -> dict[str, Any]:
@@ -116,7 +116,7 @@ class EngineLLM(LocalLLM):
         self._serve(Engine(self._target, self._length, memory, meter=self._emulation))
 
     def profile(self, seconds: float) -> CostTable:
-        """What this model's steps and its method's drafts cost here, measured in at most about so many seconds, while
+        """What this model's steps and its method's drafts cost here, measured in about ``seconds`` at most, while
         nothing else is asked."""
         from ianvs_specdec.engine.memory import for_sequences
         from ianvs_specdec.targets.profiling import profile
@@ -135,7 +135,7 @@ class EngineLLM(LocalLLM):
 
     def shared(self, length: Length, at_once: int) -> Shared:
         """The loaded model for requests that the caller makes, on an engine of its own in place of the one so far:
-        ``length`` rules it, and so many requests share its steps."""
+        ``length`` rules it, and ``at_once`` requests share its steps."""
         from ianvs_specdec.engine.loop import Engine
         from ianvs_specdec.engine.memory import for_sequences
 

@@ -1,4 +1,4 @@
-"""Numbers that another process tells: taken where they can be true, else refused by name.
+"""Numbers from another process: accepted where they are plausible, else rejected by name.
 
 A server is not ours. What it counts goes into leaderboards, and lists are made as long as it says.
 """

@@ -40,7 +40,7 @@ class WorkerLLM(LoadedLLM):
 
     @abstractmethod
     def _request(self, sampling: Sampling, room: int) -> dict[str, Any]:
-        """The arguments of a request with ``room`` for so many tokens of an answer."""
+        """The arguments of a request with ``room`` tokens for the answer."""
 
     @abstractmethod
     def _steps(self, received: Sequence[int], kept: Sequence[int], drafts: Any) -> list[Step]:
@@ -81,6 +81,7 @@ class WorkerLLM(LoadedLLM):
         assert chat.window is not None
         answer = PendingAnswer(worker.name, chat, sampling, on_chunk, self._steps, speculative=self._speculates)
         prompt, truncated = chat.prompt(messages, sampling, truncate=truncate)
+        answer.follow(prompt)
         worker.ask(prompt, self._request(sampling, chat.window - len(prompt)), answer.take)
         return answer.completion(len(prompt), truncated)
 
@@ -89,7 +90,7 @@ class WorkerLLM(LoadedLLM):
         return self._worker.ready["memory"] if self._worker is not None else None
 
     def _told(self, *names: str) -> Mapping[str, Any]:
-        """What the worker says of its surroundings."""
+        """What the worker reported about its environment."""
         ready = self._worker.ready if self._worker is not None else {}
         return {name: ready[name] for name in names if ready.get(name) is not None}
 

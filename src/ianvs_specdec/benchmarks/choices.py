@@ -14,6 +14,7 @@ from typing import Any
 
 from ianvs_specdec.benchmarks import shots
 from ianvs_specdec.benchmarks.files import File, Row, are_texts, is_text, read_csv_lines, records, required, with_header
+from ianvs_specdec.benchmarks.scorers import CHOICES
 from ianvs_specdec.benchmarks.source import Inputs
 from ianvs_specdec.common.errors import UserError
 
@@ -96,6 +97,12 @@ def _letter(answer: Any, where: str) -> str:
     return letter
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    shots.add_arguments(parser)
+    what = "what counts: the letter that the answer states (default), or that with the highest probability"
+    parser.add_argument("--scorer", choices=CHOICES, default=CHOICES[0], help=what)
+
+
 def rows(inputs: Inputs, options: argparse.Namespace, prompt: PromptMaker, prefix: str = "") -> list[Row]:
     """A row for each question: group and id begin with ``prefix`` and are the subject, the id with a number."""
     worked = shots.examples(inputs, options.shots, read, lambda item: item.subject)
@@ -107,7 +114,7 @@ def rows(inputs: Inputs, options: argparse.Namespace, prompt: PromptMaker, prefi
             "turns": [shots.prompt_of(worked.get(item.subject, []), options, group, functools.partial(prompt, item))],
             "id": f"{group}-{counts[item.subject]:04d}",
             "group": group,
-            "scorer": "choice",
+            "scorer": options.scorer,
         }
         found.append({"question": query, "answer": item.answer})
     return found

@@ -61,7 +61,7 @@ def _asked(item: ChoiceQuestion) -> str:
     return f"题目：{item.question}{item.options}\n答案是："  # noqa: RUF001
 
 
-add_arguments = shots.add_arguments
+add_arguments = choices.add_arguments
 
 
 def rows(inputs: Inputs, options: argparse.Namespace) -> list[Row]:

@@ -24,7 +24,7 @@ _LETTER = rf"{_OPEN}({_UPPER}{_ALONE}|{_SMALL})"
 
 _NAMED = r"(?i:(?:option|choice|answer|letter)\s+)?"
 _IS = r"(?i:\s+(?:is|was|are|would\s+(?:then\s+)?be|should\s+be|must\s+be|has\s+to\s+be|will\s+be))"
-_STATED = (
+_STATEMENTS = (
     rf"(?i:\banswer\b)(?i:\s+(?:to\s+(?:the|this)\s+question|here|key))?{_IS}?(?i:\s+(?:clearly|therefore|thus|definitely))?"
     rf"(?i:\s+(?:most\s+likely|probably))?{_OPEN}{_NAMED}{_LETTER}",
     rf"(?i:\banswer\b){_IS}(?!{_OPEN}{_NAMED}{_UPPER}{_ALONE})[^\n()]{{1,80}}\(({_UPPER})\)",
@@ -43,7 +43,6 @@ _STATED = (
 )
 _BOXED = re.compile(rf"\\boxed\{{{_OPEN}({_UPPER})[)\]}}.\s]*\}}")
 _WHOLE = re.compile(rf"[\s*_\"'`(\[$]*([{LETTERS}{LETTERS.lower()}])[\s*_\"'`)\].:,;。$]*")
-_STATEMENTS = tuple(map(re.compile, _STATED))
 _LABEL = re.compile(
     rf"(?m)^[ \t*_\"'`(\[]{{0,12}}(?:({_UPPER})(?:[*_\"'`]*[).:\],]|\s+(?:[-\u2013]|because\b))|([a-h])(?:\)|[.:] ))"
 )
@@ -95,7 +94,7 @@ def extract_choice(text: str) -> str | None:
         return whole.group(1).upper()
     if boxed := _BOXED.findall(text):
         return str(boxed[-1])
-    stated = [found for statement in _STATEMENTS for found in statement.finditer(text)]
+    stated = [found for statement in _STATEMENTS for found in re.finditer(statement, text)]
     if stated:
         return max(stated, key=lambda found: found.end(1)).group(1).upper()
     labels = {(label[1] or label[2]).upper(): label.start() for label in reversed(list(_LABEL.finditer(text.strip())))}

@@ -6,8 +6,8 @@ original program shows the option "None" as "nan", a slip of its CSV reader that
 
 The original leaves out worked examples, the last first, while a prompt is longer than 2,048 tokens of GPT-2. How long a
 model's prompt may be is the model's affair: none is left out here unless --max-characters says so. The original
-compares the probabilities that a model gives to the four letters; here the letter that its answer chooses counts, so
-that it works for every back end.
+compares the probabilities that a model gives to the four letters (--scorer choice_logprob); by default the letter that
+its answer chooses counts, so that it works for every back end.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def prompt(item: ChoiceQuestion, worked: Sequence[ChoiceQuestion] = ()) -> str:
     return f"{heading}{shown}{item.question}{item.options}\nAnswer:"
 
 
-add_arguments = shots.add_arguments
+add_arguments = choices.add_arguments
 
 
 def rows(inputs: Inputs, options: argparse.Namespace) -> list[Row]:

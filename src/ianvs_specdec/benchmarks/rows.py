@@ -17,7 +17,7 @@ from typing import Any
 
 from ianvs_specdec.benchmarks.files import are_texts, is_id, is_number, is_text, is_whole
 from ianvs_specdec.benchmarks.letters import LETTERS, options_of
-from ianvs_specdec.benchmarks.scorers import SCORERS
+from ianvs_specdec.benchmarks.scorers import CHOICES, SCORERS
 from ianvs_specdec.common.errors import UserError, unknown, warn_once
 from ianvs_specdec.common.sampling import COLDEST
 from ianvs_specdec.common.types import Query
@@ -50,12 +50,12 @@ def own_form(question: Any, answer: Any = None, where: str = "the question") -> 
             raise UserError(f"{where}: {name} must hold the only options, as texts, not {texts!r:.80}")
         turns = asked(turns, texts) if are_texts(turns) else turns
         return {"scorer": "choice", **fields, "turns": turns}, chosen(answer, labels, texts) or answer
-    if fields.get("scorer", "choice") == "choice" and are_texts(turns):
+    if fields.get("scorer", "choice") in CHOICES and are_texts(turns):
         letters = options_of(turns[-1]) or LETTERS * ("scorer" in fields)
         letter = chosen(answer, letters, letters)
         if letters and letter is None and (is_whole(answer) or len(str(answer).strip("()[].: ")) == 1):
             # It cannot be the answer itself, so it is to be refused.
-            return {**fields, "scorer": "choice"}, answer
+            return {"scorer": "choice", **fields}, answer
         answer = letter or answer
     return question if isinstance(question, str) else fields, answer
 

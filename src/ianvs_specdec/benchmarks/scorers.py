@@ -19,6 +19,11 @@ def choice(answers: Sequence[str], gold: Any) -> float | None:
     return 100.0 * (extract_choice(answers[-1]) == letter) if letter else None
 
 
+def letter(answers: Sequence[str], gold: Any) -> float | None:
+    """100 if the last turn's answer is the gold letter: the plugin puts the likeliest one in its place."""
+    return 100.0 * (answers[-1].strip() == str(gold).strip()[:1])
+
+
 def number(answers: Sequence[str], gold: Any) -> float | None:
     """100 if the last turn's answer comes to the gold number, else 0."""
     value = extract_number(str(gold))
@@ -37,16 +42,20 @@ def text(answers: Sequence[str], gold: Any) -> float | None:
 
 SCORERS: dict[str, Callable[[Sequence[str], Any], float | None]] = {
     "choice": choice,
+    "choice_logprob": letter,
     "number": number,
     "text": text,
     "judge": lambda answers, gold: None,
     "code": code,
     "none": lambda answers, gold: None,
 }
-"""A judge is a model, which ``plugin.scoring`` asks."""
+"""A judge is a model, which ``workspace.scoring`` asks."""
 
 
-EXTRACTED = ("choice", "number")
+LOGPROB = "choice_logprob"
+CHOICES = ("choice", LOGPROB)
+"""Scorers whose answer is the letter of an option."""
+EXTRACTED = (*CHOICES, "number")
 """Scorers that look for something short in an answer, which may hold none."""
 
 
@@ -63,6 +72,8 @@ def prediction(scorer_name: str, answers: Sequence[str]) -> str | None:
     """The scored part of an answer: the chosen letter, the number, or the text without reasoning."""
     if scorer_name == "choice":
         return extract_choice(answers[-1])
+    if scorer_name == LOGPROB:
+        return answers[-1] or None
     if scorer_name == "number":
         value = extract_number(answers[-1])
         return None if value is None else plain(value)

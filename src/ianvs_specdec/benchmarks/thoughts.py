@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 _NAME = r"(?:\w{1,20}[:_])?(?:think(?:ing)?|thoughts?|reason(?:ing)?|scratchpad)"
 _MARKS = (
@@ -19,6 +20,39 @@ _SHOWN = re.compile(
     rf"(?is)([\"'`])(?:{_OPEN}|{_END})\1|```(?:(?!```|{_OPEN}|{_END}).)*+(?:{_OPEN}(?:(?!```).)*+)?```"
     rf"|`(?:(?!{_OPEN}|{_END})[^`\n])++{_OPEN}[^`\n]*`"
 )
+
+
+_OPENED = re.compile(rf"(?i)({_OPEN})\s*\Z")
+_ANY = re.compile(rf"(?i){_OPEN}|{_END}")
+CHANNEL = "<|channel|>"
+PARTS = (CHANNEL, "<|start|>", "<|message|>", "<|constrain|>", "<|end|>")
+"""What gpt-oss writes around the parts of an answer."""
+
+
+def marks(tokens: Iterable[str]) -> frozenset[str]:
+    """Those of a tokenizer's special tokens that tell thoughts from answers."""
+    special = frozenset(tokens)
+    parts = special.intersection(PARTS) if CHANNEL in special else frozenset[str]()
+    return parts | {token for token in special if _ANY.fullmatch(token)}
+
+
+def opened(prompt: str) -> str:
+    """The mark with which the end of a prompt opens a thought that the answer goes on with; "" where there is none."""
+    found = _OPENED.search(prompt)
+    return found[1] if found else ""
+
+
+def answer_start(text: str) -> int | None:
+    """Where in ``text`` the answer begins, behind all thoughts: 0 where there are none, None where nothing follows."""
+    if not _ANY.search(text):
+        return 0
+    said = without_thoughts(text).strip()
+    if not said:
+        return None
+    if said == text.strip():
+        return 0
+    place = text.rfind(said)
+    return place if place >= 0 else max(mark.end() for mark in _ANY.finditer(text))
 
 
 def without_thoughts(text: str) -> str:

@@ -11,7 +11,7 @@ from ianvs_specdec.benchmarks.judge_prompts import REFERENCE_GROUPS, TURNS
 from ianvs_specdec.benchmarks.letters import LETTERS, options_of
 from ianvs_specdec.benchmarks.numbers import extract_number
 from ianvs_specdec.benchmarks.rows import own_form, parsed
-from ianvs_specdec.benchmarks.scorers import references_of
+from ianvs_specdec.benchmarks.scorers import CHOICES, references_of
 from ianvs_specdec.common.errors import UserError, unknown
 from ianvs_specdec.common.types import Query
 
@@ -72,7 +72,7 @@ def _check_texts(query: Query, where: str) -> None:
 
 def _check_answer(query: Query, answer: Any, judged: bool, where: str) -> None:
     """Raise UserError where the row's scorer could make nothing of the answer, or could never find it given."""
-    if query.scorer == "choice":
+    if query.scorer in CHOICES:
         _check_letter(query, answer, where)
     elif query.scorer == "number":
         if isinstance(answer, bool) or not isinstance(answer, (str, int, float)) or extract_number(str(answer)) is None:
@@ -93,7 +93,9 @@ def _check_letter(query: Query, answer: Any, where: str) -> None:
     if not isinstance(answer, str) or answer not in list(LETTERS):
         near = str(answer).strip().upper()[:1]
         hint = f" Did you mean {near!r}?" if near and near in letters and isinstance(answer, str) else ""
-        raise UserError(f"{where}: scorer choice needs the letter of an option, {span}, not {answer!r:.80}.{hint}")
+        raise UserError(
+            f"{where}: scorer {query.scorer} needs the letter of an option, {span}, not {answer!r:.80}.{hint}"
+        )
     if answer not in letters:
         raise UserError(f"{where}: it is {answer!r}, but the question's options are {span}")
 

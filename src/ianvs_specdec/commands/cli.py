@@ -42,6 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     command = next((argument for argument in arguments[:1] if argument in COMMANDS), "")
     debug = "--debug" in arguments
+    # It may stand anywhere, below a command's own subcommands too.
+    arguments = [argument for argument in arguments if argument != "--debug"]
     try:
         with packages():
             for name, summary in COMMANDS.items():

@@ -42,7 +42,6 @@ def _added(
 ) -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     parser: argparse.ArgumentParser = actions.add_parser(name, help=summary, description=text, formatter_class=raw)
-    parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     parser.set_defaults(act=act)
     return parser
 

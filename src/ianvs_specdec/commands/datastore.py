@@ -10,7 +10,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.commands.hyperparameters import add_template, told
+from ianvs_specdec.commands.hyperparameters import add_template, folder_of, told
 from ianvs_specdec.commands.output import check_out
 from ianvs_specdec.common.errors import UserError
 
@@ -18,8 +18,7 @@ from ianvs_specdec.common.errors import UserError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     build = actions.add_parser("build", help="index texts, conversations or token sequences for a model")
-    build.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
-    build.add_argument("--model", type=Path, required=True, metavar="DIR", help="folder of the target model")
+    build.add_argument("--model", type=Path, required=True, metavar="DIR", help="the target model: folder or GGUF file")
     build.add_argument(
         "--data",
         type=Path,
@@ -54,6 +53,7 @@ def run(options: argparse.Namespace) -> int:
     from ianvs_specdec.training.heads.conversations import world_conversations
     from ianvs_specdec.training.sequences import Sequences
 
+    options.model = folder_of(options.model)
     tokenizer, vocabulary = _load(options.model)
     sequences = Sequences(tokenizer, vocabulary, options.field, told(options))
     talks = islice(world_conversations(random.Random(f"{options.seed}/datastore")), options.world)
@@ -75,8 +75,6 @@ def _load(folder: Path) -> tuple[Any, int]:
     from ianvs_specdec.models.layout import read_config
     from ianvs_specdec.models.loading import refusal
 
-    if not folder.is_dir():
-        raise UserError(f"--model {folder} is not a folder: give the folder of a Hugging Face model")
     try:
         read_config(folder)
         config = AutoConfig.from_pretrained(unmarked(folder), local_files_only=True, trust_remote_code=False)

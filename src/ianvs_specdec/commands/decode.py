@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ from ianvs_specdec.backends.quantization import OWN, arguments, own
 from ianvs_specdec.commands import remote_decode
 from ianvs_specdec.commands.decode_options import method_of, sampling_of
 from ianvs_specdec.commands.decode_output import row_of, summarise, write
-from ianvs_specdec.commands.hyperparameters import add_template
+from ianvs_specdec.commands.hyperparameters import add_template, folder_of
 from ianvs_specdec.commands.prompts import read_prompts, requests_of, tokenizer_of
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.settings import table
@@ -40,36 +41,33 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", type=Path, metavar="DIR", help="folder of a Hugging Face causal LM")
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _methods()
+    add, path = parser.add_argument, partial(parser.add_argument, type=Path)
+    path("--model", metavar="DIR", help="folder of a Hugging Face causal LM, or a GGUF file")
     method = parser.add_mutually_exclusive_group(required=True)
     method.add_argument("--method", metavar="NAME", help="drafting method, see below")
     method.add_argument("--drafter", metavar="FILE:CLASS", help="custom drafter, path/to/file.py:Class")
-    parser.add_argument("--head", type=Path, metavar="DIR", help="folder of the draft head, for methods with a head")
-    parser.add_argument("--draft", type=Path, metavar="DIR", help="folder of the draft model, for draft_model")
-    parser.add_argument("--set", action="append", default=[], metavar="K=V", help="an option of the method; repeatable")
-    parser.add_argument("--prompts", required=True, type=Path, metavar="FILE", help='JSONL: {"prompt": [ids] | "text"}')
-    parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="JSONL to write")
-    parser.add_argument("--chat", action="store_true", help="apply the model's chat template to text prompts")
-    parser.add_argument("--trace", action="store_true", help="write the verified tree of every step")
-    parser.add_argument(
+    path("--head", metavar="DIR", help="folder of the draft head, for methods with a head")
+    path("--draft", metavar="DIR", help="folder of the draft model, for draft_model")
+    add("--set", action="append", default=[], metavar="K=V", help="an option of the method; repeatable")
+    path("--prompts", required=True, metavar="FILE", help='JSONL: {"prompt": [ids] | "text"}')
+    path("--out", required=True, metavar="FILE", help="JSONL to write")
+    add("--chat", action="store_true", help="apply the model's chat template to text prompts")
+    add("--trace", action="store_true", help="write the verified tree of every step")
+    add(
         "--max-new-tokens", type=int, default=128, metavar="N", help="maximum number of tokens per output (default 128)"
     )
-    parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 = greedy (default)")
-    parser.add_argument("--top-p", type=float, default=1.0, metavar="P", help="1 = off (default)")
-    parser.add_argument("--top-k", type=int, default=0, metavar="K", help="0 = off (default)")
-    parser.add_argument("--repetition-penalty", type=float, default=1.0, metavar="R", help="1 = none (default)")
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="S", help="prompt i (from 0) is sampled with seed S + i (default 0)"
-    )
-    parser.add_argument("--dtype", choices=DTYPES, default="float32", help="type of the weights (default float32)")
-    parser.add_argument("--quantization", choices=("none", *OWN), default="none", help="quantization of the weights")
-    parser.add_argument(
-        "--engine", choices=ENGINES, default="auto", help="implementation of the model (default: the fastest)"
-    )
-    parser.add_argument("--device", default="cpu", help="cpu (default), cuda, cuda:1, mps ...")
-    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: torch's)")
+    add("--temperature", type=float, default=0.0, metavar="T", help="0 = greedy (default)")
+    add("--top-p", type=float, default=1.0, metavar="P", help="1 = off (default)")
+    add("--top-k", type=int, default=0, metavar="K", help="0 = off (default)")
+    add("--repetition-penalty", type=float, default=1.0, metavar="R", help="1 = none (default)")
+    add("--seed", type=int, default=0, metavar="S", help="prompt i (from 0) is sampled with seed S + i (default 0)")
+    add("--dtype", choices=DTYPES, default="float32", help="type of the weights (default float32)")
+    add("--quantization", choices=("none", *OWN), default="none", help="quantization of the weights")
+    add("--engine", choices=ENGINES, default="auto", help="implementation of the model (default: the fastest)")
+    add("--device", default="cpu", help="cpu (default), cuda, cuda:1, mps ...")
+    add("--threads", type=int, metavar="N", help="CPU threads (default: torch's)")
     add_template(parser)
     remote_decode.add_arguments(parser)
 
@@ -88,10 +86,7 @@ def run(options: argparse.Namespace) -> int:
     rehearsal, measured = ((drafters.create(method, settings), lengths.create(str(length))) for _ in range(2))
     sampling = sampling_of(options)
     prompts = read_prompts(options)
-    if not options.model.is_dir():
-        gguf = f"make one of a GGUF file with specdec export hf --model {options.model} --out DIR"
-        advice = gguf if options.model.suffix == ".gguf" else "give the folder of a Hugging Face model"
-        raise UserError(f"--model {options.model} is not a folder: {advice}")
+    options.model = folder_of(options.model)
     from ianvs_specdec.engine import decode
 
     target, eos_ids = _load(options)
@@ -133,8 +128,8 @@ def _methods() -> str:
         # That of --drafter has the options of its class.
         if name != "own":
             lines.append(f"  {name}: {method.about}")
-            rows = (row for row in table(method.options) if row.name != "acceptance")
-            lines += [f"    {row.name}: {row.wanted} ({row.default}); {row.description}" for row in rows]
+            rows = (row for row in table(method.options) if row[0] != "acceptance")
+            lines += [f"    {key}: {wanted} ({default}); {text}" for key, wanted, default, text in rows]
     return "\n".join([*lines, f"  all methods have acceptance: one of {', '.join(drafters.RULES)}"])
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
 from ianvs_specdec import drafters
-from ianvs_specdec.commands.hyperparameters import told
+from ianvs_specdec.commands.hyperparameters import read_hyperparameters, told
 from ianvs_specdec.common.errors import UserError, unknown
 from ianvs_specdec.common.settings import build
 from ianvs_specdec.common.types import Sampling
@@ -17,14 +16,10 @@ def method_of(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     """Name and options of the method."""
     method = "own" if options.drafter else drafters.resolve(options.method)
     known = drafters.method_of(method).options.names()
-    settings: dict[str, Any] = {}
-    for item in options.set:
-        key, equals, value = item.partition("=")
-        if not equals or not key:
-            raise UserError(f"--set {item}: write it as --set key=value")
+    settings = dict(read_hyperparameters(None, options.set, "--set").values)
+    for key in settings:
         if key not in known and not options.drafter:
             raise unknown(f"option of {method} in --set", key, known)
-        settings[key] = _value(value)
     if options.drafter:
         own = {key: settings.pop(key) for key in list(settings) if key not in ("length", "acceptance")}
         settings |= {"drafter": options.drafter, "drafter_options": own}
@@ -34,15 +29,6 @@ def method_of(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
                 raise UserError(f"--{key}: method {method} has no draft {what}")
             settings[key] = str(folder)
     return method, settings
-
-
-def _value(text: str) -> Any:
-    """Numbers and true/false as such, anything else as text."""
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return text
-    return value if isinstance(value, (bool, int, float)) else text
 
 
 def sampling_of(options: argparse.Namespace) -> Sampling:

@@ -16,12 +16,10 @@ from ianvs_specdec.models.gguf.gguf import TYPES, export_gguf
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="FORMAT")
     gguf = actions.add_parser("gguf", help="for llama.cpp: models of the Llama, Mistral and Qwen families")
-    gguf.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     gguf.add_argument("--model", type=Path, required=True, metavar="DIR", help="folder of a Hugging Face model")
     gguf.add_argument("--out", type=Path, required=True, metavar="FILE", help="file to write")
     gguf.add_argument("--type", choices=TYPES, default="f16", help="of the matrices (f16)")
     hf = actions.add_parser("hf", help="for all other back ends: a GGUF file, with its weights dequantized")
-    hf.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     hf.add_argument("--model", type=Path, required=True, metavar="FILE", help="GGUF file")
     hf.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to make")
     hf.add_argument("--type", choices=importing.TYPES, default="bfloat16", help="of the weights (bfloat16)")

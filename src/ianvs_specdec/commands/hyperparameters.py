@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import yaml
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.settings import build
+from ianvs_specdec.common.settings import build, properties, table
 from ianvs_specdec.common.types import Sampling
 
 Parsed = TypeVar("Parsed")
@@ -50,6 +50,15 @@ class Hyperparameters:
             if key and line.partition(":")[0] == key:
                 return f"{self.file}:{number}"
         return str(self.file or "")
+
+
+def folder_of(model: Path) -> Path:
+    """The folder that ``--model`` names, or that of the import of a GGUF file. Raises UserError."""
+    from ianvs_specdec.backends.prompts import local_folder
+
+    if (folder := local_folder(str(model))) is None:
+        raise UserError(f"--model {model} is not a folder of a Hugging Face model, or a GGUF file")
+    return folder
 
 
 def add_template(parser: argparse.ArgumentParser) -> None:
@@ -99,6 +108,24 @@ def model_of(options: argparse.Namespace, side: str, check: Check, *more: str) -
         raise UserError(f"which model is the {side}? Give --{side} FILE with its settings, or --{side}-set model=DIR")
     own.check(check)
     return own.values
+
+
+def option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def add_settings(parser: argparse.ArgumentParser, kind: Any, *without: str) -> None:
+    """An option for each setting that ``kind`` declares, read by ``settings_of``. Their values are texts."""
+    for name, _, default, description in table(kind):
+        if name not in without:
+            known = default and isinstance(default, (int, float, str)) and default not in ("needed", "optional")
+            shown = f" (default {default})" if known else ""
+            parser.add_argument(option(name), metavar=name.upper(), help=f"{description}{shown}")
+
+
+def settings_of(options: argparse.Namespace, kind: Any) -> dict[str, Any]:
+    """What ``add_settings`` reads, for ``read_hyperparameters``: argument -> value."""
+    return {option(name): getattr(options, name) for name in properties(kind) if hasattr(options, name)}
 
 
 def read_hyperparameters(

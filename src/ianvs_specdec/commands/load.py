@@ -12,25 +12,16 @@ import importlib.util
 import sys
 from pathlib import Path
 
-from ianvs_specdec.commands.hyperparameters import read_hyperparameters
+from ianvs_specdec.commands.hyperparameters import add_settings, read_hyperparameters, settings_of
 from ianvs_specdec.common.errors import UserError, install
 from ianvs_specdec.load.plan import SweepPlan
-
-OPTIONS = {name: field for name, field in SweepPlan.model_fields.items() if name != "set"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-f", "--file", type=Path, metavar="FILE", help="YAML file with these options as keys")
-    for name, field in OPTIONS.items():
-        shown = isinstance(field.default, (int, float, str)) and field.default
-        default = f" (default {field.default})" if shown else ""
-        parser.add_argument(_option(name), help=f"{field.description}{default}")
+    add_settings(parser, SweepPlan, "set")
     parser.add_argument("--set", action="append", default=[], metavar="K=V", help="one hyperparameter; repeatable")
-    parser.add_argument("-o", "--out", type=Path, metavar="DIR", help="folder to write into")
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+    parser.add_argument("-o", "--out", metavar="DIR", help="folder to write into")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -66,9 +57,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _asked(options: argparse.Namespace) -> tuple[SweepPlan, Path]:
     """The options of the file, with those of the command line in place of the same ones there."""
-    named = {_option(name): getattr(options, name) for name in OPTIONS}
     chosen = read_hyperparameters(None, options.set, "--set").values
-    given = read_hyperparameters(options.file, (), "", {**named, "--out": str(options.out) if options.out else None})
+    named = {**settings_of(options, SweepPlan), "--set": None, "--out": options.out}
+    given = read_hyperparameters(options.file, (), "", named)
     values = dict(given.values)
     out = values.pop("out", None)
     if chosen:

@@ -21,8 +21,8 @@ from ianvs_specdec.benchmarks import cmmlu, gsm8k, humaneval, mmlu
 from ianvs_specdec.benchmarks.scorers import references_of
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query, messages_of
-from ianvs_specdec.plugin.workspace.cases import Case, Dataset, Workspace, read_workspace
 from ianvs_specdec.records.identity import write_atomically
+from ianvs_specdec.workspace.cases import Case, Dataset, Workspace, read_workspace
 
 ROLES = {"system": "SYSTEM", "user": "HUMAN", "assistant": "BOT"}
 _MMLU = frozenset[str]().union(*mmlu.CATEGORIES.values())

@@ -21,7 +21,7 @@ MOST_SECONDS = 3600.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--settings", type=Path, metavar="FILE", help="YAML file with a model's hyperparameters")
     parser.add_argument("--set", action="append", default=[], metavar="K=V", help="one hyperparameter; repeatable")
-    parser.add_argument("--model", metavar="DIR", help="folder in Hugging Face format, or a name on the hub")
+    parser.add_argument("--model", metavar="DIR", help="folder in Hugging Face format, GGUF file, or a name on the hub")
     parser.add_argument("--backend", metavar="NAME", help="the back end that drafts (default autoregressive)")
     parser.add_argument(
         "--seconds",

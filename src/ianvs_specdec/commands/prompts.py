@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.benchmarks.files import guarded, open_text
+from ianvs_specdec.benchmarks.files import read_json_lines
 from ianvs_specdec.commands.hyperparameters import told
 from ianvs_specdec.common.errors import UserError
 
@@ -40,25 +39,17 @@ def read_prompts(options: argparse.Namespace) -> list[PromptLine]:
 
 
 def _read(path: Path) -> Iterator[PromptLine]:
-    if not path.is_file():
-        raise UserError(f"--prompts {path} is not a file")
     count = 0
-    with open_text(path) as lines:
-        for number, line in guarded(path, lines):
-            where = f"{path}:{number}"
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                reason = "the line is blank" if not line.strip() else f"not JSON ({error})"
-                raise UserError(f'{where}: {reason}; expected {{"prompt": [token ids] or "text"}}') from error
-            content = row.get("prompt") if isinstance(row, dict) else None
-            if not content or not _is_ids_or_text(content):
-                raise UserError(f'{where}: expected {{"prompt": [token ids] or "text"}}, with at least one token')
-            prediction, task = row.get("prediction", []), row.get("task", "")
-            if not (_is_ids_or_text(prediction) and isinstance(task, str)):
-                raise UserError(f'{where}: "prediction" must be token ids or a text, "task" a text')
-            count += 1
-            yield PromptLine(content, where, prediction, task)
+    for number, row in read_json_lines(path):
+        where = f"{path}:{number}"
+        content = row.get("prompt")
+        if not content or not _is_ids_or_text(content):
+            raise UserError(f'{where}: expected {{"prompt": [token ids] or "text"}}, with at least one token')
+        prediction, task = row.get("prediction", []), row.get("task", "")
+        if not (_is_ids_or_text(prediction) and isinstance(task, str)):
+            raise UserError(f'{where}: "prediction" must be token ids or a text, "task" a text')
+        count += 1
+        yield PromptLine(content, where, prediction, task)
     if not count:
         raise UserError(f"--prompts {path} is empty")
 

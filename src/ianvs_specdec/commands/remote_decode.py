@@ -1,4 +1,4 @@
-"""``specdec decode --verifier``: this machine drafts, and a verifier elsewhere decides.
+"""``specdec decode --verifier``: this machine drafts, and remote verifier decides.
 
 The output has the columns of ``specdec decode``, and ``bytes_up`` and ``bytes_down`` (of messages, with what gRPC puts
 before each; HTTP/2, TLS and TCP add theirs), ``rounds``, ``ahead`` (verdicts behind which something was drafted
@@ -25,6 +25,7 @@ from ianvs_specdec.backends.split.edge.settings import (
 )
 from ianvs_specdec.commands.decode_options import method_of, sampling_of
 from ianvs_specdec.commands.decode_output import row_of, summarise, write
+from ianvs_specdec.commands.hyperparameters import folder_of
 from ianvs_specdec.commands.prompts import read_prompts, requests_of, tokenizer_of
 from ianvs_specdec.common.errors import UserError
 
@@ -74,7 +75,8 @@ def run(options: argparse.Namespace) -> int:
     if options.trace:
         raise UserError("--trace: with --verifier the trees are not kept")
     sampling, prompts = sampling_of(options), read_prompts(options)
-    folder = options.model or (Path(drafting["draft"]) if "draft" in drafting else None)
+    folder = Path(drafting["draft"]) if "draft" in drafting else None
+    folder = folder_of(options.model) if options.model else folder
 
     from ianvs_specdec.backends.split.edge.connection import Access, Connection
 

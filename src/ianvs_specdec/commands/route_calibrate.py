@@ -22,18 +22,14 @@ from ianvs_specdec.commands.threshold import add_threshold, check_shares
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.progress import Progress
 from ianvs_specdec.plugin.models import EdgeModel
-from ianvs_specdec.routing.evaluation.curve import Sides
 from ianvs_specdec.routing.evaluation.quality import Scored
 from ianvs_specdec.routing.evaluation.results import LEVELS, Evaluation, evaluate
-from ianvs_specdec.routing.learned.doubt import Beginning, Doubt
-from ianvs_specdec.routing.learned.doubt_fit import cross_fitted, fit
-from ianvs_specdec.routing.learned.threshold import keeping, sharing
-from ianvs_specdec.routing.learned.training import fold_numbers
+from ianvs_specdec.routing.learned.doubt import Beginning, Doubt, cross_fitted, fit
+from ianvs_specdec.routing.learned.training import fold_numbers, keeping, sharing
 from ianvs_specdec.routing.outcomes.asking import running
 from ianvs_specdec.routing.outcomes.labels import LABELS, targets
 from ianvs_specdec.routing.outcomes.recorded import Outcomes, load_outcomes
-from ianvs_specdec.routing.routers.cascade import CascadeRouter
-from ianvs_specdec.routing.routers.doubts import PRIOR
+from ianvs_specdec.routing.routers.cascade import PRIOR, CascadeRouter
 from ianvs_specdec.routing.routers.learned import UNANSWERED, LearnedRouter
 from ianvs_specdec.routing.routers.signals import SIGNALS
 
@@ -100,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
     begun = None if options.after is None else fit_early(asked, options.after, labels, folds, held >= threshold)
     alone = [Scored(name, values) for name, values in doubts.items()]
     scored = [*alone, *([] if begun is None else [begun.scored(held, threshold)])]
-    evaluation = evaluate(Sides.of(outcomes), [*scored, Scored.at(FITTED, held, threshold, labels=labels)])
+    evaluation = evaluate(outcomes, [*scored, Scored.at(FITTED, held, threshold, labels=labels)])
     slopes, offset = fit(doubts, labels)
     rounded = {name: round(slope, 6) for name, slope in slopes.items()}
     report = {

@@ -16,42 +16,39 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ianvs_specdec.benchmarks.files import natural
-from ianvs_specdec.commands import edge_states, pools
+from ianvs_specdec.commands import edge_states
 from ianvs_specdec.common.errors import UserError, install, packages
 from ianvs_specdec.common.storage.replacing import beside
 from ianvs_specdec.routing.evaluation import tables
 from ianvs_specdec.routing.evaluation.bootstrap import RESAMPLES
-from ianvs_specdec.routing.evaluation.curve import Sides
 from ianvs_specdec.routing.evaluation.inputs import (
     EvaluationInputs,
     Named,
     job_routers,
     named_router,
-    set_labels,
+    read_scores,
     threads,
     undefined,
 )
-from ianvs_specdec.routing.evaluation.pool import Chooser, chooser, evaluate_pool, only, undefined_of
+from ianvs_specdec.routing.evaluation.pool import BASELINES
 from ianvs_specdec.routing.evaluation.quality import Scored
-from ianvs_specdec.routing.evaluation.results import BASELINES, Evaluation, evaluate
-from ianvs_specdec.routing.evaluation.scores_file import read_scores
+from ianvs_specdec.routing.evaluation.results import evaluate_choices
 from ianvs_specdec.routing.learned.probe import ProbeClassifier
 from ianvs_specdec.routing.outcomes.job import outcomes_of_job
 from ianvs_specdec.routing.outcomes.labels import LABELS
-from ianvs_specdec.routing.outcomes.pool import Pool, load_pool, prices_of
-from ianvs_specdec.routing.outcomes.recorded import Floats, Outcomes, Recorded, load_outcomes
+from ianvs_specdec.routing.outcomes.pool import load_pool, prices_of
+from ianvs_specdec.routing.outcomes.recorded import Floats, load_outcomes
 
 FEWEST = 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_source(parser)
-    pools.add_arguments(parser)
+    _add_models(parser)
     _add_routers(parser)
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR", help="folder to write into")
     _add_held_out(parser)
@@ -77,6 +74,24 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
     )
     source.add_argument(
         "--job", type=Path, metavar="DIR", help="a finished job's folder: its answers, and its routers' scores"
+    )
+
+
+def _add_models(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--models",
+        nargs="+",
+        metavar="NAME[=PRICE]",
+        help="route among these models, two or more; --outcomes needs a column NAME_correct for each, and NAME_cost "
+        "for each model without a price per answer",
+    )
+    parser.add_argument(
+        "--threshold",
+        type=float,
+        nargs="+",
+        metavar="X",
+        help="minimum score of a query for the cloud, for --scores (default 0.5 if scores are from 0 to 1); "
+        "with --models, one for each more expensive model (default: evenly spaced)",
     )
 
 
@@ -118,9 +133,11 @@ def _add_held_out(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     _check(options)
     began = time.perf_counter()
-    inputs, choosers = _gather_pool(options) if options.models else (_gather(options), [])
+    inputs = _gather(options)
     started = time.perf_counter()
-    evaluation = _evaluated(inputs, choosers, options)
+    choosers = inputs.choosers(options.threshold)
+    inputs.notes += undefined(inputs, choosers)
+    evaluation = evaluate_choices(inputs.outcomes, choosers, resamples=options.resamples, seed=options.seed)
     source = str(options.outcomes or options.job)
     document = tables.to_document(evaluation, source=source, left_out=inputs.left_out, notes=inputs.notes)
     files: dict[str, str | bytes] = {
@@ -146,16 +163,6 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _evaluated(inputs: EvaluationInputs[Any], choosers: Sequence[Chooser], options: argparse.Namespace) -> Evaluation:
-    """The figures; what is to be known of them goes to the notes of ``inputs``."""
-    draws = {"resamples": options.resamples, "seed": options.seed}
-    if options.models:
-        inputs.notes += undefined_of(inputs.outcomes, choosers)
-        return evaluate_pool(inputs.outcomes, choosers, **draws)
-    inputs.notes += undefined(inputs.outcomes, inputs.routers)
-    return evaluate(Sides.of(inputs.outcomes), inputs.routers, **draws)
-
-
 def _check(options: argparse.Namespace) -> None:
     there = next(place for place in (options.out, *options.out.parents) if place.exists())
     if not there.is_dir():
@@ -169,48 +176,37 @@ def _check(options: argparse.Namespace) -> None:
         raise UserError("--by and --split-seed say what is held out: give --held-out SHARE, too")
     if options.held_out is not None and not 0 < options.held_out < 1:
         raise UserError(f"--held-out must be a share between 0 and 1, not {options.held_out:g}")
-    pools.check(options)
+    _check_models(options)
 
 
-def _gather(options: argparse.Namespace) -> EvaluationInputs[Outcomes]:
-    """What is to be evaluated of an edge and a cloud."""
-    if options.outcomes:
+def _check_models(options: argparse.Namespace) -> None:
+    if options.models and options.job:
+        raise UserError("--models is for --outcomes: a job has an edge and a cloud model")
+    if options.threshold is None:
+        return
+    told = " ".join(f"{threshold:g}" for threshold in options.threshold)
+    if not np.isfinite(options.threshold).all():
+        raise UserError(f"--threshold must be a number, not {told}")
+    wanted = len(options.models) - 1 if options.models else 1
+    if len(options.threshold) != wanted or (np.diff(options.threshold) < 0).any():
+        many = f"{wanted} increasing numbers, one for each model except the cheapest" if wanted > 1 else "one number"
+        raise UserError(f"--threshold must be {many}, not {told}")
+    if options.scores is None and not options.models:
+        raise UserError("--threshold is for --scores: a trained router has its own")
+
+
+def _gather(options: argparse.Namespace) -> EvaluationInputs:
+    """The outcomes that are evaluated, and the routers' scores of them."""
+    if options.models:
+        inputs = EvaluationInputs(load_pool(options.outcomes, prices_of(options.models)))
+    elif options.outcomes:
         inputs = EvaluationInputs(load_outcomes(options.outcomes))
     else:
-        inputs = EvaluationInputs(outcomes_of_job(options.job))
-        for scored in job_routers(options.job, inputs.outcomes):
+        inputs = EvaluationInputs(of_job := outcomes_of_job(options.job))
+        for scored in job_routers(options.job, of_job):
             inputs.add(scored, "of the job")
-    for name, scores in _scores(options, inputs.outcomes).items():
-        threshold = options.threshold[0] if options.threshold else None
-        if threshold is None and np.nanmin(scores) >= 0 and np.nanmax(scores) <= 1:
-            threshold = 0.5
-        router = Scored(name, scores) if threshold is None else Scored.at(name, scores, threshold)
-        inputs.add(router, options.scores.name)
-    named = _take(inputs, options)
-    set_labels(inputs, options.label)
-    _score(inputs, named, options)
-    return inputs
-
-
-def _gather_pool(options: argparse.Namespace) -> tuple[EvaluationInputs[Pool], list[Chooser]]:
-    """What is to be evaluated of a pool of models, and what its routers choose. Their own thresholds, for two models,
-    are not taken.
-    """
-    pool = load_pool(options.outcomes, prices_of(options.models))
-    inputs = EvaluationInputs(pool, reserved=(*map(only, pool.models), *BASELINES))
-    for name, scores in _scores(options, pool, pool.models).items():
-        inputs.add(Scored(name, scores), options.scores.name)
-    _score(inputs, _take(inputs, options), options)
-    inputs.routers = [Scored(router.name, router.scores, seconds=router.seconds) for router in inputs.routers]
-    return inputs, [chooser(router, inputs.outcomes, options.threshold) for router in inputs.routers]
-
-
-def _scores(options: argparse.Namespace, outcomes: Recorded, models: Sequence[str] = ()) -> Mapping[str, Floats]:
-    return read_scores(options.scores, outcomes, models) if options.scores else {}
-
-
-def _take(inputs: EvaluationInputs[Any], options: argparse.Namespace) -> list[Named]:
-    """Leave out what is not to be evaluated; the routers that are still to score the rest."""
+    for name, scores in read_scores(options.scores, inputs.outcomes).items() if options.scores else ():
+        inputs.add(_with_threshold(name, scores, options), options.scores.name)
     named = [named_router(name) for name in options.router if name not in BASELINES]
     if options.held_out is not None:
         held = inputs.outcomes.held_out(options.by or "row", options.held_out, options.split_seed or 0)
@@ -218,18 +214,25 @@ def _take(inputs: EvaluationInputs[Any], options: argparse.Namespace) -> list[Na
     if not options.include_seen:
         inputs.leave_out_seen(named, options.job)
     inputs.check_scores()
-    return named
-
-
-def _score(inputs: EvaluationInputs[Any], named: Sequence[Named], options: argparse.Namespace) -> None:
+    inputs.set_labels(options.label)
     _read_probes(options, inputs, named)
     if named:
         with threads(options.threads):
             for one in named:
                 inputs.add(one.scored(inputs.outcomes, options.sample), one.given)
+    return inputs
 
 
-def _read_probes(options: argparse.Namespace, inputs: EvaluationInputs[Any], named: Sequence[Named]) -> None:
+def _with_threshold(name: str, scores: Floats, options: argparse.Namespace) -> Scored:
+    if options.models:
+        return Scored(name, scores)
+    threshold = options.threshold[0] if options.threshold else None
+    if threshold is None and np.nanmin(scores) >= 0 and np.nanmax(scores) <= 1:
+        threshold = 0.5
+    return Scored(name, scores) if threshold is None else Scored.at(name, scores, threshold)
+
+
+def _read_probes(options: argparse.Namespace, inputs: EvaluationInputs, named: Sequence[Named]) -> None:
     """Have the edge read the queries for the probes among the routers."""
     trained = [one.trained.classifier for one in named if one.trained is not None]
     probes = [one for one in trained if isinstance(one, ProbeClassifier)]

@@ -20,7 +20,6 @@ from ianvs_specdec.benchmarks.files import natural
 from ianvs_specdec.commands import edge_states
 from ianvs_specdec.commands.threshold import add_threshold, check_shares
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.routing.evaluation.curve import Sides
 from ianvs_specdec.routing.evaluation.quality import Scored
 from ianvs_specdec.routing.evaluation.results import Result, evaluate
 from ianvs_specdec.routing.learned.classifier import FITTED
@@ -89,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
     router = train(rest, recipe, states)
     seconds = time.perf_counter() - started
     scored = Scored.at(router.kind, router.score(held.queries), router.threshold, labels=labels)
-    result = evaluate(Sides.of(held), [scored]).results[-1]
+    result = evaluate(held, [scored]).results[-1]
     router.report = {**_report(rest, held, recipe, result), **router.report}
     router.save(options.out)
     _tell(router, rest, held, result)

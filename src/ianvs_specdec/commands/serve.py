@@ -10,6 +10,7 @@ from pathlib import Path
 from ianvs_specdec.backends import BACKENDS, backend
 from ianvs_specdec.backends.api.secrets import check_no_secrets
 from ianvs_specdec.backends.prompts import chat_template
+from ianvs_specdec.commands import parent
 from ianvs_specdec.commands.hyperparameters import add_template, read_hyperparameters
 from ianvs_specdec.common import heap
 from ianvs_specdec.common.errors import UserError, install
@@ -18,13 +19,13 @@ from ianvs_specdec.net import LOOPBACK
 from ianvs_specdec.plugin.settings import ModelSettings
 
 CONCURRENCY = 64
-"""Requests that a back end which takes many is asked at the same time, unless told otherwise."""
+"""Default of the concurrent requests to a back end that takes many."""
 MOST_AT_ONCE = 1024
 """Each has a thread."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", metavar="DIR", help="folder in Hugging Face format, or a name on the hub")
+    parser.add_argument("--model", metavar="DIR", help="folder in Hugging Face format, GGUF file, or a name on the hub")
     parser.add_argument("--backend", metavar="NAME", help=f"one of: {', '.join(BACKENDS)} (default autoregressive)")
     parser.add_argument("--settings", type=Path, metavar="FILE", help="YAML file with a model's hyperparameters")
     parser.add_argument("--set", action="append", default=[], metavar="K=V", help="one hyperparameter; repeatable")
@@ -62,11 +63,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--grace", type=float, default=30.0, metavar="S", help="seconds to finish requests at shutdown (30)"
     )
+    parent.add_argument(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     # Everything the user may have got wrong is found before the model is loaded.
     _check(options)
+    if options.exit_with_parent:
+        parent.terminate()
     key = _key(options.api_key_env)
     settings = _settings(options)
     llm = settings.llm(settings.backend)

@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Completion, Query, Trace
-from ianvs_specdec.plugin.response import Response
 from ianvs_specdec.records.beginning import first_tokens
+from ianvs_specdec.records.response import Response
 from ianvs_specdec.routing.evaluation.quality import Scored
-from ianvs_specdec.routing.learned.doubt import Doubt
-from ianvs_specdec.routing.learned.doubt_fit import cross_fitted, fit
+from ianvs_specdec.routing.learned.doubt import Doubt, cross_fitted, fit
 from ianvs_specdec.routing.outcomes.recorded import Floats
-from ianvs_specdec.routing.routers.doubts import OF_WHOLE, of_beginning
+from ianvs_specdec.routing.routers.cascade import OF_WHOLE, of_beginning
 from ianvs_specdec.routing.routers.signals import SIGNALS
 
 SURE = 0.95

@@ -3,21 +3,108 @@
 from __future__ import annotations
 
 import argparse
+import os
+from pathlib import Path
 
-from ianvs_specdec.commands import train_head, train_world
+from ianvs_specdec.commands.hyperparameters import add_template, folder_of, option, told
+from ianvs_specdec.common.errors import UserError
+
+HEADS = {
+    "eagle": ("a head of EAGLE and EAGLE-2: one decoder layer over the last hidden state", 20.0),
+    "eagle3": ("a head of EAGLE-3: one decoder layer over three hidden states, an output matrix of its own", 20.0),
+    "medusa": ("heads of Medusa: each guesses one token, independently", 8.0),
+}
+"""Kind -> what it is, and the minutes that its training takes if nothing else is said."""
+CONVERSATIONS = 12_288
+SIZES = ("cloud", "edge")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
-    world = kinds.add_parser("world", help="the embedded world: tokenizer, edge model, cloud model")
-    train_world.add_arguments(world)
-    world.set_defaults(train=train_world.run)
-    for name, (summary, minutes) in train_head.KINDS.items():
+    _add_world(kinds.add_parser("world", help="the embedded world: tokenizer, edge model, cloud model"))
+    for name, (summary, minutes) in HEADS.items():
         head = kinds.add_parser(name, help=summary)
-        train_head.add_arguments(head)
-        head.set_defaults(train=train_head.run, minutes=minutes)
+        _add_head(head)
+        head.set_defaults(minutes=minutes)
 
 
 def run(options: argparse.Namespace) -> int:
-    code: int = options.train(options)
-    return code
+    for name in ("minutes", "tokens", "drafts", "conversations", "max_new_tokens", "length", "threads"):
+        value = getattr(options, name, None)
+        if value is not None and value <= 0:
+            raise UserError(f"{option(name)} must be more than 0")
+    if options.what == "world":
+        from ianvs_specdec.training import world
+
+        world.run(options, (options.only,) if options.only else SIZES)
+        return 0
+    if options.length < 3:
+        raise UserError("--length must be at least 3")
+    options.sampling = told(options)
+    # What is wrong with the data is said before a model is loaded.
+    from ianvs_specdec.training.heads import conversations
+
+    given = conversations.read(options.data) if options.data else None
+    options.model = folder_of(options.model)
+    from ianvs_specdec.training.heads import job
+
+    job.run(options, given)
+    return 0
+
+
+def _add_world(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--out", type=Path, required=True, metavar="DIR", help="folder for the models (OUT/edge, OUT/cloud)")
+    add(
+        "--work",
+        type=Path,
+        metavar="DIR",
+        help="folder for checkpoints (default OUT/.training); a second run resumes from it",
+    )
+    add("--only", choices=SIZES, help="train one of the two; the edge model learns from the cloud model")
+    add(
+        "--cloud",
+        type=Path,
+        metavar="DIR",
+        help="the cloud model that the edge learns from (default: OUT/cloud)",
+    )
+    add(
+        "--minutes",
+        type=float,
+        metavar="M",
+        help="time budget for each model (default: the recipe's; the edge's ends when its loss stands still)",
+    )
+    add("--seed", type=int, default=1)
+    add("--device", default="cpu")
+    add("--threads", type=int, default=os.cpu_count() or 1)
+
+
+def _add_head(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--model", type=Path, required=True, metavar="DIR", help="the target model: folder or GGUF file")
+    add("--out", type=Path, required=True, metavar="DIR", help="folder for the head; replaced if there")
+    add(
+        "--data",
+        type=Path,
+        metavar="FILE",
+        help='JSONL: {"text"}, {"turns", "answers"} or {"prompt"}, which a chat model is asked as a user\'s turn '
+        "(default: conversations of the embedded world)",
+    )
+    add(
+        "--conversations",
+        type=int,
+        default=CONVERSATIONS,
+        metavar="N",
+        help=f"how many of them the model is asked for (default {CONVERSATIONS}, or all of --data if fewer)",
+    )
+    budget = parser.add_mutually_exclusive_group()
+    budget.add_argument("--minutes", type=float, metavar="M", help="time for training, without asking the model")
+    budget.add_argument("--tokens", type=int, metavar="N", help="train for so many drafted tokens instead")
+    add("--drafts", type=int, metavar="K", help="tokens drafted in a row (default 7; medusa: heads, 4)")
+    add("--max-new-tokens", type=int, default=256, metavar="N", help="most tokens of one answer")
+    add("--length", type=int, default=1024, metavar="N", help="most tokens of one conversation")
+    add("--work", type=Path, metavar="DIR", help="folder for checkpoints (default: beside OUT); a second run resumes")
+    add_template(parser)
+    add("--seed", type=int, default=1)
+    add("--device", default="cpu")
+    add("--threads", type=int, metavar="N", help="CPU threads of torch")

@@ -29,7 +29,7 @@ SHORTEST_TOKEN = 16
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--settings", type=Path, metavar="FILE", help="YAML file with the model's hyperparameters")
-    parser.add_argument("--model", metavar="DIR", help="folder in Hugging Face format")
+    parser.add_argument("--model", metavar="DIR", help="folder in Hugging Face format, GGUF file")
     parser.add_argument("--set", action="append", default=[], metavar="K=V", help="one hyperparameter; repeatable")
     parser.add_argument(
         "--length", metavar="RULE", help="how many tokens of a draft to verify (default: the settings', or all)"
@@ -45,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--idle", type=float, default=60.0, metavar="S", help="seconds that a client may be silent (default 60)"
     )
     parser.add_argument("--metrics-port", type=int, metavar="P", help="offer /metrics on this machine's port P")
-    parser.add_argument("--grace", type=float, default=30.0, metavar="S", help="seconds to finish in when stopped (30)")
+    parser.add_argument(
+        "--grace", type=float, default=30.0, metavar="S", help="seconds to finish requests at shutdown (30)"
+    )
     parent.add_argument(parser)
 
 

@@ -9,7 +9,7 @@ import functools
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple, Self, TypeVar, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
@@ -123,21 +123,12 @@ def raise_all(faults: Sequence[UserError]) -> None:
         raise faults[0]
 
 
-class Row(NamedTuple):
-    """One setting in a table."""
-
-    name: str
-    wanted: str
-    default: Any
-    description: str
-
-
-def table(kind: Any) -> Iterator[Row]:
-    """The settings of a pydantic model or dataclass. ``default`` is in words where it depends on others, else a value,
-    "needed" or "optional"."""
+def table(kind: Any) -> Iterator[tuple[str, str, Any, str]]:
+    """Name, value in words, default and description of each setting of a pydantic model or dataclass. The default is in
+    words where it depends on other settings, else a value, "needed" or "optional"."""
     for name, schema in properties(kind).items():
         default = "needed" if schema["required"] else schema.get("unset", schema.get("default"))
-        yield Row(name, wanted(schema), "optional" if default is None else default, schema.get("description", ""))
+        yield name, wanted(schema), "optional" if default is None else default, schema.get("description", "")
 
 
 def wanted(schema: Mapping[str, Any]) -> str:

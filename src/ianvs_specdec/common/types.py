@@ -140,13 +140,20 @@ class Trace(msgspec.Struct, omit_defaults=True):
     ``REJECTED_SHOWN`` ids); empty for back ends that do not tell. ``failures`` lists the attempts that failed before
     this one: seconds since the request was issued, and what went wrong in a word or two. ``issued`` is the clock time
     (Unix seconds) of the request, by which overlapping requests are told, and ``busy``, where others were under way
-    with it, its share of the time (see ``plugin.overlap``); ``memory`` the bytes that the model's weights and caches
+    with it, its share of the time (see ``plugin.timings``); ``memory`` the bytes that the model's weights and caches
     held; ``target`` what computed the answer: a target of our engine by its ``kind``, or another engine by its name.
 
     ``confidence`` is how sure the model was, where ``Sampling.logprobs`` asked for it, else None: for each output token
     its natural log-probability, the entropy of the distribution (nats) and the margin between its two best
     probabilities. The distribution is the model's own: the softmax of the logits, before repetition penalty,
     temperature, top-k and top-p. ``characters`` is how many characters of the text each of these tokens adds.
+
+    ``letters`` are the options of multiple choice (A, B ...) among the likeliest first tokens, with or without a blank
+    before them, and their log-probabilities, told with ``confidence``. ``first`` is what an engine makes them of, the
+    ids of these tokens with theirs; it is not kept.
+
+    ``thinking`` tokens were thoughts, before the first token of the answer, which came at the time ``answered``: None
+    where nothing was thought, or nothing answered.
 
     ``split`` is told where an edge drafted for a verifier, ``drafts`` (drafted, accepted) where that is all that is.
     """
@@ -164,6 +171,10 @@ class Trace(msgspec.Struct, omit_defaults=True):
     target: str | None = None
     confidence: list[tuple[Real, Real, Real]] | None = None
     characters: list[Count] | None = None
+    letters: list[tuple[str, Real]] | None = None
+    first: list[tuple[Whole, Real]] = []
+    thinking: Count = 0
+    answered: Real | None = None
     split: SplitTrace | None = None
     drafts: tuple[Count, Count] | None = None
 

@@ -7,7 +7,8 @@ import hashlib
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,12 +28,19 @@ def own(drafter: str, drafter_options: Mapping[str, Any] | None = None) -> Draft
     """
     kind = load(drafter)
     _check_options(kind, drafter_options or {})
-    try:
+    with _located(_file(drafter), "drafter_options"):
         return _watched(kind, _file(drafter))(**(drafter_options or {}))
+
+
+@contextmanager
+def _located(file: Path, key: str = "drafter") -> Iterator[None]:
+    """What goes wrong inside is told as a fault of the user's file."""
+    try:
+        yield
     except UserError:
         raise
     except Exception as error:
-        raise _told(error, _file(drafter), "drafter_options") from error
+        raise _told(error, file, key) from error
 
 
 def _watched(kind: type[Drafter], file: Path) -> type[Drafter]:
@@ -41,12 +49,8 @@ def _watched(kind: type[Drafter], file: Path) -> type[Drafter]:
     def watched(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
         def call(self: Drafter, *arguments: Any) -> Any:
-            try:
+            with _located(file):
                 result = method(self, *arguments)
-            except UserError:
-                raise
-            except Exception as error:
-                raise _told(error, file, "drafter") from error
             if name == "propose" and not isinstance(result, TokenTree):
                 reason = f"{file}: {kind.__name__}.propose must return a TokenTree, not {result!r:.80}"
                 raise UserError(reason, key="drafter")
@@ -59,12 +63,8 @@ def _watched(kind: type[Drafter], file: Path) -> type[Drafter]:
         return _told(tree, file, "drafter") if fault else tree
 
     def propose_all(cls: type[Drafter], drafts: Sequence[tuple[Any, Context, int]]) -> list[Any]:
-        try:
+        with _located(file):
             trees = super(watching, cls).propose_all(drafts)
-        except UserError:
-            raise
-        except Exception as error:
-            raise _told(error, file, "drafter") from error
         return [told(tree) for tree in trees]
 
     body: dict[str, Any] = {name: watched(name, getattr(kind, name)) for name in CALLED}

@@ -100,9 +100,8 @@ class Rejection:
             if mass <= 0:  # p and q agree up to rounding: there is nothing else to draw
                 return token, [child]
             p = residual / mass
-            if not tree.with_replacement:
-                q = q.index_fill(0, q.new_tensor([token], dtype=torch.long), 0)
-                q = q / q.sum().clamp_min(torch.finfo(q.dtype).tiny)
+            q = q.index_fill(0, q.new_tensor([token], dtype=torch.long), 0)
+            q = q / q.sum().clamp_min(torch.finfo(q.dtype).tiny)
         return self._draw(p), []
 
     def _draw(self, p: Tensor) -> int:

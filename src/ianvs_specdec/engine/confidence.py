@@ -24,15 +24,29 @@ def confidence(logits: Tensor, tokens: Sequence[int]) -> Tensor:
     return torch.cat([chosen, torch.special.entr(probabilities).sum(-1, keepdim=True), best[:, :1] - best[:, 1:]], 1)
 
 
+FIRST = 100
+"""How many of the likeliest first tokens are told."""
+
+
 class Confidence:
     """Collects the triples of one output. They stay on the device to the end, so that no step waits for them."""
 
     def __init__(self) -> None:
         self._parts: list[Tensor] = []
+        self._first: Tensor | None = None
 
     def add(self, logits: Tensor, tokens: Sequence[int]) -> None:
         """The ``tokens`` of a step, and the logits ``[rows, vocabulary]`` that each of them was taken from."""
+        if self._first is None:
+            self._first = logits[0].float().log_softmax(dim=-1)
         self._parts.append(confidence(logits, tokens))
+
+    def first(self) -> list[tuple[int, float]]:
+        """The likeliest first tokens and their log-probabilities, the likeliest first."""
+        if self._first is None:
+            return []
+        values, ids = self._first.topk(min(FIRST, len(self._first)))
+        return list(zip(ids.tolist(), values.tolist(), strict=True))
 
     def triples(self, tokens: int) -> list[Triple]:
         """Those of the first ``tokens`` tokens: where the output ended in the middle of a step, the others are not in

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import weakref
 from collections.abc import Iterable
 from pathlib import Path
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 
-_LEAVES: tuple[Any, ...] = (
-    str,
-    bytes,
-    int,
-    float,
-    complex,
-    type(None),
-    type,
-    FunctionType,
-    BuiltinFunctionType,
-    ModuleType,
-    torch.dtype,
-    weakref.ReferenceType,
-    *weakref.ProxyTypes,
-)
-
+_LEAVES = (type, FunctionType, BuiltinFunctionType, ModuleType, weakref.ReferenceType, *weakref.ProxyTypes)
+"""What is not followed: it leads everywhere."""
+_PLAIN = (int, float, str, bytes)
 
 SHARE_FOR_SEQUENCES = 0.5
 """Share of the memory that is free after loading: another model may follow, and steps need some."""
@@ -79,8 +67,8 @@ def held(*roots: Any, apart: Iterable[Any] = ()) -> int:
             storages |= {} if of_another else {id(item): item.nbytes}
         elif isinstance(own := getattr(item, "held_bytes", None), int):
             storages[id(item)] = own
-        else:
-            stack += _parts(item)
+        elif not _lists_plain(item):
+            stack += gc.get_referents(item)
     return sum(storages.values())
 
 
@@ -92,13 +80,6 @@ def _storage(tensor: torch.Tensor) -> dict[int, int]:
         return {id(tensor): tensor.numel() * tensor.element_size()}
 
 
-def _parts(item: Any) -> list[Any]:
-    if isinstance(item, dict):
-        return list(item.values())
-    if isinstance(item, MethodType):
-        return [item.__self__]
-    if isinstance(item, (list, tuple, set, frozenset)):
-        return [] if item and isinstance(next(iter(item)), (int, float, str)) else list(item)
-    slots = [name for kind in type(item).__mro__ for name in getattr(kind, "__slots__", ())]
-    own = [getattr(item, name, None) for name in slots if isinstance(name, str) and name != "__dict__"]
-    return [*own, *getattr(item, "__dict__", {}).values()]
+def _lists_plain(item: Any) -> bool:
+    """Whether it is a collection of numbers or texts, which may be long, and holds nothing that is counted."""
+    return isinstance(item, (list, tuple, set, frozenset)) and isinstance(next(iter(item), None), _PLAIN)

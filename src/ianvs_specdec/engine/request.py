@@ -132,6 +132,7 @@ class Request:
         assert self._output.finish_reason is not None
         if self._confidence is not None:
             self._trace.confidence = self._confidence.triples(len(self._output.ids))
+            self._trace.first = self._confidence.first()
         return Decoded(self._output.ids, self._output.finish_reason, self._trace)
 
     def warm(self) -> None:
@@ -173,10 +174,6 @@ class Request:
     def skip_draft(self) -> None:
         """The next step computes the last token alone."""
         self.piece = TokenTree.chain(self.context.tokens[-1])
-
-    def draft(self, budget: int) -> None:
-        """The next step computes what the drafter proposes."""
-        self.verify(self.drafter.propose(self.context, budget))
 
     def verify(self, tree: TokenTree) -> None:
         """The next step computes ``tree``, within what the target can address.

@@ -25,17 +25,17 @@ def by_probability(sampling: Sampling) -> bool:
 
 
 def top_k_filter(scores: Tensor, k: int) -> Tensor:
-    """Keep the ``k`` best of ``scores`` ``[vocabulary]`` and whatever ties with the k-th."""
-    threshold = scores.topk(min(k, scores.shape[-1])).values[-1]
+    """Keep the ``k`` best of ``scores`` ``[..., vocabulary]`` and whatever ties with the k-th."""
+    threshold = scores.topk(min(k, scores.shape[-1])).values[..., -1:]
     return scores.masked_fill(scores < threshold, -torch.inf)
 
 
 def top_p_filter(scores: Tensor, p: float) -> Tensor:
-    """Keep the smallest set of best ``scores`` ``[vocabulary]`` whose probability reaches ``p``; at least one."""
+    """Keep the smallest set of best ``scores`` ``[..., vocabulary]`` whose probability reaches ``p``; at least one."""
     ascending, order = scores.sort(descending=False)
     dropped = ascending.softmax(dim=-1).cumsum(dim=-1) <= (1 - p)
-    dropped[-1] = False
-    return scores.masked_fill(dropped.scatter(0, order, dropped), -torch.inf)
+    dropped[..., -1] = False
+    return scores.masked_fill(dropped.scatter(-1, order, dropped), -torch.inf)
 
 
 class Processor:
@@ -65,16 +65,16 @@ class Processor:
         return branch
 
     def scores(self, logits: Tensor) -> Tensor:
-        """``[vocabulary]`` logits of the next position with the repetition penalty applied, float32."""
+        """``[..., vocabulary]`` logits of the next position with the repetition penalty applied, float32."""
         logits = logits.float()
         if not self._penalised:
             return logits
-        seen = logits[self._seen]
+        seen = logits[..., self._seen]
         penalty = self._sampling.repetition_penalty
-        return logits.index_put((self._seen,), torch.where(seen < 0, seen * penalty, seen / penalty))
+        return logits.index_copy(-1, self._seen, torch.where(seen < 0, seen * penalty, seen / penalty))
 
     def probabilities(self, logits: Tensor) -> Tensor:
-        """The distribution, float32 ``[vocabulary]``, that the next token is drawn from (temperature above 0)."""
+        """The distribution, float32 ``[..., vocabulary]``, that the next token is drawn from (temperature above 0)."""
         scores = self.scores(logits) / self._sampling.temperature
         if self._sampling.top_k:
             scores = top_k_filter(scores, self._sampling.top_k)

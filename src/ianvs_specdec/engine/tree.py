@@ -22,8 +22,8 @@ class TokenTree:
 
     ``probabilities[i]`` is the distribution, shape ``[vocabulary]``, that the children of node ``i`` were drawn from,
     in node order; lossless sampling needs it. A node without an entry had its children chosen deterministically (a
-    point mass). ``with_replacement`` says whether siblings were drawn independently or each without its earlier
-    siblings.
+    point mass).
+    Siblings were drawn each without its earlier siblings.
 
     ``scouts`` are nodes that are computed for the drafter's own sake and never accepted; nothing but scouts may hang
     off a scout. ``notes`` is what a drafter wants to see in the step's trace (JSON).
@@ -32,7 +32,6 @@ class TokenTree:
     tokens: list[int]
     parents: list[int]
     probabilities: Mapping[int, Tensor] | None = None
-    with_replacement: bool = False
     scouts: frozenset[int] = frozenset()
     notes: Mapping[str, Any] | None = None
 
@@ -124,4 +123,4 @@ class TokenTree:
         }
         scouts = frozenset(renumbered[node] for node in self.scouts if node in renumbered)
         tokens = [self.tokens[node] for node in kept]
-        return TokenTree(tokens, parents, probabilities, self.with_replacement, scouts, self.notes)
+        return TokenTree(tokens, parents, probabilities, scouts, self.notes)

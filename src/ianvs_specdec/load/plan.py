@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import math
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -14,12 +11,12 @@ from pydantic import BeforeValidator, Field
 
 from ianvs_specdec.backends.api.secrets import check_no_secrets
 from ianvs_specdec.common.errors import UserError, unknown
-from ianvs_specdec.common.sampling import HOTTEST, LARGEST_COUNT
+from ianvs_specdec.common.sampling import HOTTEST
 from ianvs_specdec.common.settings import Settings, Text, called
 from ianvs_specdec.lengths import create
+from ianvs_specdec.load.options import TYPED, Positive, Rates, Slo, Whole, different, kept_to, split
 from ianvs_specdec.load.patterns import PATTERNS, POISSON
 
-SLO = ("ttft", "tpot", "latency")
 AS_SERVED = "as-served"
 """Name of a running server's policy in the results."""
 SERVED = ("settings", "backend", "set", "policies", "concurrency", "queue")
@@ -33,88 +30,23 @@ LONGEST = 7 * 86400.0
 """Seconds of one round: a larger number is in another unit."""
 
 
-def _from_text(value: Any) -> Any:
-    """Options of the command line are texts."""
-    if not isinstance(value, str):
-        return value
-    for parse in (int, float, json.loads):
-        with suppress(ValueError):
-            return parse(value)
-    return value
-
-
-def _list(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, (list, tuple)) else [value]
-
-
-def _number(value: Any, name: str) -> float:
-    try:
-        number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise ValueError(UserError(f"{name} must be a number, not {value!r:.60}"))
-    return number
-
-
-def _rates(value: Any) -> tuple[float, ...]:
-    rates = tuple(_number(one, "rates") for one in (value.split(",") if isinstance(value, str) else _list(value)))
-    for rate in rates:
-        if rate <= 0:
-            raise ValueError(UserError(f"a rate is more than 0 requests a second, not {rate:g}"))
-    if not rates or len(set(rates)) < len(rates):
-        raise ValueError(f"must be different numbers, not {value!r:.60}")
-    return tuple(sorted(rates))
-
-
-def _policies(value: Any) -> tuple[str, ...]:
-    policies = tuple(str(one).strip() for one in (_split(value) if isinstance(value, str) else _list(value)))
-    if not all(policies) or len(set(policies)) < len(policies):
-        raise ValueError(f"must be different speculation lengths, not {value!r:.60}")
-    for policy in policies:
-        try:
-            create(policy)
-        except UserError as error:
-            raise ValueError(UserError(str(error))) from error
-    return policies
-
-
-def _split(text: str) -> list[str]:
-    """Split at commas outside of brackets: ``table:[[1,4,5],[5,64,0]]`` is one policy."""
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character in "[(") - (character in "])")
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return parts
-
-
-def _slo(value: Any) -> Any:
-    if isinstance(value, str):
-        value = dict(item.partition("=")[::2] for item in value.split(","))
-    if not isinstance(value, Mapping):
-        return value
-    found = {}
-    for name, limit in value.items():
-        if name not in SLO:
-            raise ValueError(unknown("objective", name, SLO))
-        found[name] = _number(limit, f"slo: {name}")
-        if found[name] <= 0:
-            raise ValueError(UserError(f"slo: {name} must be more than 0 seconds, not {limit}"))
-    return found
-
-
-TYPED = BeforeValidator(_from_text)
 Duration = Annotated[float, TYPED, Field(gt=0, le=LONGEST), called("more than 0 seconds, at most 7 days")]
-Whole = Annotated[int, TYPED, Field(ge=0, le=LARGEST_COUNT), called("a whole number from 0")]
-Positive = Annotated[int, TYPED, Field(ge=1, le=LARGEST_COUNT), called("a whole number from 1")]
+
+
+def _check_policies(policies: tuple[str, ...]) -> None:
+    different(policies)
+    for policy in policies:
+        create(policy)
+
+
+Policies = Annotated[
+    tuple[str, ...], BeforeValidator(lambda value: tuple(map(str, split(value)))), kept_to(_check_policies)
+]
 
 
 class SweepPlan(Settings):
-    """Times are in seconds, ``rates`` in requests a second; ``slo`` has limits by names of ``SLO``. Either ``url`` is
-    there, or ``settings``. Each setting is a key of the YAML file and an option of ``specdec load``.
+    """Times are in seconds, ``rates`` in requests a second. Either ``url`` is there, or ``settings``. Each setting is a
+    key of the YAML file and an option of ``specdec load``.
     """
 
     noun: ClassVar[str] = "option"
@@ -125,16 +57,14 @@ class SweepPlan(Settings):
     settings: Text = Field("", description="YAML file with a model's hyperparameters, served here for each policy")
     backend: Text = Field("", description="the back end that drafts (as the file says)")
     set: dict[str, Any] = Field({}, description="hyperparameters of the model")
-    policies: Annotated[tuple[str, ...], BeforeValidator(_policies)] = Field(
+    policies: Policies = Field(
         (AS_SERVED,), description="speculation lengths to compare, such as fixed:0,fixed:4,goodput"
     )
     concurrency: Positive | None = Field(None, description="see specdec serve")
     queue: Whole | None = Field(None, description="see specdec serve")
-    rates: Annotated[tuple[float, ...], BeforeValidator(_rates)] = Field(
-        description="requests per second, such as 1,2,4"
-    )
+    rates: Rates = Field(description="requests per second, such as 1,2,4")
     duration: Duration = Field(30.0, description="seconds of arrivals in each round")
-    repeats: Annotated[int, TYPED, Field(ge=1, le=MOST_REPEATS), called("a whole number from 1 to 100")] = Field(
+    repeats: Annotated[int, Field(ge=1, le=MOST_REPEATS), TYPED] = Field(
         1, description="rounds of each policy at each rate, in turn, each repeat with new arrivals"
     )
     arrivals: Text = Field(POISSON, description=f"{', '.join(PATTERNS)}, or a trace (Azure CSV, Mooncake JSONL)")
@@ -148,9 +78,7 @@ class SweepPlan(Settings):
         0.0, description="seconds at the start of each round that are excluded"
     )
     timeout: Duration = Field(300.0, description="seconds for one answer")
-    slo: Annotated[dict[str, float], BeforeValidator(_slo)] = Field(
-        {}, description="objectives in seconds, such as ttft=0.5,tpot=0.05,latency=5"
-    )
+    slo: Slo = Field({}, description="objectives in seconds, such as ttft=0.5,tpot=0.05,latency=5")
 
     @property
     def trace(self) -> Path | None:

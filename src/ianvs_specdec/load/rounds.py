@@ -14,9 +14,11 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import msgspec
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.storage.replacing import beside, put_in_place
@@ -93,8 +95,8 @@ def run(plan: SweepPlan, server: Server, place: Place, arrivals: Path, out: Path
         server.check()
         begin, answered = read_report(report, arrivals, log)
         described = {**place._asdict(), "begin": begin, "client_seconds": seconds}
-        _write_lines(made / "requests.jsonl", answered)
-        _write_lines(made / "samples.jsonl", samples)
+        (made / "requests.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(answered))
+        (made / "samples.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(samples))
         (made / "round.json").write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
         put_in_place(made, folder)
 
@@ -106,10 +108,10 @@ def read(out: Path, place: Place) -> Round | None:
         return None
     try:
         described = json.loads((folder / "round.json").read_text(encoding="utf-8"))
-        answered = [Answered(**line) for line in _read_lines(folder / "requests.jsonl")]
-        samples = [Sample(**line) for line in _read_lines(folder / "samples.jsonl")]
+        answered = msgspec.json.Decoder(Answered).decode_lines((folder / "requests.jsonl").read_bytes())
+        samples = msgspec.json.Decoder(Sample).decode_lines((folder / "samples.jsonl").read_bytes())
         return Round(place, float(described["begin"]), float(described["client_seconds"]), answered, samples)
-    except (OSError, ValueError, LookupError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, msgspec.MsgspecError) as error:
         raise UserError(
             f"{folder} is not as it was written ({error!r:.200}): remove it, and the round is run again"
         ) from error
@@ -143,12 +145,3 @@ def _look(server: Server, pid: int, told: bool = True) -> Sample:
 def _processor_time() -> float:
     """Of this process, which looks at the server, and of those that it has waited for."""
     return sum(os.times()[:4])
-
-
-def _write_lines(path: Path, rows: Sequence[Answered] | Sequence[Sample]) -> None:
-    path.write_text("".join(json.dumps(asdict(row), ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-
-
-def _read_lines(path: Path) -> list[dict[str, Any]]:
-    with path.open(encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import http.client
 import json
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
+from ianvs_specdec.backends.split.process import Started
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.load.plan import SweepPlan
-from ianvs_specdec.load.processes import end, last_words
 
 NAME = "load"
 """The model's name on a server that is started here."""
-READY = "listening on "
-START_SECONDS = 600.0
-"""For loading a model: large ones are read from slow disks."""
-STOP_SECONDS = 20.0
 ASK_SECONDS = 5.0
 """For a server's model list and metrics, which cost it nothing; a busy machine takes its time."""
 PATIENCE, PAUSE = 15.0, 0.5
@@ -98,59 +91,34 @@ class Server:
 
 
 class Serving(Server):
-    """``specdec serve`` with these arguments, in a process of its own. What it prints goes into ``folder``; error
-    messages call it ``the server {which}``."""
+    """``specdec serve`` with these arguments, in a process of its own. Raises UserError where it does not start."""
 
-    def __init__(self, arguments: Sequence[str], which: str, folder: Path) -> None:
+    def __init__(self, arguments: Sequence[str], which: str) -> None:
+        """Error messages call it ``the server {which}``."""
         self._which = which
-        self._out, self._err = folder / "server.out", folder / "server.err"
-        folder.mkdir(parents=True, exist_ok=True)
-        with self._out.open("wb") as out, self._err.open("wb") as err:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "ianvs_specdec", "serve", "--name", NAME, "--port", "0", *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
-            )
-        self.pid = self._process.pid
         try:
-            super().__init__(self._wait(), NAME)
-        except BaseException:
-            self.stop()
-            raise
-
-    def _wait(self) -> str:
-        """The URL, once it listens."""
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline:
-            text = self._out.read_text(encoding="utf-8", errors="replace")
-            if READY in text and text.endswith("\n"):
-                return text.partition(READY)[2].split()[0]
-            if self._process.poll() is not None:
-                why = last_words(self._err).removeprefix("specdec serve: ")
-                raise UserError(f"the server {self._which} did not start: {why}")
-            time.sleep(0.05)
-        raise UserError(f"the server {self._which} was not ready after {START_SECONDS:g} s")
+            self._child = Started(["serve", "--name", NAME, "--port", "0", *arguments])
+        except UserError as error:
+            raise UserError(f"the server {which} did not start: {error}") from error
+        self.pid = self._child.pid
+        super().__init__(self._child.address, NAME)
 
     def check(self) -> None:
         self.check_process()
 
     def check_process(self) -> None:
-        if (code := self._process.poll()) is not None:
-            ended = f"by signal {-code}" if code < 0 else f"with exit code {code}"
-            words = last_words(self._err)
-            raise ServerDied(f"the server {self._which} ended {ended}{f': {words}' if words else ''}")
+        try:
+            self._child.check()
+        except UserError as error:
+            raise ServerDied(f"the server {self._which} has ended: {error}") from error
 
     def stop(self) -> None:
-        end(self._process, STOP_SECONDS)
+        self._child.close()
 
 
-class Started(Serving):
-    """One that serves with a policy."""
-
-    def __init__(self, plan: SweepPlan, policy: str, folder: Path) -> None:
-        super().__init__(arguments(plan, policy), f"for the policy {policy}", folder)
+def started(plan: SweepPlan, policy: str) -> Server:
+    """A server with a policy."""
+    return Serving(arguments(plan, policy), f"for the policy {policy}")
 
 
 def arguments(plan: SweepPlan, policy: str) -> list[str]:

@@ -19,7 +19,7 @@ from ianvs_specdec.load.generator import check_installed
 from ianvs_specdec.load.plan import SweepPlan
 from ianvs_specdec.load.results import Measured, result
 from ianvs_specdec.load.rounds import Place
-from ianvs_specdec.load.servers import Server, ServerDied, Started
+from ianvs_specdec.load.servers import Server, ServerDied, started
 from ianvs_specdec.load.tables import to_csv
 from ianvs_specdec.load.traces import read_trace
 from ianvs_specdec.records.identity import write_atomically
@@ -66,7 +66,7 @@ def run(plan: SweepPlan, out: Path) -> list[dict[str, Any]]:
     places = order(plan)
     left = [place for place in places if rounds.read(out, place) is None]
     done = len(places) - len(left)
-    with _servers(plan, out) as server_of:
+    with _servers(plan) as server_of:
         for number, place in enumerate(left, start=done + 1):
             again = f", repeat {place.repeat + 1} of {plan.repeats}" if plan.repeats > 1 else ""
             print(f"round {number} of {len(places)}: {place.policy} at {place.rate:g}/s{again}", file=sys.stderr)
@@ -146,25 +146,21 @@ def _check_same(plan: SweepPlan, out: Path) -> None:
 
 
 @contextmanager
-def _servers(plan: SweepPlan, out: Path) -> Iterator[Any]:
+def _servers(plan: SweepPlan) -> Iterator[Any]:
     """A function from a policy to its server, which is started when it is first asked for and ended with all."""
-    started: dict[str, Server] = {}
+    servers: dict[str, Server] = {}
 
     def server_of(policy: str) -> Server:
-        if policy not in started:
-            started[policy] = _running(plan) if plan.url else Started(plan, policy, out / "servers" / _plain(policy))
-        started[policy].check()
-        return started[policy]
+        if policy not in servers:
+            servers[policy] = _running(plan) if plan.url else started(plan, policy)
+        servers[policy].check()
+        return servers[policy]
 
     try:
         yield server_of
     finally:
-        for server in started.values():
+        for server in servers.values():
             server.stop()
-
-
-def _plain(policy: str) -> str:
-    return rounds.folder_of(Path(), Place(0.0, policy)).name.removeprefix("0-")
 
 
 def _running(plan: SweepPlan) -> Server:

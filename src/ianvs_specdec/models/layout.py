@@ -1,8 +1,8 @@
 """Check a folder's weights against its config.json, by headers alone.
 
-For the families Llama, Mistral, Qwen2 and Qwen3, which are nearly all that is run here, every tensor's name and shape
-follow from the configuration. Of other families only the numbers are held against the weights; the rest shows when
-transformers has built the model (``loading``).
+For the families of ``families`` without experts, which are nearly all that is run here, every tensor's name and shape
+follow from the configuration. Of others only the numbers are held against the weights; the rest shows when transformers
+has built the model (``loading``).
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import functools
 import importlib.util
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.common.errors import UserError, unknown
 from ianvs_specdec.models.documents import read_object
+from ianvs_specdec.models.families import FAMILIES, Family
 from ianvs_specdec.models.headers import FLOATS, Header, counted, headers
 from ianvs_specdec.models.numbers import LARGEST_SIZE, check_numbers
 
@@ -26,7 +27,6 @@ log = logging.getLogger(__name__)
 CONFIG, GENERATION = "config.json", "generation_config.json"
 Shapes = dict[str, tuple[int, ...]]
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 SIZES = ("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers", "vocab_size")
 WEIGHT_NAMES = re.compile(r"(^|\.)(weight|bias)$")
 IGNORED = re.compile(r"rotary_emb\.inv_freq$")
@@ -82,8 +82,9 @@ def check_model(folder: Path, *, what: str, key: str | None = None, causal: bool
         quantized = config.get("quantization_config") or {}
         if quantized and not vllm:
             _check_packages(quantized)
-        if causal and config.get("model_type") in FAMILIES and not quantized:
-            _check_tensors(config, tensors)
+        family = FAMILIES.get(str(config.get("model_type")))
+        if causal and family and not family.experts and not quantized:
+            _check_tensors(config, family, tensors)
         _check_types(tensors, bool(quantized))
     except UserError as error:
         raise UserError(f"cannot load {what}: {error}", key=key) from error
@@ -186,9 +187,9 @@ def _check_types(tensors: Mapping[str, Header], quantized: bool) -> None:
             raise UserError(f"the tensor {name} in {header.file} is of type {header.kind}, {wanted}")
 
 
-def _check_tensors(config: Mapping[str, Any], tensors: Mapping[str, Header]) -> None:
+def _check_tensors(config: Mapping[str, Any], family: Family, tensors: Mapping[str, Header]) -> None:
     prefix = "model." if any(name.startswith("model.") for name in tensors) else ""
-    expected = _expected(config, prefix)
+    expected = _expected(config, family, prefix)
     if expected is None:
         return
     required, optional = expected
@@ -205,7 +206,7 @@ def _check_tensors(config: Mapping[str, Any], tensors: Mapping[str, Header]) -> 
             )
 
 
-def _expected(config: Mapping[str, Any], prefix: str) -> tuple[Shapes, Shapes] | None:
+def _expected(config: Mapping[str, Any], family: Family, prefix: str) -> tuple[Shapes, Shapes] | None:
     """The tensors that a model must have and those that it may have; None where config.json leaves sizes to
     defaults."""
     if any(type(config.get(name)) is not int for name in SIZES):
@@ -219,36 +220,42 @@ def _expected(config: Mapping[str, Any], prefix: str) -> tuple[Shapes, Shapes] |
         raise UserError(
             f"{CONFIG}: {', '.join(SIZES)} must be at least 1, num_attention_heads a multiple of num_key_value_heads"
         )
-    width = config.get("head_dim") or hidden // queries
+    width = config.get("head_dim") or family.head_dim or hidden // queries
     if width < 2 or width % 2:
         raise UserError(f"{CONFIG}: the width of an attention head is {width}, expected an even number")
-    layer = _layer(config, hidden, intermediate, queries * width, keys * width, width)
+    heads = (queries * width, keys * width, keys * width)
+    layer = _layer(family, hidden, intermediate, heads, width) | _biases(config, family, hidden, intermediate, heads)
     required = {f"{prefix}embed_tokens.weight": (vocabulary, hidden), f"{prefix}norm.weight": (hidden,)}
     required |= {f"{prefix}layers.{index}.{name}": shape for index in range(layers) for name, shape in layer.items()}
     output: Shapes = {"lm_head.weight": (vocabulary, hidden)}
-    return (required, output) if config.get("tie_word_embeddings") else (required | output, {})
+    return (required, output) if config.get("tie_word_embeddings", family.tied) else (required | output, {})
 
 
-def _layer(config: Mapping[str, Any], hidden: int, intermediate: int, query: int, key: int, width: int) -> Shapes:
-    family = config["model_type"]
-    shapes: Shapes = {
-        "input_layernorm.weight": (hidden,),
-        "post_attention_layernorm.weight": (hidden,),
-        "self_attn.q_proj.weight": (query, hidden),
-        "self_attn.k_proj.weight": (key, hidden),
-        "self_attn.v_proj.weight": (key, hidden),
-        "self_attn.o_proj.weight": (hidden, query),
-        "mlp.gate_proj.weight": (intermediate, hidden),
-        "mlp.up_proj.weight": (intermediate, hidden),
-        "mlp.down_proj.weight": (hidden, intermediate),
-    }
-    biased = ["q", "k", "v"] if family == "qwen2" else []
-    if family in ("llama", "qwen3") and config.get("attention_bias"):
-        biased = ["q", "k", "v", "o"]
-    names = [f"self_attn.{name}_proj" for name in biased]
-    if family == "llama" and config.get("mlp_bias"):
-        names += ["mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"]
-    shapes |= {f"{name}.bias": shapes[f"{name}.weight"][:1] for name in names}
-    if family == "qwen3":
-        shapes |= {"self_attn.q_norm.weight": (width,), "self_attn.k_norm.weight": (width,)}
+def _layer(family: Family, hidden: int, intermediate: int, heads: Sequence[int], width: int) -> Shapes:
+    """Of one layer, without biases; ``heads``: the outputs of queries, keys and values, ``width`` those of a head."""
+    query, key, _ = heads
+    shapes: Shapes = {f"{name}.weight": (hidden,) for name in family.norms.values()}
+    shapes |= {"self_attn.o_proj.weight": (hidden, query), "mlp.down_proj.weight": (hidden, intermediate)}
+    if family.fused:
+        shapes |= {"self_attn.qkv_proj.weight": (sum(heads), hidden)}
+        shapes |= {"mlp.gate_up_proj.weight": (2 * intermediate, hidden)}
+    else:
+        shapes |= {f"self_attn.{name}_proj.weight": (out, hidden) for name, out in zip("qkv", heads, strict=True)}
+        shapes |= {f"mlp.{name}_proj.weight": (intermediate, hidden) for name in ("gate", "up")}
+    if family.head_norms:
+        whole = family.head_norms == "whole"
+        shapes |= {"self_attn.q_norm.weight": (query if whole else width,)}
+        shapes |= {"self_attn.k_norm.weight": (key if whole else width,)}
     return shapes
+
+
+def _biases(config: Mapping[str, Any], family: Family, hidden: int, intermediate: int, heads: Sequence[int]) -> Shapes:
+    outputs = {f"self_attn.{name}_proj": out for name, out in zip("qkvo", (*heads, hidden), strict=True)}
+    outputs |= {"mlp.gate_proj": intermediate, "mlp.up_proj": intermediate, "mlp.down_proj": hidden}
+    named = [name for key in family.biased if config.get(key) for name in outputs if name.startswith(_BIASED[key])]
+    if config["model_type"] == "qwen2":
+        named = list(outputs)[:3]
+    return {f"{name}.bias": (outputs[name],) for name in named}
+
+
+_BIASED = {"attention_bias": "self_attn.", "mlp_bias": "mlp."}

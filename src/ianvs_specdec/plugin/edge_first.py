@@ -10,20 +10,18 @@ counted with the edge's answer, or alone where the edge gives none.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ianvs_specdec.benchmarks.rows import row_of
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.plugin.early_exit import EarlyExit
-from ianvs_specdec.plugin.response import Response
+from ianvs_specdec.plugin.requests import EarlyExit
+from ianvs_specdec.records.response import KEY, Response
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-KEY = "edge_answer"
-"""In the row, then in the cloud's response."""
 READ = "edge_read"
 """In the row: the response of an edge that has only read the prompt."""
 
@@ -115,10 +113,3 @@ def waiting(row: Any) -> Any:
 def taken(row: Any) -> Response | None:
     """The answer that waits in the row; it waits no more."""
     return row.pop(KEY, None) if isinstance(row, dict) else None
-
-
-def answer_of(result: Mapping[str, Any], edge: Any) -> Any:
-    """The edge's answer to a query, where there is one. ``edge`` is what Ianvs says, which knows only of the answers
-    that it asked for itself.
-    """
-    return result.get(KEY) if edge is None else edge

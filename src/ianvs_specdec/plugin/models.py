@@ -12,17 +12,17 @@ from ianvs_specdec.benchmarks.rows import query_of_row
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import POOLING, Message, messages_of
 from ianvs_specdec.plugin import edge_first
-from ianvs_specdec.plugin.early_exit import EarlyExit
 from ianvs_specdec.plugin.overhead import restore_routing_time
-from ianvs_specdec.plugin.overlap import REQUESTS
 from ianvs_specdec.plugin.request_config import RequestConfig
-from ianvs_specdec.plugin.response import Response, prefill_response, with_prefill
+from ianvs_specdec.plugin.requests import EarlyExit
+from ianvs_specdec.plugin.response import prefill_response, with_prefill
 from ianvs_specdec.plugin.routed import RoutedModel
 from ianvs_specdec.plugin.settings import SAME_AS_EDGE, ModelSettings
-from ianvs_specdec.plugin.timings import MONOTONIC_EPOCH, circumstances
+from ianvs_specdec.plugin.timings import MONOTONIC_EPOCH, REQUESTS, circumstances
 from ianvs_specdec.plugin.unsupported_keys import warn_unsupported_keys
 from ianvs_specdec.records.identity import digest
 from ianvs_specdec.records.journal import Journal, Prefill
+from ianvs_specdec.records.response import Response
 from ianvs_specdec.records.run import current_repeat
 
 STATE = "<f2"

@@ -22,14 +22,16 @@ class Observer(Protocol):
         """What became of it: see ``response``; None where the run ends with an error."""
 
 
-_observers: weakref.WeakSet[Any] = weakref.WeakSet()
+_observers: tuple[weakref.ref[Any], ...] = ()
 _mutex = threading.Lock()
 
 
 def subscribe(observer: Observer) -> None:
     """Tell ``observer`` from now on, for as long as something else refers to it."""
+    global _observers
     with _mutex:
-        _observers.add(observer)
+        alive = [known for known in _observers if known() not in (None, observer)]
+        _observers = (*alive, weakref.ref(observer))
 
 
 def began(side: str, data: Any) -> None:
@@ -43,5 +45,4 @@ def ended(side: str, data: Any, response: Mapping[str, Any] | None) -> None:
 
 
 def _present() -> list[Observer]:
-    with _mutex:
-        return list(_observers)
+    return [observer for known in _observers if (observer := known()) is not None]

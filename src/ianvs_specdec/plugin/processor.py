@@ -3,66 +3,73 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
 
 from ianvs_specdec.backends.judge import JudgeSettings
 from ianvs_specdec.benchmarks import code, sandbox
-from ianvs_specdec.benchmarks.files import check, is_number, is_whole
 from ianvs_specdec.benchmarks.judge_prompts import FASTCHAT_FILE
 from ianvs_specdec.benchmarks.rows import Row
 from ianvs_specdec.benchmarks.scorers import references_of
 from ianvs_specdec.benchmarks.validation import Reader
 from ianvs_specdec.common.errors import unknown, warn_once
+from ianvs_specdec.common.settings import Settings, raise_all, together
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin.rows_checked import RowsChecked
 
 ROUNDS = 12
 """There are columns for so many rounds."""
 
-_SECONDS = ("slo_ttft", "slo_itl", "slo_latency", "code_timeout")
+Seconds = Annotated[float, Field(gt=0)]
+
+
+class ProcessorSettings(Settings):
+    """The hyperparameters beside those of the judge."""
+
+    noun: ClassVar[str] = "hyperparameter"
+
+    slo_ttft: Seconds | None = Field(None, description="seconds to the first token that Goodput permits")
+    slo_itl: Seconds | None = Field(None, description="seconds for a further token that Goodput permits")
+    slo_latency: Seconds | None = Field(None, description="seconds to the last token that Goodput permits")
+    run_code: bool = Field(False, description="permits to run the programs in answers to rows with the scorer code")
+    code_timeout: Seconds = Field(code.SECONDS, description="seconds of processor time of such a program")
+    rounds: Annotated[int, Field(ge=1, le=ROUNDS)] | None = Field(None, description="parts that rows are divided into")
 
 
 class DatasetProcessor(RowsChecked):
     """Turns each row into ``{"query": question, "gold": answer, "index": i}``, without reordering or dropping any.
 
-    Hyperparameters:
-
-    - ``slo_ttft``, ``slo_latency`` (seconds) and ``slo_itl`` (seconds per token): the service-level objective that
-      Goodput is judged by; what is left out is not demanded;
-    - ``judge_...``: the judge of rows with the scorer ``judge``, see ``judge.JudgeSettings``;
-    - ``run_code``: permits to run the programs in answers to rows with the scorer ``code``, each for at most
-      ``code_timeout`` seconds of processor time;
-    - ``rounds``: into how many parts of equal size the rows are divided, in their order; a row says in ``round``, from
-      1, which it is in, and the leaderboard has columns by round.
-
+    Hyperparameters: ``ProcessorSettings``, and ``JudgeSettings`` after ``judge_``. Where there are ``rounds``, a row
+    says in ``round``, from 1, which it is in, and the leaderboard has columns by round.
     A row whose program may be run says in ``sandbox`` what confines it on this machine; so does its response.
     Rows whose scorer lacks its settings have no score. What scorers need to know is added to the rows' answers.
     """
 
     def __init__(self, **hyperparameters: Any) -> None:
-        self.check_hyperparameters(hyperparameters)
-        limits = {name: hyperparameters.get(f"slo_{name}") for name in ("ttft", "itl", "latency")}
+        settings, judge = self._parse(hyperparameters)
+        limits = {name: getattr(settings, f"slo_{name}") for name in ("ttft", "itl", "latency")}
         self.slo = {name: float(limit) for name, limit in limits.items() if limit is not None}
-        settings = JudgeSettings.parse(hyperparameters)
-        self.judge = settings.to_json() if settings else None
-        self._prompts = settings.prompt_set() if settings else None
-        timeout = hyperparameters.get("code_timeout") or code.SECONDS
-        self.rounds = int(hyperparameters.get("rounds") or 0)
-        self.seconds = float(timeout) if hyperparameters.get("run_code") else None
+        self.judge = judge.to_json() if judge else None
+        self._prompts = judge.prompt_set() if judge else None
+        self.rounds = settings.rounds or 0
+        self.seconds = float(settings.code_timeout) if settings.run_code else None
 
     @classmethod
     def check_hyperparameters(cls, hyperparameters: dict[str, Any]) -> None:
         """Raise UserError, with the ``key`` at fault, for hyperparameters that cannot work. Asks and runs nothing."""
-        known = (*_SECONDS, *JudgeSettings.names(), "run_code", "rounds")
-        for name in hyperparameters:
-            if name not in known:
-                raise unknown("hyperparameter", name, known, key=name)
-        seconds = "a number above 0 (seconds)"
-        check(hyperparameters, _SECONDS, lambda value: is_number(value) and value > 0, seconds)
-        check(hyperparameters, ["run_code"], lambda value: isinstance(value, bool), "true or false")
-        rounds = f"a whole number from 1 to {ROUNDS}"
-        check(hyperparameters, ["rounds"], lambda value: is_whole(value) and 1 <= value <= ROUNDS, rounds)
-        JudgeSettings.parse(hyperparameters)
+        cls._parse(hyperparameters)
+
+    @classmethod
+    def _parse(cls, hyperparameters: dict[str, Any]) -> tuple[ProcessorSettings, JudgeSettings | None]:
+        known = (*ProcessorSettings.names(), *JudgeSettings.names())
+        own = {name: value for name, value in hyperparameters.items() if name not in JudgeSettings.names()}
+        _, settings, judge = together(
+            lambda: raise_all([unknown("hyperparameter", name, known, key=name) for name in own if name not in known]),
+            lambda: ProcessorSettings.parse({name: value for name, value in own.items() if name in known}),
+            lambda: JudgeSettings.parse(hyperparameters),
+        )
+        return settings, judge
 
     def __call__(self, dataset: Any) -> Any:
         reader = Reader(lambda part, place: f"the {part} of {place}", self.judge is not None)

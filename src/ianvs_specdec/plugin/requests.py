@@ -12,11 +12,9 @@ from typing import Any, NamedTuple
 from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Completion, Hints, Message
-from ianvs_specdec.plugin.cut_prompts import CutPrompts
-from ianvs_specdec.plugin.early_exit import EarlyExit
-from ianvs_specdec.plugin.overlap import REQUESTS
 from ianvs_specdec.plugin.request_config import RequestConfig, RequestConfigs
-from ianvs_specdec.plugin.timings import circumstances, stamp
+from ianvs_specdec.plugin.side_warnings import CutPrompts
+from ianvs_specdec.plugin.timings import REQUESTS, circumstances, stamp
 from ianvs_specdec.records.beginning import first_tokens, joined
 from ianvs_specdec.records.journal import Entry, Journal
 
@@ -27,6 +25,30 @@ class Found(NamedTuple):
     entry: Entry
     key: str
     known: bool
+
+
+class EarlyExit:
+    """Of one query: whether its answer stops after ``tokens`` tokens.
+
+    ``decide`` is given an answer of that length, unless the whole answer is no longer. ``stopped`` is what it said.
+    """
+
+    def __init__(self, tokens: int, decide: Callable[[Completion], bool]) -> None:
+        self.tokens, self._decide = tokens, decide
+        self.begun: Entry | None = None
+        """The first tokens, once they are known."""
+        self.stopped = False
+
+    def stops(self, begun: Entry) -> bool:
+        """Whether the answer that is ``begun`` stops here."""
+        self.begun = begun
+        self.stopped = self._decide(begun.completion)
+        return self.stopped
+
+    def overrule(self) -> None:
+        """The whole answer is wanted in any case."""
+        self.stopped = False
+        self._decide = lambda begun: False
 
 
 class Requests:
@@ -57,6 +79,7 @@ class Requests:
         return None if entry is None else Found(entry, key, known=True)
 
     def whole(self, config: RequestConfig, messages: list[Message], hints: Hints) -> Found:
+        """The whole answer."""
         return self._known(config, messages, hints) or self._ask(
             config, messages, hints, lambda llm: llm.generate(messages, config.sampling, hints=hints)
         )

@@ -1,32 +1,4 @@
-"""The response dict that edge and cloud models hand to Ianvs: one per query, whatever the number of turns.
-
-Keys of the Ianvs contract: ``completion``, ``usage`` (``prompt_tokens``, ``completion_tokens``, ``total_tokens``),
-``perf`` (``time_to_first_token``, ``internal_token_latency`` in seconds, ``throughput`` in tokens/s) and
-``prediction``. Ours:
-
-- ``perf.latency``: seconds from the request to the last token, summed over the turns;
-- ``turns``: one dict per turn: ``completion``, ``token_ids``, ``finish_reason``, ``usage``, ``trace`` (see
-  ``types.Trace``), ``key`` (of the answer in the journal), ``replayed``, ``cached``, ``hardware``, ``baseline``
-  and ``truncated``: how many tokens of the prompt were left out, where any were, None where a server does not tell;
-- ``baseline``: how the same model answered the same messages autoregressively, or None where it is not known:
-  ``key``, ``latency`` and ``token``, seconds of a token after its first piece (None when taken on other hardware),
-  ``issued``, ``busy``, ``completion_tokens``, ``identical`` and, at the first difference, ``near_tie``;
-- ``replayed``: an answer of an earlier run is in it; ``cached``: one that another test case of this run had asked for;
-- ``greedy``: there is one right output; ``lossy``: the back end is set to trade the model's own output for speed;
-- ``error``: why the query got no answer, or no whole one, and ``failures``, the attempts at it, as in a trace;
-  ``turns`` holds those that were answered;
-- ``samples``: further answers of the edge model, each with ``completion``, ``prediction``, ``turns`` and, where it is
-  not whole, ``error``; their tokens, times and cost are in ``usage``, ``perf`` (latency, throughput) and ``cost``;
-- ``stopped``: where the edge's answer ended early, since it would not do: after how many ``tokens``, and how many more
-  the whole answer has (``saved``), None where that is not known;
-- ``prefill``: where the edge read the prompt beforehand, for a router that looks at its hidden states: ``seconds``,
-  ``issued``, ``hardware``, ``replayed`` and ``key``, as a turn and its trace have them; its tokens and cost are in
-  ``usage`` and ``cost``. There are no ``turns`` where the edge did nothing else;
-- ``side``, ``model``, ``backend``, ``routing`` (the router's decision), ``query_id``, ``group``, ``scorer``, ``cost``,
-  ``slo``, and ``round``, where the rows are divided into rounds.
-
-What is undefined is None, never 0.
-"""
+"""Responses, made of completions: see ``records.response``."""
 
 from __future__ import annotations
 
@@ -34,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ianvs_specdec.benchmarks.letters import options_of
-from ianvs_specdec.benchmarks.scorers import prediction
+import msgspec
+
+from ianvs_specdec.benchmarks.letters import LETTERS, options_of
+from ianvs_specdec.benchmarks.scorers import CHOICES, LOGPROB, prediction
 from ianvs_specdec.common.errors import AnswerError
 from ianvs_specdec.common.types import Completion, Query, Trace
-from ianvs_specdec.plugin.early_exit import EarlyExit
 from ianvs_specdec.records.journal import KeptPrefill
+from ianvs_specdec.records.response import Response
 
 
 @dataclass
@@ -51,29 +25,6 @@ class Attempt:
     completions: list[Completion] = field(default_factory=list)
     turns: list[dict[str, Any]] = field(default_factory=list)
     error: AnswerError | None = None
-
-
-class Response(dict[str, Any]):
-    """A dict that copies quickly. Ianvs deep-copies every row's result; traces are tuples, so copies can share them.
-
-    ``row`` is what was asked, as the dataset processor made it; copies share it. ``early``: how it was decided that the
-    answer stops early, where it does.
-    """
-
-    row: Any = None
-    early: EarlyExit | None = None
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Response:
-        copy = Response({key: _copy(value) for key, value in self.items()})
-        copy.row = self.row
-        return copy
-
-
-def _copy(value: Any) -> Any:
-    kind = type(value)
-    if kind is dict:
-        return {key: _copy(item) for key, item in value.items()}
-    return [_copy(item) for item in value] if kind is list else value
 
 
 # Most verification steps are alike; a benchmark of many thousand answers holds each kind once.
@@ -159,7 +110,18 @@ def with_prefill(response: Response, read: Response) -> Response:
 
 def _options(query: Query) -> str:
     """The letters that the answer is one of; "" where that is not known."""
-    return options_of(query.turns[-1]) if query.scorer == "choice" and query.turns else ""
+    return options_of(query.turns[-1]) if query.scorer in CHOICES and query.turns else ""
+
+
+def with_letter(query: Query, completion: Completion) -> Completion:
+    """The answer to the last turn of a query whose scorer compares probabilities: in place of its text the option
+    whose letter is the likeliest first token, "" where none is among those that are told. Raises AnswerError."""
+    if completion.trace.letters is None:
+        reason = f"scorer {LOGPROB}: the answer has no log-probabilities of letters: ask for it anew (ianvs --fresh)"
+        raise AnswerError(reason)
+    known = _options(query) or LETTERS[:4]
+    options = {letter: value for letter, value in completion.trace.letters if letter in known}
+    return msgspec.structs.replace(completion, text=max(options, key=options.__getitem__, default=""))
 
 
 def _answer(query: Query, completions: Sequence[Completion], turns: list[dict[str, Any]]) -> dict[str, Any]:

@@ -10,24 +10,24 @@ from typing import Any, ClassVar
 
 from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.benchmarks.rows import query_of_row
+from ianvs_specdec.benchmarks.scorers import LOGPROB
 from ianvs_specdec.benchmarks.validation import DataRow
 from ianvs_specdec.common.errors import AnswerError, UserError, visible
 from ianvs_specdec.common.types import Completion, Hints, Message, Query, Sampling, messages_of
 from ianvs_specdec.plugin import observers
-from ianvs_specdec.plugin.cut_prompts import CutPrompts
-from ianvs_specdec.plugin.early_exit import EarlyExit
 from ianvs_specdec.plugin.overhead import restore_routing_time
 from ianvs_specdec.plugin.request_config import RequestConfig, RequestConfigs
-from ianvs_specdec.plugin.requests import Requests
-from ianvs_specdec.plugin.response import Attempt, Response, response_of, turn_of
+from ianvs_specdec.plugin.requests import EarlyExit, Requests
+from ianvs_specdec.plugin.response import Attempt, response_of, turn_of, with_letter
 from ianvs_specdec.plugin.rows_checked import RowsChecked, refused
 from ianvs_specdec.plugin.settings import SAME_AS_EDGE, ModelSettings
+from ianvs_specdec.plugin.side_warnings import CutPrompts, Worth
 from ianvs_specdec.plugin.timings import Timings
-from ianvs_specdec.plugin.worth import Worth
 from ianvs_specdec.records.baseline import compare
 from ianvs_specdec.records.beginning import saved_tokens
 from ianvs_specdec.records.identity import FileDigests
 from ianvs_specdec.records.journal import Journal
+from ianvs_specdec.records.response import Response
 from ianvs_specdec.records.run import current_repeat, job_folder
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class RoutedModel(RowsChecked):
         self._journal: Journal | None = None
         self._configs: RequestConfigs | None = None
         self._requests: Requests | None = None
-        self._samplings: dict[tuple[int, float], Sampling] = {}
+        self._samplings: dict[tuple[int, float, bool], Sampling] = {}
         self._failed = 0
         self._ended: UserError | None = None
         self._cut_prompts, self._timings, self._worth = CutPrompts(self.side), Timings(), Worth(self.side)
@@ -119,7 +119,7 @@ class RoutedModel(RowsChecked):
         sampling = self._sampling(query, repeat)
         attempt = self._converse(query, self._config(sampling, repeat), early)
         stopped = early is not None and early.stopped
-        drawn = self._drawn(sampling) if attempt.error is None and not stopped else ()
+        drawn = self._drawn(query, sampling) if attempt.error is None and not stopped else ()
         samples = [self._converse(query, self._config(one, repeat)) for one in drawn]
         response = self._response(query, attempt, samples, sampling, data if isinstance(data, dict) else {})
         if early is not None and stopped:
@@ -136,9 +136,10 @@ class RoutedModel(RowsChecked):
         own = self.settings.sampling
         temperature = own.temperature if query.temperature is None else float(query.temperature)
         # Another repeat draws other samples; greedy answers are asked for again all the same.
-        changes = own.seed + repeat, temperature
+        changes = own.seed + repeat, temperature, own.logprobs or query.scorer == LOGPROB
         if changes not in self._samplings:
-            self._samplings[changes] = dataclasses.replace(own, seed=changes[0], temperature=temperature)
+            seed, _, logprobs = changes
+            self._samplings[changes] = dataclasses.replace(own, seed=seed, temperature=temperature, logprobs=logprobs)
         return self._samplings[changes]
 
     def _converse(self, query: Query, config: RequestConfig, early: EarlyExit | None = None) -> Attempt:
@@ -154,16 +155,19 @@ class RoutedModel(RowsChecked):
                 self._forgive(query, reason)
                 attempt.error = reason
                 break
+            if query.scorer == LOGPROB and index == len(query.turns) - 1:
+                completion = with_letter(query, completion)
+                turn["completion"] = completion.text
             attempt.completions.append(completion)
             attempt.turns.append(turn)
         return attempt
 
-    def _drawn(self, sampling: Sampling) -> Iterator[Sampling]:
+    def _drawn(self, query: Query, sampling: Sampling) -> Iterator[Sampling]:
         """How the further samples are drawn: requests of their own, with seeds that no repeat has."""
         temperature = float(self.settings.own.samples_temperature)
         for number in range(1, self.settings.own.samples):
             seed = sampling.seed + number * SEEDS_APART
-            yield dataclasses.replace(sampling, temperature=temperature, seed=seed, logprobs=False)
+            yield dataclasses.replace(sampling, temperature=temperature, seed=seed, logprobs=query.scorer == LOGPROB)
 
     def cleanup(self) -> None:
         """Release the model. What was answered is in the journal already; nothing is asked any more."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -12,7 +14,7 @@ from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.backends.judge import JudgeSettings
 from ianvs_specdec.backends.prompts import chat_template
 from ianvs_specdec.benchmarks.rows import own_form, parsed
-from ianvs_specdec.benchmarks.scorers import references_of
+from ianvs_specdec.benchmarks.scorers import LOGPROB, references_of
 from ianvs_specdec.benchmarks.validation import SHOWN, DataRow, Reader
 from ianvs_specdec.common.errors import ChatTemplateError, UserError, warn_once
 from ianvs_specdec.common.types import Sampling, messages_of
@@ -49,11 +51,23 @@ class RowsChecked:
         yield f"scorers: {', '.join(f'{count} {name}' for name, count in scorers.items())}"
 
 
+def _compared(rows: Iterable[DataRow]) -> Iterator[str]:
+    """The places of rows whose scorer compares probabilities."""
+    for place, question, answer in rows:
+        with suppress(UserError):
+            if parsed(question, answer, "", place).scorer == LOGPROB:
+                yield place
+
+
 def refused(llm: LLM, sampling: Sampling, failures: int, rows: Iterable[DataRow]) -> Iterator[tuple[str, str]]:
     """Place and reason of each row that the chat template of a model that is here refuses, one of each kind: with a
     system prompt or without, of one turn or several. Where so many ``failures`` are permitted they are told in the log,
     as are variables that the template never reads.
     """
+    if not llm.letters:
+        rows = list(rows)
+        reason = f"scorer {LOGPROB}: the back end {llm.backend} gives no log-probabilities of letters"
+        yield from ((place, reason) for place in islice(_compared(rows), 1))
     if llm.truncate_prompts is None or not Path(llm.model).exists():
         return
     template, seen = chat_template(llm), set[tuple[bool, bool]]()

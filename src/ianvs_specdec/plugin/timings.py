@@ -1,15 +1,15 @@
-"""What the times of a model's answers were taken with: kept with each answer, and told for the test case."""
+"""Times of a model's answers: each one's share where requests overlap, and what they were taken with."""
 
 from __future__ import annotations
 
 import collections
+import threading
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.common.types import Trace
-from ianvs_specdec.plugin.overlap import UnderWay
 from ianvs_specdec.records.journal import Entry, Journal
 from ianvs_specdec.records.run import current_concurrency
 
@@ -22,6 +22,54 @@ MONOTONIC_EPOCH = time.time() - time.perf_counter()
 must not seem to overlap."""
 ALONE = 0.99
 """A request whose share of its time is at least this had no other one beside it."""
+
+
+class Begun(NamedTuple):
+    """What a request is told when it begins."""
+
+    issued: float
+    """``time.perf_counter`` at that moment."""
+    passed: float
+    """Seconds that one request alone would have had since the process began."""
+
+
+class UnderWay(NamedTuple):
+    """How long a request was under way (seconds), and how much of that was its own share."""
+
+    elapsed: float
+    share: float
+
+
+class Overlap:
+    """While ``n`` requests are under way, a ``n``-th of the time that passes is each one's. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._share = self._since = 0.0
+        self._mutex = threading.Lock()
+
+    def begin(self) -> Begun:
+        """A request begins: what ``end`` wants to be told."""
+        with self._mutex:
+            self._pass(+1)
+            return Begun(self._since, self._share)
+
+    def end(self, begun: Begun) -> UnderWay:
+        """A request ends. Both its times come from the same two looks at the clock: alone, it has all of its time."""
+        with self._mutex:
+            self._pass(-1)
+            return UnderWay(self._since - begun.issued, self._share - begun.passed)
+
+    def _pass(self, change: int) -> None:
+        now = time.perf_counter()
+        if self._number:
+            self._share += (now - self._since) / self._number
+        self._since = now
+        self._number += change
+
+
+REQUESTS = Overlap()
+"""Those of all models in this process: edge and cloud share its time."""
 
 
 def stamp(trace: Trace, llm: LLM, *, issued: float, waited: float, under_way: UnderWay) -> None:

@@ -30,6 +30,8 @@ def first_tokens(answer: Completion, tokens: int) -> Completion | None:
             rejected=[],
             confidence=None if confidence is None else confidence[:tokens],
             characters=characters,
+            thinking=min(trace.thinking, tokens),
+            answered=trace.answered if trace.thinking < tokens else None,
         ),
     )
 
@@ -48,6 +50,8 @@ def joined(begun: Completion, whole: Completion) -> Completion:
         rejected=one.rejected + two.rejected,
         failures=one.failures + two.failures,
         confidence=None if one.confidence is None else one.confidence + (two.confidence or []),
+        letters=one.letters,
+        answered=two.answered and (waited + two.answered if one.answered is None else one.answered),
         issued=one.issued,
         busy=None if alone else sum(trace.latency or 0.0 if trace.busy is None else trace.busy for trace in (one, two)),
     )

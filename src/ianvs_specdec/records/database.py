@@ -33,6 +33,8 @@ SYNC_SECONDS = 5.0
 LOCK_SECONDS = 60.0
 """What another process may take to write, on a machine that is busy."""
 
+AHEAD, NEAR = 100, 10
+"""Rows that are read ahead, where the row that was found is one of so many behind the one before."""
 POLL_SECONDS = 0.01
 HEADER = 100
 """Bytes of the header of an SQLite file."""
@@ -154,6 +156,42 @@ class Database:
             saved,
             old.name,
         )
+
+
+class Newest:
+    """The newest row of each key of a table. Keys are asked for in the order in which they came, mostly: the rows
+    behind the one that was found are read with it.
+    """
+
+    def __init__(self, database: Database, table: str, columns: str, run: str | None, among: str = "TRUE") -> None:
+        """Only rows of this ``run`` count, if one is given, for which the condition ``among`` holds."""
+        self._database, self._last = database, 0
+        self._ahead: dict[bytes, Any] = {}
+        self._run = () if run is None else (run,)
+        among += "" if run is None else " AND run = ?"
+        self._find = f"SELECT rowid, {columns} FROM {table} WHERE key = ? AND {among} ORDER BY rowid DESC LIMIT 1"
+        newer = f"SELECT 1 FROM {table} n WHERE n.key = {table}.key AND n.rowid > {table}.rowid AND {among}"
+        self._next = (
+            f"SELECT key, rowid, {columns} FROM {table} WHERE rowid > ? AND {among} AND NOT EXISTS ({newer}) "
+            f"ORDER BY rowid LIMIT {AHEAD}"
+        )
+
+    def get(self, key: bytes) -> Any:
+        """The columns of the row; None without one."""
+        row = self._ahead.get(key)
+        if row is None:
+            row = next(iter(self._database.rows(self._find, (key, *self._run))), None)
+            if row is None:
+                return None
+            if 0 < row[0] - self._last <= NEAR:
+                rows = self._database.rows(self._next, (row[0], *self._run, *self._run))
+                self._ahead = {found[0]: found[1:] for found in rows}
+        self._last = row[0]
+        return row[1:]
+
+    def forget(self, key: bytes) -> None:
+        """A row with this key is added."""
+        self._ahead.pop(key, None)
 
 
 def _connected(path: Path) -> sqlite3.Connection:

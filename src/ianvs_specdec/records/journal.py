@@ -23,7 +23,7 @@ from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.storage.claim import Claim, claim
 from ianvs_specdec.common.types import Completion, Count, Message, Seconds
 from ianvs_specdec.records.configuration import ID_DIGITS, Configuration, changes_of, prompt_id
-from ianvs_specdec.records.database import FILE_NAME, OLD_FILE_NAME, Database, checksum
+from ianvs_specdec.records.database import FILE_NAME, OLD_FILE_NAME, Database, Newest, checksum
 from ianvs_specdec.records.identity import digest
 from ianvs_specdec.records.run import current_run, job_folder
 
@@ -71,7 +71,12 @@ class Journal:
     def __init__(self, path: Path, run: str, fresh: bool = False) -> None:
         self.path, self.run, self.fresh = path, run, fresh
         self.corrupt = 0
-        self._database = Database(path)
+        self._database = database = Database(path)
+        own = run if fresh else None
+        columns = "configuration, side, run, machine, answer, checksum"
+        self._answers = Newest(database, "answers", columns, own, "answer NOTNULL")
+        self._decisions = Newest(database, "decisions", "run, seconds, checksum", own)
+        self._prefills = Newest(database, "prefills", "run, machine, prefill, checksum", own)
         self._known: set[str] = set()
         self._served: set[tuple[str, str]] = set()
         self._explained: set[str] = set()
@@ -97,7 +102,8 @@ class Journal:
     def get(self, key: str) -> Entry | None:
         """The newest answer with this key, or None. One that turns out to be damaged counts as none."""
         with self._mutex:
-            for configuration, side, run, machine, answer, check in self._newest(_ANSWER, key):
+            if (row := self._answers.get(bytes.fromhex(key))) is not None:
+                configuration, side, run, machine, answer, check = row
                 if check == checksum(bytes.fromhex(key), run, machine, answer):
                     with suppress(msgspec.DecodeError):
                         entry = Entry(decode_answer(answer), machine, run != self.run)
@@ -118,8 +124,8 @@ class Journal:
     def overhead(self, key: str) -> float | None:
         """The seconds that a router took for the decision with this key; None if they are not known."""
         with self._mutex:
-            query = "SELECT run, seconds, checksum FROM decisions WHERE key = ?"
-            for run, seconds, check in self._newest(query, key):
+            if (row := self._decisions.get(bytes.fromhex(key))) is not None:
+                run, seconds, check = row
                 if check == checksum(bytes.fromhex(key), run, seconds):
                     return float(seconds)
                 self._count_damage()
@@ -128,20 +134,12 @@ class Journal:
     def prefill(self, key: str) -> KeptPrefill | None:
         """The prompt that was read with this key, or None. One that is damaged counts as none."""
         with self._mutex:
-            query = "SELECT run, machine, prefill, checksum FROM prefills WHERE key = ?"
-            for run, machine, prefill, check in self._newest(query, key):
+            if (row := self._prefills.get(bytes.fromhex(key))) is not None:
+                run, machine, prefill, check = row
                 if check == checksum(bytes.fromhex(key), run, machine, prefill):
                     return KeptPrefill(msgspec.json.decode(prefill, type=Prefill), machine, run != self.run)
                 self._count_damage()
         return None
-
-    def _newest(self, query: str, key: str) -> list[Any]:
-        values: list[Any] = [bytes.fromhex(key)]
-        condition = ""
-        if self.fresh:
-            condition = " AND run = ?"
-            values.append(self.run)
-        return self._database.rows(f"{query}{condition} ORDER BY rowid DESC LIMIT 1", values)
 
     def __len__(self) -> int:
         """Number of different requests with an answer."""
@@ -178,6 +176,7 @@ class Journal:
         rated = judged or {}
         row = (key, configuration.id, prompt_id(messages), self.run, side, hardware_id, time.time())
         with self._mutex, self._database.writing() as connection:
+            self._answers.forget(key)
             if not {configuration.id, hardware_id} <= self._known:
                 value, files = json.dumps(configuration.value), json.dumps(configuration.files)
                 what = (configuration.id, configuration.model, value, files)
@@ -200,6 +199,7 @@ class Journal:
         with self._mutex:
             if self.overhead(key) != seconds:
                 row = (bytes.fromhex(key), self.run, seconds, checksum(bytes.fromhex(key), self.run, seconds))
+                self._decisions.forget(row[0])
                 with self._database.writing() as connection:
                     connection.execute("INSERT OR REPLACE INTO decisions VALUES (?, ?, ?, ?)", row)
 
@@ -209,6 +209,7 @@ class Journal:
         hardware_id, encoded = digest(hardware)[:ID_DIGITS], _encode(prefill)
         row = (bytes.fromhex(key), self.run, hardware_id, encoded)
         with self._mutex, self._database.writing() as connection:
+            self._prefills.forget(row[0])
             connection.execute("INSERT OR REPLACE INTO machines VALUES (?, ?)", (hardware_id, json.dumps(hardware)))
             connection.execute("INSERT OR REPLACE INTO prefills VALUES (?, ?, ?, ?, ?)", (*row, checksum(*row)))
         return hardware_id
@@ -280,7 +281,6 @@ INSERT INTO answers (
     key, configuration, prompt, run, side, machine, time, prompts, rule, answer, error, failures, checksum
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-_ANSWER = "SELECT configuration, side, run, machine, answer, checksum FROM answers WHERE key = ? AND answer NOTNULL"
 _RECORD = """
 SELECT model, value, files FROM configurations WHERE id = ? UNION SELECT '', value, '{}' FROM machines WHERE id = ?
 """

@@ -12,10 +12,6 @@ from ianvs_specdec import __version__
 from ianvs_specdec.backends import resolve
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.storage.cells import csv_text
-from ianvs_specdec.plugin.workspace.cases import Case, Dataset, Row, Workspace, read_workspace
-from ianvs_specdec.plugin.workspace.journal_reader import KeptAnswers
-from ianvs_specdec.plugin.workspace.judged import JudgedQuery, Judgments, judgments, score
-from ianvs_specdec.plugin.workspace.sides import Pair, PairedAnswers, scores_of
 from ianvs_specdec.report.details import Details
 from ianvs_specdec.report.figures import QUANTILES, categories, column, described, distributions, figures, groups, safe
 from ianvs_specdec.report.metrics.columns import all_columns
@@ -26,6 +22,10 @@ from ianvs_specdec.report.notes import doubts, known_parts, targets, told
 from ianvs_specdec.report.routing import curves, outcomes
 from ianvs_specdec.report.split import grids
 from ianvs_specdec.report.sweeps import sweeps
+from ianvs_specdec.workspace.cases import Case, Dataset, Row, Workspace, read_workspace
+from ianvs_specdec.workspace.journal_reader import KeptAnswers
+from ianvs_specdec.workspace.judged import JudgedQuery, Judgments, judgments, score
+from ianvs_specdec.workspace.sides import Pair, PairedAnswers, scores_of
 
 VERSION = 1
 SHOWN = (

@@ -14,10 +14,11 @@ import numpy as np
 
 from ianvs_specdec.backends import resolve
 from ianvs_specdec.benchmarks.scorers import references_of
-from ianvs_specdec.plugin.response import Response
-from ianvs_specdec.plugin.workspace.cases import Case, Dataset, Row, Workspace
-from ianvs_specdec.plugin.workspace.judged import Judgments
+from ianvs_specdec.models.gguf.cached import gguf_of, import_of
+from ianvs_specdec.records.response import Response
 from ianvs_specdec.report.metrics.table import Table
+from ianvs_specdec.workspace.cases import Case, Dataset, Row, Workspace
+from ianvs_specdec.workspace.judged import Judgments
 
 LONGEST_TEXT = 20_000
 """Characters of a question or answer that are kept."""
@@ -149,6 +150,8 @@ class Details:
         """The model's tokenizer; None where it is not to be had."""
         if model not in self._tokenizers:
             folder = self._workspace.find(model)
+            if folder is not None and (file := gguf_of(folder)) is not None:
+                folder = import_of(file)
             self._tokenizers[model] = None
             if folder is not None and (folder / "tokenizer.json").is_file():
                 try:

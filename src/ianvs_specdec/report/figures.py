@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from ianvs_specdec.benchmarks.registry import categories as benchmark_categories
 from ianvs_specdec.benchmarks.scorers import SCORERS
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.plugin.workspace.cases import Case, Row
 from ianvs_specdec.report.metrics.columns import DISTRIBUTIONS, KNOWN, all_columns
 from ianvs_specdec.report.metrics.intervals import all_intervals
 from ianvs_specdec.report.metrics.table import Table, rounded
+from ianvs_specdec.workspace.cases import Case, Row
 
 QUANTILES = (*range(101), 99.5, 99.9)
 """Percents at which a distribution is kept: the values in between are interpolated."""
@@ -38,6 +38,7 @@ _UNITS = {
     "Early Exits": ("%", 0, "share of queries of which the edge's answer ended after its first tokens"),
     "Edge Tokens Saved": ("token", 1, "how many more tokens the whole answers have, of those that ended early"),
     "Time to First Token": ("s", -1, "from the request to the first token"),
+    "TTFT Answer": ("s", -1, "from the request to the first token of the answer, behind the model's thoughts"),
     "Internal Token Latency": ("s", -1, "time per output token after the first chunk"),
     "Chunk Gap": ("s", -1, "time between two pieces of output that reach the user"),
     "Latency": ("s", -1, "from the request to the last token"),
@@ -83,6 +84,7 @@ _UNITS = {
     "Edge Completion Tokens": ("token", 0, "tokens that the edge model wrote"),
     "Cloud Prompt Tokens": ("token", 0, "tokens that the cloud model read"),
     "Cloud Completion Tokens": ("token", 0, "tokens that the cloud model wrote"),
+    "Thinking Tokens": ("token", 0, "tokens of thoughts, before the answers' first tokens"),
     "Queries": ("", 0, "number of queries"),
     "Replayed": ("", 0, "queries answered from the journal of an earlier run"),
     "Failed": ("", -1, "queries without an answer"),

@@ -6,9 +6,9 @@ import collections
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ianvs_specdec.plugin.workspace.cases import Row
 from ianvs_specdec.report.metrics.columns import MEANS, RATIOS, known
 from ianvs_specdec.report.metrics.table import Table
+from ianvs_specdec.workspace.cases import Row
 
 _SCORED = "Accuracy"
 """A report does not ask a judge and runs no programs: of the scores it has the leaderboard's figure alone."""

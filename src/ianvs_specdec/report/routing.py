@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from ianvs_specdec.plugin.workspace.cases import Dataset
-from ianvs_specdec.plugin.workspace.sides import Answered, score
 from ianvs_specdec.routing.evaluation.bootstrap import RESAMPLES, SEED
 from ianvs_specdec.routing.evaluation.curve import DrawnCurves, Ranking, Sides
 from ianvs_specdec.routing.evaluation.quality import Scored
 from ianvs_specdec.routing.evaluation.results import Result, evaluate
 from ianvs_specdec.routing.outcomes.recorded import Floats
+from ianvs_specdec.workspace.cases import Dataset
+from ianvs_specdec.workspace.sides import Answered, score
 
 POINTS = 200
 """A curve has no more points than about this."""

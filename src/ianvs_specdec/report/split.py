@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ianvs_specdec.backends.split.settings import chosen
+from ianvs_specdec.backends.split.options import chosen
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.net.link import Path as NetworkPath
-from ianvs_specdec.plugin.workspace.cases import Case
+from ianvs_specdec.workspace.cases import Case
 
 BACKEND, PLAIN = "SplitSpecDec", "autoregressive stream"
 TIME, FORMULA = "Internal Token Latency", "Break-Even Round Trip"

@@ -31,7 +31,7 @@ STALLED_SECONDS = 30.0
 STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
-    # Proxies that collect a stream before they pass it on are told not to.
+    # Proxies are asked not to buffer the stream.
     (b"x-accel-buffering", b"no"),
 ]
 

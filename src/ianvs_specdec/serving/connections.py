@@ -1,5 +1,5 @@
 """Connections that do not stay for ever: who sends no whole request in time, is idle too long, does not read, or is one
-too many, is disconnected. A server that runs out of file descriptors answers nobody.
+too many, is disconnected. A server without free file descriptors answers no request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ KEEP_ALIVE = 75
 """
 HEAD_SECONDS = 10.0
 """For the head of a request, from the opening of the connection or the head's first byte, and for what is left of a
-body that nobody waits for."""
+body that is not read."""
 FAREWELL_SECONDS = 10.0
 """For reading what was still under way to a client when its connection was closed."""
 RESERVED_FILES = 128

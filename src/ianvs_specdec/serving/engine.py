@@ -40,7 +40,7 @@ class Job:
         self.waited = 0.0
         self.tokens = 0
         self.over = False
-        """Read by the decoding thread: nobody waits for the rest."""
+        """Read by the decoding thread: the rest is not wanted."""
         self._events: asyncio.Queue[str | Completion | Refusal] = asyncio.Queue()
 
     def tell(self, event: str | Completion | Refusal) -> None:
@@ -56,11 +56,11 @@ class Job:
 
 
 class _Over(Exception):
-    """Raised inside a back end to stop decoding what nobody waits for."""
+    """Raised inside a back end to stop decoding a cancelled request."""
 
 
 class _Mail:
-    """What decoding threads have to tell the event loop. One wake-up serves for all that is told until the loop looks:
+    """Calls from decoding threads to the event loop. One wake-up serves for all that come before the loop looks:
     with one for each piece, the thread that decodes would have to wait for the interpreter's lock at each."""
 
     def __init__(self) -> None:
@@ -192,7 +192,7 @@ class Engine:
         self._announce()
 
     def _announce(self) -> None:
-        # The loop is closed when the server was told to stop at once.
+        # The loop is closed when the server was stopped at once.
         with contextlib.suppress(RuntimeError):
             self._mail.announce()
 

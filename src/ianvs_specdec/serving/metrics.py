@@ -3,7 +3,7 @@
 Every chat request has one outcome: ``completed``; ``rejected`` (nothing that can be answered: 4xx); ``queue_full``;
 ``deadline``; ``disconnected`` (the client left); ``shutdown``; ``failed``. Tokens are counted by the engine, those of
 unfinished answers included; times and steps are those of completed answers. Where our own engine answers, what it has
-done so far is told as well (``specdec_engine_...``), by which one can look at it while it works.
+done so far is reported as well (``specdec_engine_...``), by which one can look at it while it works.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Metrics:
         self._requests.labels(name).inc()
 
     def unfinished(self, tokens: int) -> None:
-        """Tokens of an answer that nobody will get to the end of."""
+        """Tokens of an answer that was cancelled or failed."""
         self._completion.inc(tokens)
 
     def completed(self, completion: Completion, waited: float) -> None:

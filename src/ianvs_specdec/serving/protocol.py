@@ -95,8 +95,8 @@ class ChatRequest:
 
 
 def served_name(model: str) -> str:
-    """The name under which a model is served unless another is given: its folder's, or the one it has on the hub."""
-    return Path(model).resolve().name if Path(model).is_dir() else model
+    """The name under which a model is served unless another is given: its path's last part, or its name on the hub."""
+    return Path(model).resolve().name if Path(model).exists() else model
 
 
 def parse(body: bytes, model: str, defaults: Sampling) -> ChatRequest:
@@ -240,14 +240,14 @@ def usage(completion: Completion) -> dict[str, int]:
 
 
 def cut(completion: Completion) -> dict[str, int]:
-    """How many tokens of the prompt were left out, whoever asks; nothing where an API behind this server is silent."""
+    """How many tokens of the prompt were left out; nothing where an API behind this server is silent."""
     return {} if completion.truncated is None else {TRUNCATED: completion.truncated}
 
 
 def details(completion: Completion) -> dict[str, Any]:
     """What the engine counted: ``steps`` as ``[drafted, accepted, emitted, verified]``, the output's ``token_ids``,
     ``near_ties`` as ``[output position, gap]``, how many tokens of the prompt were left out (``truncated``), and with
-    ``logprobs`` what ``types.Trace`` says of them (``confidence``, ``characters``).
+    ``logprobs`` what ``types.Trace`` says of them (``confidence``, ``characters``, ``letters``).
     """
     trace = completion.trace.to_json()
     return {
@@ -255,7 +255,7 @@ def details(completion: Completion) -> dict[str, Any]:
         "token_ids": completion.token_ids,
         "near_ties": trace["near_ties"],
         "truncated": completion.truncated,
-        **{name: trace[name] for name in ("confidence", "characters") if name in trace},
+        **{name: trace[name] for name in ("confidence", "characters", "letters") if name in trace},
     }
 
 

@@ -22,7 +22,7 @@ LAST_WORDS = 5
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket that nobody can connect to yet. Raises UserError if the address cannot be had."""
+    """A bound socket that does not listen yet. Raises UserError if the address cannot be had."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:

@@ -14,6 +14,8 @@ from ianvs_specdec.engine.tree import TokenTree
 from ianvs_specdec.models.rotary import ROTATIONS, rotary
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+BY_LAYER = ("layer_types", "no_rope_layers")
+"""Keys of configurations that have a value for each layer."""
 _EXCERPT_TOKENS = 64
 _TOLERANCE = 1e-3
 """Of the logits' standard deviation: far above rounding, far below what another computation would make."""
@@ -81,5 +83,10 @@ def _excerpt(model: Any, layer: torch.nn.Module) -> Any:
             instead[id(weights)] = torch.nn.Parameter(weights.detach()[:_EXCERPT_TOKENS].clone())
     excerpt = copy.deepcopy(model, instead)
     excerpt.get_input_embeddings().padding_idx = None
-    excerpt.config.get_text_config().num_hidden_layers = 1
+    config = excerpt.config.get_text_config()
+    config.num_hidden_layers = 1
+    index = next(index for index, each in enumerate(model.model.layers) if each is layer)
+    for key in BY_LAYER:
+        if (listed := getattr(config, key, None)) is not None:
+            setattr(config, key, [listed[index]])
     return excerpt

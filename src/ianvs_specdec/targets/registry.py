@@ -8,6 +8,7 @@ from typing import Any, Literal
 from ianvs_specdec.common.errors import UserError, unknown
 from ianvs_specdec.common.types import ENGINES
 from ianvs_specdec.engine.contracts import Target
+from ianvs_specdec.models.families import FAMILIES
 from ianvs_specdec.targets import int4, int8
 from ianvs_specdec.targets.fused import FusedTarget, Product, fits
 from ianvs_specdec.targets.huggingface import HuggingFaceTarget
@@ -43,8 +44,8 @@ def target_of(
             return NativeTarget(model, consume=consume, quantization=quantization)
         if engine == "native":
             raise UserError(f"engine native: {reason}; choose engine auto", key="engine")
-        if model.device.type == "cpu" and library.why_not() is not None:
-            log.warning("torch computes, slower than the native step would: %s", library.why_not())
+        if model.device.type == "cpu" and (library.why_not() or model.config.model_type in FAMILIES):
+            log.warning("torch computes, slower than the native step would: %s", reason)
     if engine in ("auto", "torch") and fits(model):
         return FusedTarget(model, consume=consume, product=_PRODUCTS[quantization])
     if engine == "torch":

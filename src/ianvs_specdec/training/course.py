@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from ianvs_specdec.common.progress import say
+from ianvs_specdec.common.progress import clock, say
 from ianvs_specdec.common.storage.replacing import beside, put_in_place, replacing
 
 CHECKPOINT_SECONDS = 60.0
@@ -46,6 +46,11 @@ def stands_still(losses: Sequence[float]) -> bool:
     """Whether a loss that was measured so often, at equal distances, falls no more."""
     before, newest = losses[:-WINDOW], losses[-WINDOW:]
     return bool(before) and min(newest) > (1 - LEAST_GAIN) * min(before)
+
+
+def left(state: dict[str, Any], progress: float) -> str:
+    """How long it takes yet, at the pace so far: ``seconds`` for this part of the budget."""
+    return clock(state["seconds"] * max(0.0, 1 / progress - 1)) if progress else "?"
 
 
 def update(used: Sequence[Optimizer], parameters: Iterable[torch.nn.Parameter]) -> None:

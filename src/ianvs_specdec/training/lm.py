@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn import functional
 
-from ianvs_specdec.common.progress import Live, clock
+from ianvs_specdec.common.progress import Live
 from ianvs_specdec.training import course
 from ianvs_specdec.training.corpus import Batches
 
@@ -201,7 +201,7 @@ def train(
             _measured(state, recipe, validation_loss(model, unseen, teacher, device), report)
         now = time.monotonic()
         state["seconds"] += now - started
-        live.at(progress, f"step {state['step']}, loss {smooth:.4f}, {_left(state, progress)} left")
+        live.at(progress, f"step {state['step']}, loss {smooth:.4f}, {course.left(state, progress)} left")
         if measured or now - last_save > course.CHECKPOINT_SECONDS:
             course.save(work, "model", model, optimizers, state)
             known = f" | {evaluate(model)}" if evaluate and (measured or not recipe.steps) else ""
@@ -227,11 +227,6 @@ def _progress(state: dict[str, Any], recipe: ModelRecipe) -> float:
     if recipe.steps:
         return float(state["step"] / (state["end"] or recipe.steps))
     return float(state["seconds"]) / (recipe.minutes * 60)
-
-
-def _left(state: dict[str, Any], progress: float) -> str:
-    """How long it takes yet, at the pace so far."""
-    return clock(state["seconds"] * (1 / progress - 1)) if progress else "?"
 
 
 def _standing(state: dict[str, Any], recipe: ModelRecipe, loss: float) -> str:

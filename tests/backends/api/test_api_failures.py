@@ -5,28 +5,16 @@ from __future__ import annotations
 import json
 import logging
 import urllib.parse
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from ianvs_specdec.backends import APIBasedLLM
-from ianvs_specdec.backends.api.failures import LONGEST_BODY, message_of, of_status
-from ianvs_specdec.backends.api.secrets import Secrets
+from ianvs_specdec.backends.api.failures import LONGEST_BODY, message_of
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Sampling
-from tests.support.api_server import ScriptedAPI, Serve, answer, error, refusal, serving
-
-KEY = 'sk-a"b/c+d\\e=0123456789'
-"""A key that looks different in JSON, in a URL and in HTML."""
-
-
-@pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
-    monkeypatch.setenv("STUB_KEY", KEY)
-    monkeypatch.setattr("ianvs_specdec.backends.api.session.FIRST_DELAY", 0.01)
-    with serving() as start:
-        yield start
+from tests.backends.api.conftest import KEY
+from tests.support.api_server import ScriptedAPI, Serve, answer, error, refusal
 
 
 def llm(server: ScriptedAPI, **options: Any) -> APIBasedLLM:
@@ -119,32 +107,6 @@ def test_failures_are_told_with_the_answer_and_with_the_lack_of_one(serve: Serve
     assert "(no further attempt: api_retries permits 2 after the first)" in str(caught.value)
 
 
-def test_a_cut_chunk_is_a_broken_stream(serve: Serve) -> None:
-    server = serve(lambda prompt, number: answer("good"))
-    server._serve, whole = (lambda connection: _once(connection, server)), server._serve
-    with pytest.raises(AnswerError) as caught:
-        ask(llm(server, api_retries=0))
-    assert [kind for _, kind in caught.value.failures] == ["broken stream"]
-    server._serve = whole
-    assert ask(llm(server)).text == "good"
-
-
-def _once(connection: Any, server: ScriptedAPI) -> None:
-    connection.recv(1 << 16)
-    connection.sendall(answer("good")[:150])
-
-
-def test_a_filtered_and_an_empty_answer_are_answers(serve: Serve) -> None:
-    server = serve(
-        lambda prompt, number: answer("I can", reason="content_filter") if not number else answer("", tokens=1)
-    )
-    model = llm(server)
-    assert [(found.text, found.finish_reason) for found in (ask(model), ask(model))] == [
-        ("I can", "stop"),
-        ("", "stop"),
-    ]
-
-
 def echoes(head: str) -> list[bytes]:
     """Replies of servers that say what they were sent, in all the ways that servers have."""
     authorization = next(line for line in head.splitlines() if line.lower().startswith("authorization"))
@@ -202,21 +164,6 @@ def test_a_key_that_is_missing_or_a_password_that_is_wrong_is_told_as_such(
         ask(llm(server, api_base_url="STUB_URL"))
 
 
-def test_secrets_are_found_in_every_disguise() -> None:
-    secrets = Secrets([KEY])
-    for disguise in (
-        KEY,
-        urllib.parse.quote(KEY, safe=""),
-        json.dumps(json.dumps(KEY))[3:-3],
-        "&#115;" + KEY[1:],
-        KEY.replace("+", "&plus;"),
-    ):
-        assert secrets.out_of(f"<{disguise}>") == "<***>"
-    assert Secrets(["EMPTY"]).out_of_answer("the set is EMPTY") == "the set is EMPTY"
-    assert Secrets(["-"]).out_of("a-b") == "a-b"
-    assert Secrets([]).out_of("x") == Secrets([]).out_of_answer("x") == "x"
-
-
 def test_a_password_of_the_url_is_a_secret_too(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     server = serve(lambda prompt, number: refusal("403 No", error(server.heads[-1].split("Authorization: ")[1][:60])))
     url = server.url.replace("://", "://me:pa55-word-long@").replace("/v1", "/v1?token=query-secret-1")
@@ -232,22 +179,9 @@ def test_a_password_of_the_url_is_a_secret_too(serve: Serve, monkeypatch: pytest
     assert server.url in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("value", "wait"), [("3", 3.0), ("-1", 0.0), ("", None), ("inf", None), ("nan", None), ("x", None)]
-)
-def test_a_pause_is_a_number_of_seconds(value: str, wait: float | None) -> None:
-    """A server that asks for an endless one would never be asked again."""
-    assert of_status(429, {"retry-after": value}, b"").wait == wait
-
-
 @pytest.mark.timeout(60)  # 0.1 s, or minutes where the work grows with the square of the page
 @pytest.mark.parametrize("piece", ["<title", "<title>", "<title><TITLE ", "</title", "<", "<title>x</titl"])
 def test_no_page_takes_long_to_read(piece: str) -> None:
     """Looking for a title's end after each of its beginnings takes minutes for a page of this length."""
     page = (piece * LONGEST_BODY)[: 4 * LONGEST_BODY].encode()
     assert message_of(page, "text/html")[0].startswith("an HTML page")
-
-
-def test_a_page_is_told_by_its_title() -> None:
-    page = b'<html><head><TITLE lang="en">Bad &amp;\n Gateway</Title></head>'
-    assert message_of(page, "text/html") == ("an HTML page 'Bad & Gateway'", "")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import unicodedata
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,20 +14,13 @@ from ianvs_specdec.common.errors import AnswerError, UserError, visible
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.plugin.models import CloudModel
 from tests.support import journals
-from tests.support.api_server import Serve, answer, error, refusal, serving
+from tests.support.api_server import Serve, answer, error, refusal
 from tests.support.edge import row
 from tests.support.servers import response
 
 ESCAPES = "\x1b[2J\x1b]0;title\x07\x00\x08\x7f\x9b31m"
 MARKS = "\u202e\u202a\u2066\u2069\u200f\u061c\u200b\u200d\ufeff\u00ad\u2028\u2029\U000e0041\ue000\ud800"
 FOREIGN = f"be{ESCAPES}fore{MARKS}after"
-
-
-@pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
-    monkeypatch.setattr("ianvs_specdec.backends.api.session.FIRST_DELAY", 0.01)
-    with serving() as start:
-        yield start
 
 
 def check(text: str) -> None:

@@ -16,7 +16,7 @@ from ianvs_specdec.backends.top_logprobs import TOP
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Completion, Message, Sampling
 from ianvs_specdec.plugin.models import EdgeModel
-from tests.support.api_server import Reply, answer, refusal, serving
+from tests.support.api_server import Reply, answer, serving
 from tests.support.servers import response
 
 HELLO: list[Message] = [{"role": "user", "content": "hello"}]
@@ -72,11 +72,6 @@ def test_they_are_not_asked_for_unless_wanted() -> None:
     assert completion.trace.confidence is None
 
 
-def test_a_server_that_gives_fewer_can_be_asked_for_fewer() -> None:
-    _, body = ask(lambda *_: streamed(token("a", 0.9)), api_extra_body={"top_logprobs": 5})
-    assert body["top_logprobs"] == 5
-
-
 def test_tokens_that_are_parts_of_a_character_add_it_once() -> None:
     euro = "€".encode()
     tokens = [token("a", 0.9), token("x", 0.9, data=euro[:1]), token("x", 0.9, data=euro[1:]), token("b", 0.9)]
@@ -120,11 +115,6 @@ def test_an_answer_that_is_certain_is_believed() -> None:
     assert told == [(0.0, pytest.approx(0, abs=1e-6), pytest.approx(1))]
     told = ask(lambda *_: streamed(accepted("The", 0.0), token(" river", 0.5)))[0].trace.confidence
     assert [own for own, _, _ in told or ()] == [0.0, math.log(0.5)]
-
-
-def test_what_a_server_says_when_it_refuses_is_told() -> None:
-    with pytest.raises(UserError, match="logprobs is not supported here"):
-        ask(lambda *_: refusal("400 Bad Request", json.dumps({"error": {"message": "logprobs is not supported here"}})))
 
 
 @pytest.mark.parametrize("content", [[{"token": "a"}], [{"token": "a", "logprob": "x"}], ["a"], 7])

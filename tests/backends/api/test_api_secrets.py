@@ -5,21 +5,19 @@ from __future__ import annotations
 import json
 import logging
 import urllib.parse
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ianvs_specdec.backends import APIBasedLLM
-from ianvs_specdec.backends.api.secrets import Secrets
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.plugin.models import CloudModel
-from tests.support.api_server import Serve, answer, error, refusal, serving
+from tests.backends.api.conftest import KEY
+from tests.support.api_server import Serve, answer, error, refusal
 from tests.support.edge import row
 from tests.support.servers import response
 
-KEY = 'sk-a"b/c+d\\e=0123456789'
 DISGUISES = (
     KEY,
     urllib.parse.quote(KEY, safe=""),
@@ -27,14 +25,6 @@ DISGUISES = (
     "".join(f"\\u{ord(character):04x}" for character in KEY),
     KEY.replace("+", "&plus;").replace('"', "&quot;"),
 )
-
-
-@pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
-    monkeypatch.setenv("STUB_KEY", KEY)
-    monkeypatch.setattr("ianvs_specdec.backends.api.session.FIRST_DELAY", 0.01)
-    with serving() as start:
-        yield start
 
 
 def streamed(pieces: list[str]) -> bytes:
@@ -68,16 +58,6 @@ def test_what_was_held_back_of_a_broken_answer_was_not_handed_on(serve: Serve) -
         messages = [{"role": "user", "content": "x"}]
         found = model.generate(messages, Sampling(), lambda piece, tokens: pieces.append(piece))
     assert (pieces, found.text) == (["good"], "good"), "the second attempt is permitted: nothing had been handed on"
-
-
-def test_pieces_without_a_secret_are_handed_on_as_they_come() -> None:
-    pieces: list[tuple[str, int]] = []
-    stream = Secrets([]).out_of_pieces(lambda piece, tokens: pieces.append((piece, tokens)))
-    assert not stream.delivered
-    stream("sk-", 1)
-    assert stream.delivered
-    stream.finish()
-    assert pieces == [("sk-", 1)]
 
 
 @pytest.mark.parametrize(

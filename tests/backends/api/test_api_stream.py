@@ -51,20 +51,8 @@ def test_pieces_may_be_cut_anywhere(size: int, end: str) -> None:
     assert answer.trace.tokens == 4
 
 
-def test_an_event_may_have_several_lines() -> None:
-    lines = json.dumps({"choices": [], "usage": usage(4)}, indent=1).splitlines()
-    assert read(*WHOLE[:3], "".join(f"data: {line}\n" for line in lines).encode() + b"\n").completion_tokens == 4
-
-
 def test_times_are_those_of_the_pieces() -> None:
     assert [seconds for seconds, _ in read(*WHOLE).trace.chunks] == [0.0, 1.0]
-
-
-def test_without_the_closing_mark_an_answer_is_whole_when_it_is_counted() -> None:
-    assert read(*WHOLE[:4]).text
-    with pytest.raises(AttemptError, match="before the token usage") as error:
-        read(*WHOLE[:3])
-    assert error.value.outlook is RetryOutlook.PASSING
 
 
 @pytest.mark.parametrize(
@@ -130,6 +118,15 @@ def test_reasoning_is_output_and_not_the_answer() -> None:
     answer = read(delta(reasoning_content="abcdef"), delta("xyz"), delta(reason="stop"), event(usage=usage(9)))
     assert (answer.text, answer.completion_tokens) == ("xyz", 9)
     assert answer.trace.chunks == [(0.0, 6), (1.0, 3)]
+    assert (answer.trace.thinking, answer.trace.answered) == (6, 1.0)
+
+
+def test_thoughts_within_the_text_are_counted_apart() -> None:
+    pieces = (delta("<think>no"), delta("pe</think>"), delta("yes"), delta(reason="stop"))
+    trace = read(*pieces, event(usage=usage(11))).trace
+    assert (trace.thinking, trace.answered) == (sum(tokens for _, tokens in trace.chunks[:2]), 2.0)
+    plain = read(delta("yes"), delta(reason="stop"), event(usage=usage(1))).trace
+    assert (plain.thinking, plain.answered) == (0, None)
 
 
 def parts(*found: tuple[str, Any]) -> list[dict[str, Any]]:
@@ -252,11 +249,6 @@ def test_halves_of_a_character_are_put_together_or_marked(pieces: tuple[str, ...
 @pytest.mark.parametrize("size", [1, 2, 1000])
 def test_a_byte_order_mark_hides_nothing(size: int) -> None:
     assert read(b"\xef\xbb\xbf", *WHOLE, size=size).text == "Grüße, Wörld 🙂"
-
-
-def test_the_text_of_a_second_answer_is_not_part_of_the_first() -> None:
-    second = event(choices=[{"index": 1, "delta": {"content": "other"}, "finish_reason": "stop"}])
-    assert read(WHOLE[0], second, *WHOLE[1:]).text == "Grüße, Wörld 🙂"
 
 
 @pytest.mark.parametrize(

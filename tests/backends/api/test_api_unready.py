@@ -33,13 +33,6 @@ def test_a_key_that_is_not_set_is_told_once(caplog: pytest.LogCaptureFixture, mo
     assert not told(caplog, api_base_url=REMOTE, api_key_env="OTHER_KEY")
 
 
-def test_a_server_on_this_machine_needs_no_key(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("UNREADY_LOCAL_KEY", raising=False)
-    assert not told(caplog, api_base_url="http://127.0.0.1:1/v1", api_key_env="UNREADY_LOCAL_KEY")
-
-
 def test_a_variable_for_the_url_that_is_not_set_is_told(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 from ianvs_specdec.backends import backend
 from ianvs_specdec.backends.official import backend as official
-from ianvs_specdec.backends.official.backend import EagleLlmLLM, LadeLLM, PublishedLLM, steps_of
+from ianvs_specdec.backends.official.backend import PublishedLLM, steps_of
 from ianvs_specdec.backends.specdec import of_method
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Sampling, Step
@@ -336,15 +335,3 @@ def test_steps_decide_what_the_pass_over_the_prompt_did_not(
 ) -> None:
     assert steps_of(kept, kept, {"prefills": prefills, "steps": told}) == steps
     assert sum(step.emitted for step in steps) == max(0, sum(kept) - prefills)
-
-
-def test_the_names_are_registered_and_import_nothing_heavy() -> None:
-    assert (backend("eagle-llm"), backend("lade")) == (EagleLlmLLM, LadeLLM)
-    code = (
-        "import sys; from ianvs_specdec.backends import backend; backend('lade'); backend('eagle-llm')\n"
-        "print({'torch', 'transformers'} & set(sys.modules))"
-    )
-    import subprocess
-
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
-    assert done.stdout == "set()\n"

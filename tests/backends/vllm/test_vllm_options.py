@@ -123,15 +123,6 @@ def test_options_of_vllm_are_without_effect_on_other_back_ends() -> None:
     assert settings("autoregressive", **given).llm("autoregressive").backend == "autoregressive"
 
 
-def test_options_that_are_no_mappings_still_go_by_back_end() -> None:
-    chosen = settings("vllm", max_model_len={"vllm": 100}, dtype={"vllm": "float32", "specdec": "bfloat16"})
-    llm = chosen.llm("vllm")
-    assert isinstance(llm, VllmLLM)
-    assert (llm.options.dtype, llm.simple) == ("float32", {"max_model_len": 100})
-    with pytest.raises(UserError, match="unknown back end in max_model_len"):
-        settings("autoregressive", max_model_len={"vlm": 100})
-
-
 def test_loading_the_module_and_checking_options_imports_nothing_heavy() -> None:
     code = (
         "import sys; from ianvs_specdec.plugin.settings import ModelSettings\n"

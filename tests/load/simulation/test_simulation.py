@@ -48,18 +48,6 @@ def test_right_drafts_save_steps_and_cost_their_rows_and_levels():
     assert (found["acceptance_rate"], found["tokens_per_step"]) == (1.0, 5.0)
 
 
-def test_right_drafts_end_where_the_answer_does():
-    """Of seven tokens where 50 could be put out: the first, then five, then the last, behind which drafts go on."""
-    found = result("fixed:4", workload=Workload(stated({"": 1.0}, 10, 7), max_tokens=50), rate=0.5)
-    assert found["tokens_per_step"] == 6 / 2
-
-
-def test_wrong_drafts_only_cost():
-    found = result("fixed:4", workload=Workload(stated({"": 0.0}, 10, 21)), arrivals="constant", rate=0.5)
-    assert (found["acceptance_rate"], found["tokens_per_step"]) == (0.0, 1.0)
-    assert found["latency"]["p50"] > result(workload=Workload(stated({"": 0.0}, 10, 21)))["latency"]["p50"]
-
-
 @pytest.mark.parametrize("arrivals", PATTERNS)
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(arrivals):
     first, again, other = (
@@ -115,12 +103,6 @@ def test_the_network_is_waited_for_twice():
     assert far["tpot"] == near["tpot"]
 
 
-def test_an_edge_that_waits_for_its_answer_has_one_request_at_a_time():
-    found = result(arrivals="closed", rate=1000.0, edges=3)
-    assert found["requests"]["in_flight"] <= 3
-    assert max(span["running"] for span in found["over_time"]) <= 3
-
-
 def test_a_drafter_reads_what_it_has_missed():
     wrong = Workload(stated({"": 0.0}, 100, 20))
     free, dear = (
@@ -130,21 +112,8 @@ def test_a_drafter_reads_what_it_has_missed():
     assert dear["latency"]["p50"] - free["latency"]["p50"] == pytest.approx(0.001 * (101 + 18), rel=1e-4)
 
 
-def test_tasks_are_told_apart():
-    found = result("fixed:3", workload=Workload(stated({"easy": 0.9, "hard": 0.1}, 10, 30)))
-    assert set(found["tasks"]) == {"easy", "hard"}
-    assert found["tasks"]["easy"]["tokens_per_step"] > 2 * found["tasks"]["hard"]["tokens_per_step"]
-
-
 def test_a_drafter_that_finds_nothing_drafts_nothing():
     rarely = Workload([RecordedAnswer("", 10, 50, (1.0,) * 8, found=0.25)])
     found = result("fixed:4", workload=rarely, rate=0.5)
     assert found["acceptance_rate"] == pytest.approx(1.0)
     assert 1.5 < found["tokens_per_step"] < 2.5
-
-
-def test_nobody_comes():
-    found = result(rate=1e-6)
-    assert found["requests"]["completed"] == 0
-    assert found["latency"]["p50"] is None
-    json.dumps(found, allow_nan=False)

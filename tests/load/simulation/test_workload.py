@@ -68,13 +68,6 @@ def test_lengths_are_the_recorded_ones_or_those_that_are_given(recorded):
     assert (own.prompt, own.output, own.most) == (100, 20, 20)
 
 
-def test_a_step_without_a_draft_counts_for_how_often_there_is_one(tmp_path):
-    steps = [{"drafted": 2 * (number % 2), "accepted": 0, "emitted": 1, "verified": 1} for number in range(21)]
-    path = tmp_path / "decoded.jsonl"
-    path.write_text(json.dumps({"prompt": [1], "output": [1] * 23, "steps": steps}))
-    assert read(path)[0].found == 0.5
-
-
 def test_a_journal_is_read_and_answers_without_drafts_are_passed_over(tmp_path):
     journal = Journal(tmp_path / FILE_NAME, "run")
     for number, step in enumerate([Step(0, 0, 1, 1)] * 2 + [Step(3, 1, 2, 4)]):
@@ -105,11 +98,6 @@ def test_what_is_no_recording_is_told_in_one_message(tmp_path, text, part):
     assert part in str(told.value)
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path):
-    with pytest.raises(UserError, match="cannot be read: No such file"):
-        read(tmp_path / "none.jsonl")
-
-
 def test_a_draft_as_it_was_recorded_comes_out_as_it_did_and_others_are_drawn(tmp_path):
     path = tmp_path / "decoded.jsonl"
     lines = [row(Random(seed), "", 0.6, output=40) for seed in range(20)]
@@ -127,11 +115,3 @@ def test_a_draft_as_it_was_recorded_comes_out_as_it_did_and_others_are_drawn(tmp
             place += step["emitted"]
         outcomes |= {tuple(one.draws) for one in asked}
     assert len(outcomes) == 100
-
-
-def test_what_was_seen_does_not_change_how_often_drafts_are_right(recorded):
-    answers = read(recorded)
-    chance = Random(3)
-    asked = [Workload([one]).draw(chance) for one in answers if one.task == "easy" for _ in range(20)]
-    right = [draw < one.survival[0] for one in asked for draw in one.draws[1:]]
-    assert sum(right) / len(right) == pytest.approx(0.9, abs=0.03)

@@ -333,3 +333,49 @@ def test_exporting_needs_no_torch(tmp_path: Path) -> None:
     out = str(tmp_path / "edge.gguf")
     command = [sys.executable, "-c", script, "export", "gguf", "--model", str(EDGE), "--out", out]
     assert subprocess.run(command, check=False, timeout=60, capture_output=True).returncode == 0
+
+
+NEW = ("smollm3", "phi3", "phi3 longrope", "granite", "olmo2", "gemma2", "gemma3")
+
+
+@pytest.mark.parametrize("family", NEW)
+def test_further_families_have_their_tensors_and_features(family: str, tmp_path: Path) -> None:
+    random_model(tmp_path, family)
+    reader, weights = exported(tmp_path, tmp_path / "m.gguf"), load_file(tmp_path / "model.safetensors")
+    written = tensors(reader)
+    offset = float("gemma" in family)
+    np.testing.assert_array_equal(written["output_norm.weight"], weights["model.norm.weight"] + np.float32(offset))
+    factors = {name for name in written if name.startswith("rope_factors")}
+    assert len(written) - len(factors) == len(weights)
+    name = field(reader, "general.architecture")
+    stated = {key.removeprefix(f"{name}."): value.contents() for key, value in reader.fields.items()}
+    expected: dict[str, dict[str, Any]] = {
+        "phi3": {"rope.dimension_count": 8},
+        "phi3 longrope": {"context_length": 200, "rope.scaling.original_context_length": 200},
+        "granite": {"attention.scale": 0.25, "embedding_scale": 3.0, "residual_scale": 0.5, "logit_scale": 4.0},
+        "gemma2": {"attn_logit_softcapping": 20.0, "attention.sliding_window_pattern": [True, False]},
+        "gemma3": {"rope.freq_base_swa": 100.0, "rope.freq_base": 500.0, "rope.scaling.factor": 4.0},
+    }
+    wanted = expected.get(family, {})
+    assert {key: stated[key] for key in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("family", "key", "value"),
+    [
+        ("smollm3", "no_rope_layers", [1, 0, 1, 0, 1]),
+        ("granite", "hidden_act", "gelu"),
+        ("granite", "normalization_function", "layernorm"),
+        ("phi3", "attn_logit_softcapping", 20.0),
+        ("gemma2", "query_pre_attn_scalar", 8),
+        ("gemma2", "final_logit_softcapping", None),
+        ("gemma3", "attn_logit_softcapping", 20.0),
+        ("gemma3", "use_bidirectional_attention", True),
+        ("olmo2", "clip_qkv", 8.0),
+    ],
+)
+def test_what_llama_cpp_would_pass_over_is_refused(family: str, key: str, value: Any, tmp_path: Path) -> None:
+    random_model(tmp_path, family)
+    change(tmp_path, "config.json", lambda data: data.update({key: value}))
+    with pytest.raises(UserError, match=key):
+        export_gguf(tmp_path, tmp_path / "m.gguf", "f32")

@@ -89,7 +89,7 @@ def test_files_that_cannot_be_read(file: Path, tmp_path: Path, capsys: pytest.Ca
     cut, other = tmp_path / "cut.gguf", tmp_path / "other.gguf"
     cut.write_bytes(file.read_bytes()[:-1000])
     other.write_bytes(b"PK" + bytes(100))
-    for path, reason in ((cut, "cannot load"), (other, "is not a GGUF file"), (tmp_path / "none", "is not a file")):
+    for path, reason in ((cut, "cut off"), (other, "is not a GGUF file"), (tmp_path / "none", "is not a file")):
         assert convert(path, tmp_path / "out") == 2
         message = capsys.readouterr().err.splitlines()[-1]
         assert str(path) in message

@@ -15,12 +15,6 @@ def test_a_round_without_drafting_ahead_is_all_its_parts():
     assert round_tokens(4, 0.8) == pytest.approx((1 - 0.8**5) / 0.2)
 
 
-@pytest.mark.parametrize(("draft", "rest"), [(0.005, 0.0), (0.03, 4 * 0.03 - 0.07)])
-def test_an_outcome_that_was_drafted_for_costs_what_the_way_does_not_hide(draft, rest):
-    seconds = round_seconds(4, 0.0, way=0.05, service=0.02, draft=draft, in_flight=1, kept=1.0)
-    assert seconds == pytest.approx(rest + 0.05 + 0.02)
-
-
 @pytest.mark.parametrize(
     ("way", "service", "draft", "slowest"),
     [(0.08, 0.01, 0.001, 0.09 / 4), (0.02, 0.03, 0.001, 0.03), (0.02, 0.01, 0.02, 5 * 0.02)],

@@ -45,17 +45,6 @@ def test_an_edge_without_a_method_shows_what_comes(verifier, alone):
         EdgeSettings.parse({})
 
 
-def test_a_fixed_length_is_kept(verifier, wrong, alone):
-    answer = answered(verifier, drafting(wrong, "fixed:3"))
-    assert answer.token_ids == alone(PROMPT, GREEDY)
-    assert {step.drafted for step in answer.trace.steps[:5]} == {3}
-
-
-def test_the_length_that_is_chosen_has_a_name(verifier, folder, alone):
-    answer = answered(verifier, drafting(folder, "auto"))
-    assert answer.token_ids == alone(PROMPT, GREEDY)
-
-
 def test_what_the_verifier_took_is_told_without_the_waits_for_drafts(verifier, folder, monkeypatch):
     slow = 0.05
     lines_behind = DraftModel.lines_behind

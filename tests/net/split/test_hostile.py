@@ -12,7 +12,7 @@ from ianvs_specdec.backends.split.edge.connection import Access, Connection
 from ianvs_specdec.backends.split.edge.session import Outage
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Sampling
-from ianvs_specdec.net.split.split_pb2 import BUSY, FAILED, INVALID, UNAUTHENTICATED, Draft, Up
+from ianvs_specdec.net.split.split_pb2 import FAILED, INVALID, UNAUTHENTICATED, Draft, Up
 from ianvs_specdec.serving.verifier.service import LONGEST_STOP, MOST_STOPS, Bounds
 from ianvs_specdec.serving.verifier.session import Session
 from tests.net.split.conftest import PROMPT
@@ -96,12 +96,6 @@ def test_a_frame_that_is_too_long_is_not_read(running, client):
     with pytest.raises(grpc.RpcError) as refused:
         client().say(opening(prompt=[5] * 1_000_000)).hear()
     assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-
-
-def test_more_sessions_than_there_is_room_for_are_told_to_come_back(client):
-    held = [client().say(opening()) for _ in range(BOUNDS.sessions)]
-    assert all(each.hear().HasField("opened") for each in held)
-    assert client().say(opening()).error() == BUSY
 
 
 @pytest.mark.parametrize("token", ["", "a token that nobody gave out"])

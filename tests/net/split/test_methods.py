@@ -79,18 +79,6 @@ def test_a_waiting_session_takes_no_part_in_steps_and_no_time(folder, running, a
     silent.close()
 
 
-def test_the_model_is_known_by_its_content_and_nothing_is_written_for_that(folder, wrong, llm, running):
-    import os
-    import stat
-
-    from ianvs_specdec.records.identity import FileDigests
-
-    print_of = running.service.describe().fingerprint
-    assert bytes.fromhex(FileDigests(None).folder(folder)).startswith(print_of)
-    assert not bytes.fromhex(FileDigests(None).folder(wrong)).startswith(print_of)
-    assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
-
-
 def test_the_verifier_counts(folder, running):
     rounds, opened = running.sample("rounds_total"), running.sample("sessions_opened_total")
     drafter = drafters.create("draft_model", {"draft": folder})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from ianvs_specdec import drafters
-from ianvs_specdec.backends.split.edge.controller import Controller
 from ianvs_specdec.common.types import Sampling
 from tests.net.split.conftest import PROMPT
 from tests.support.verifiers import Breaking, edge_of, loaded, verifying
@@ -33,17 +32,6 @@ def test_a_streamed_answer_is_the_targets_own(folder, running, alone, sampling):
     assert answer.token_ids == alone(PROMPT, sampling)
     assert answer.split.streamed
     assert not answer.trace.steps
-
-
-@pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
-def test_the_mode_changes_in_the_middle_of_an_answer(folder, running, alone, sampling, monkeypatch):
-    drafter = drafters.create("draft_model", {"draft": folder})
-    monkeypatch.setattr(Controller, "gives_up", lambda self, tokens, seconds: tokens > 20)
-    with edge_of(running.address, drafter, length=2, in_flight=4) as edge:
-        answer = edge.decode(PROMPT, sampling)
-    assert answer.token_ids == alone(PROMPT, sampling)
-    assert answer.split.streamed > 1
-    assert len(answer.trace.steps) > 1
 
 
 @pytest.mark.slow

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ianvs_specdec import drafters
-from ianvs_specdec.backends.split.edge.controller import Controller
 from ianvs_specdec.backends.split.edge.drafts import Drafts, FarTarget
-from ianvs_specdec.backends.split.edge.outlook import WIDEST, Outlook, Width
+from ianvs_specdec.backends.split.edge.outlook import WIDEST, Outlook
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import Drafter
 from tests.net.split.conftest import PROMPT
@@ -15,7 +14,6 @@ from tests.support.verifiers import edge_of
 
 ODDS = (0.8, 0.12, 0.05)
 """Of the tokens 10 times the depth, and of the two after each."""
-END = 99
 
 
 class Known(Drafter):
@@ -50,15 +48,9 @@ class Tree:
         return found
 
 
-class Free(Width):
-    """Of steps that take no longer for many lines."""
-
-    most = WIDEST
-
-
 def drafting(drafter):
     target = FarTarget(1000, None, None, None)
-    drafts = Drafts(drafter, target, Free(), [1, 2], Sampling(max_tokens=50), ())
+    drafts = Drafts(drafter, target, [1, 2], Sampling(max_tokens=50), ())
     drafts.confirm([3])
     return drafts
 
@@ -98,25 +90,13 @@ def test_an_outcome_that_nobody_thought_of_begins_anew():
     assert sent(drafts).tokens[1:] == [50, 60]
 
 
-def test_where_the_verdict_comes_early_the_rest_of_a_line_is_drafted():
-    drafter = Known()
-    drafts = drafting(drafter)
-    sent(drafts)
-    assert drafts.grow(2, ())
-    drafts.verdict(0, 31)
-    before = len(drafter.steps)
-    assert sent(drafts).tokens[1:] == [40, 50]
-    assert drafter.steps[before:] == [1]
-    assert drafts.hits == 1
-
-
 def test_lines_grow_together_and_the_likeliest_one_always():
     drafter = Known()
     drafts = drafting(drafter)
     sent(drafts)
     ready(drafts)
     assert drafter.steps[:2] == [1, 1], "what is waited for is drafted alone"
-    assert drafter.steps[2] == 5, "four other tokens, and the one behind the draft"
+    assert drafter.steps[2] == WIDEST, "other tokens, and the one behind the draft"
 
 
 def test_a_drafter_that_names_one_token_drafts_for_one_outcome():
@@ -140,39 +120,13 @@ def test_what_is_hardly_ever_reached_is_not_drafted():
 def test_nothing_is_drafted_behind_the_end_of_a_text():
     outlook = Outlook(Tree(Known(), 3))
     outlook.grow([0])
-    assert outlook.tips([0], 2, {30}, 9) == [2, 3]
-
-
-def test_lines_that_cost_much_are_few_and_those_that_cost_nothing_many():
-    dear, free = Width(), Width()
-    assert dear.most == 1, "before anything is known"
-    for _ in range(50):
-        dear.took(1, 0.001)
-        free.took(1, 0.001)
-        dear.took(max(2, dear.most), 0.001 * max(2, dear.most))
-        free.took(free.most, 0.001)
-    assert (dear.most, free.most) == (1, WIDEST)
-    for _ in range(1000):
-        dear.took(1, 0.001)
-    assert dear.most > 1, "it is tried again"
-
-
-def test_with_one_outcome_there_is_one_line():
-    drafter = Known()
-    drafts = drafting(drafter)
-    sent(drafts)
-    while drafts.grow(2, (), several=False):
-        pass
-    assert drafter.steps == [1] * 5
-    drafts.verdict(0, 31)
-    assert (drafts.ahead, drafts.hits) == (1, 0)
+    assert outlook.tips([0], 2, {30}) == [2, 3]
 
 
 @pytest.mark.parametrize("sampling", [Sampling(max_tokens=60), Sampling(max_tokens=60, temperature=1.0, seed=5)])
 @pytest.mark.parametrize("quality", ["folder", "wrong"])
 def test_answers_are_the_targets_own_whatever_was_kept_ready(request, verifier, alone, monkeypatch, sampling, quality):
     monkeypatch.setattr("ianvs_specdec.backends.split.edge.outlook.LEAST_LIKELY", 0.0)
-    monkeypatch.setattr(Controller, "keeps_several", lambda self, length: True)
     drafter = drafters.create("draft_model", {"draft": request.getfixturevalue(quality)})
     with edge_of(verifier.address, drafter, in_flight=4) as edge:
         answer = edge.decode(PROMPT, sampling)

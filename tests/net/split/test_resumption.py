@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from ianvs_specdec import drafters
-from ianvs_specdec.backends.split.edge.connection import Connection
+from ianvs_specdec.backends.split.edge.connection import Access, Connection
+from ianvs_specdec.backends.split.edge.session import Outage, Session
 from ianvs_specdec.common.types import Sampling
-from ianvs_specdec.net.split.split_pb2 import STREAM, Draft, Up
+from ianvs_specdec.net.split.split_pb2 import STREAM, Draft, Open, Up
 from tests.net.split.conftest import PROMPT
 from tests.support.split_client import Client, opening
-from tests.support.verifiers import Breaking, edge_of
+from tests.support.verifiers import PATIENCE
 
 
 @pytest.fixture
@@ -41,35 +41,12 @@ def test_drafts_go_on_behind_output(client, whole):
     assert (verdict.node, verdict.token) == (3, whole[13])
 
 
-def test_budget_and_time_are_sent_when_they_change(client, whole):
-    client.say(opening()).hear()
-    client.hear()
-    verdict = client.say(Up(draft=Draft(tokens=whole[1:4]))).hear().verdict
-    assert verdict.budget > 0
-    assert client.say(Up(draft=Draft(tokens=whole[5:8]))).hear().verdict.budget == 0
-
-
-def test_a_break_costs_one_stream_with_one_first_message(folder, verifier, alone, monkeypatch):
-    way, streams, done = Breaking(verifier.port), [], []
-    stream = Connection.stream
-
-    def recorded(self):
-        made, said = stream(self), []
-        send = made.send
-        made.send = lambda message: said.append(message.WhichOneof("message")) or send(message)
-        streams.append(said)
-        return made
-
-    monkeypatch.setattr(Connection, "stream", recorded)
-
-    def cut(tokens):
-        done.extend(tokens)
-        if len(done) == len(tokens):
-            way.cut()
-
-    with edge_of(way.address, drafters.create("draft_model", {"draft": folder})) as edge:
-        answer = edge.decode(PROMPT, Sampling(max_tokens=20), on_tokens=cut)
-    way.close()
-    assert answer.token_ids == done == alone(PROMPT, Sampling(max_tokens=20))
-    assert [said[0] for said in streams] == ["open", "open"]
-    assert answer.split.breaks == 1
+@pytest.mark.parametrize(("last", "most", "reason"), [(9, 3, "length"), (1, 60, "stop")])
+def test_an_output_that_is_whole_is_not_opened_again(verifier, last, most, reason):
+    """A stream may break before the verifier's word that the answer has ended."""
+    connection = Connection(Access(verifier.address))
+    model = connection.describe(PATIENCE)
+    assert 1 in model.ends
+    session = Session(connection, model, Open(prompt=PROMPT, output=[7, 8, last], max_tokens=most), Outage())
+    connection.close()
+    assert (session.end.finish_reason, session.opened) == (reason, 0)

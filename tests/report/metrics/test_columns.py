@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from typing import Any
 
@@ -10,7 +9,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from ianvs_specdec.benchmarks.scorers import prediction
 from ianvs_specdec.common.types import Step
 from ianvs_specdec.report.metrics import METRICS
 from ianvs_specdec.report.metrics.intervals import half_width
@@ -62,19 +60,8 @@ def test_prompts_that_were_cut_are_counted_and_none_is_claimed_of_who_does_not_t
     assert value("Truncated Prompts", rows(0, 0)) == 0
 
 
-UNDEFINED = [
-    *(
-        "Speedup",
-        "Lossless",
-        "Near Ties",
-        "Bandwidth Up",
-        "Bandwidth Down",
-        "Cloud Cost",
-        "Routing Overhead",
-        "Goodput",
-    ),
-    *("Speedup CI95", "Lossless CI95", "Goodput CI95"),
-]
+UNDEFINED = ["Speedup", "Lossless", "Near Ties", "Bandwidth Up", "Cloud Cost", "Routing Overhead", "Goodput"]
+UNDEFINED += ["Speedup CI95", "Lossless CI95", "Goodput CI95"]
 
 
 @pytest.mark.parametrize("name", UNDEFINED)
@@ -82,33 +69,19 @@ def test_what_is_not_known_is_undefined_not_zero(name: str) -> None:
     assert math.isnan(value(name, ROWS))
 
 
-# Of the columns of single groups one of many is a fast test.
-EACH = [*(name for name in METRICS if ":" not in name), *[name for name in METRICS if ":" in name][::25]]
-
-
-@pytest.mark.parametrize(
-    "name", [*EACH, *(pytest.param(name, marks=pytest.mark.slow) for name in METRICS if name not in EACH)]
-)
-def test_every_column_survives_an_empty_answer_and_foreign_results(name: str) -> None:
+def test_every_column_survives_an_empty_answer_and_foreign_results() -> None:
+    foreign = {"completion": "B", "usage": {"prompt_tokens": 1, "completion_tokens": 1}, "perf": {}}
+    undefined = ("Internal", "Mean Accepted", "Acceptance", "Work", "Speedup", "Chunk")
     for rows in (
         [edge_row(completion([], text=""))],
         [edge_row(completion([(1.0, 1)]))],
-        [[True, {"completion": "B", "usage": {"prompt_tokens": 1, "completion_tokens": 1}, "perf": {}}, None, None]],
+        [[True, foreign, None, None]],
     ):
-        number = value(name, rows)
-        assert isinstance(number, float)
-        if name.startswith(("Internal", "Mean Accepted", "Acceptance", "Work", "Speedup", "Chunk")) and (
-            not name.endswith(" Known")
-        ):
-            assert math.isnan(number)
-
-
-def test_autoregressive_decoding_has_one_token_a_step() -> None:
-    steps = [Step(0, 0, 1, 1)] * 3
-    rows = [edge_row(completion([(1.0, 1), (2.0, 1), (3.0, 1), (4.0, 1)], steps))]
-    assert value("Mean Accepted Tokens", rows) == 1.0
-    assert value("Work Amplification", rows) == 1.0
-    assert math.isnan(value("Acceptance Rate", rows))
+        for name in METRICS:
+            number = value(name, rows)
+            assert isinstance(number, float), name
+            if name.startswith(undefined) and not name.endswith(" Known"):
+                assert math.isnan(number), name
 
 
 def test_acceptance_is_known_of_sums_and_what_steps_tell_is_not() -> None:
@@ -153,18 +126,6 @@ def test_one_differing_turn_makes_a_query_not_lossless_and_ends_the_comparison()
     assert math.isnan(value("Near Ties", rows))
 
 
-def test_an_unknown_turn_leaves_lossless_unknown() -> None:
-    two = (completion([(1.0, 1)]), completion([(1.0, 1)]))
-    rows = [edge_row(*two, baseline=[baseline(1.0, 1), None]), edge_row(*two, baseline=[baseline(1.0, 1)] * 2)]
-    assert math.isnan(value("Lossless", rows))
-    assert value("Lossless Known", rows) == 1
-    assert math.isnan(value("Speedup", rows))
-
-
-def test_sampled_answers_have_no_losslessness() -> None:
-    assert math.isnan(value("Lossless", [edge_row(completion([(1.0, 1)]), baseline=baseline(1.0, 1), greedy=False)]))
-
-
 def test_lossy_acceptance_is_marked_with_and_without_baseline() -> None:
     for known in (baseline(1.0, 1), None):
         row = edge_row(completion([(1.0, 1)]), baseline=known, greedy=False, lossy=True)
@@ -172,15 +133,7 @@ def test_lossy_acceptance_is_marked_with_and_without_baseline() -> None:
         assert value("Near Ties", [row]) == 0.0
 
 
-TIMINGS = (
-    "Throughput",
-    "Latency",
-    "Time to First Token",
-    "Internal Token Latency",
-    "Latency p99",
-    "Chunk Gap p50",
-    "Goodput",
-)
+TIMINGS = ("Throughput", "Latency", "Time to First Token", "Internal Token Latency", "Chunk Gap p50", "Goodput")
 
 
 @pytest.mark.parametrize("name", TIMINGS)
@@ -247,13 +200,6 @@ def test_open_ended_accuracy_is_chrf_and_unscored_queries_are_left_out() -> None
     assert math.isnan(value("Accuracy", rows[2:], gold[2:]))
 
 
-def test_routing_overhead_is_the_routers_own_time() -> None:
-    seconds = [0.001, 0.003, None]
-    rows = [edge_row(completion([(1.0, 1)]), routing={"router": "r", "seconds": s}) for s in seconds]
-    assert value("Routing Overhead", rows) == pytest.approx(0.002)
-    assert value("Routing Overhead p95", rows) == pytest.approx(0.0029)
-
-
 def test_the_bootstrap_interval_agrees_with_theory() -> None:
     generator = np.random.default_rng(1)
     values = generator.normal(10, 2, size=400)
@@ -266,19 +212,6 @@ def test_the_bootstrap_interval_agrees_with_theory() -> None:
     assert math.isnan(half_width(values, np.zeros(400)))
 
 
-def test_results_of_another_test_case_are_not_mistaken_for_the_last() -> None:
-    assert value("Queries", ROWS) == 2
-    assert value("Queries", ROWS[:1]) == 1
-    changed = copy.deepcopy(ROWS)
-    assert value("Latency", changed) == 3.0
-    assert value("Edge Ratio", [edge_row(completion([(1.0, 1)]))]) == 100.0
-
-
 def test_a_changed_number_of_rows_is_an_error() -> None:
     with pytest.raises(Exception, match="2 results for 1 answers"):
         value("Accuracy", ROWS, ["B"])
-
-
-def test_prediction() -> None:
-    assert prediction("choice", ["x", "The answer is (C)."]) == "C"
-    assert prediction("text", ["x", "y"]) == "y"

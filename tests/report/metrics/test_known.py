@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 from ianvs_specdec.common.types import Step
-from ianvs_specdec.report.metrics import METRICS
-from ianvs_specdec.report.metrics.columns import CLAIMS, MEANS, RATIOS
 from tests.report.metrics.traces import baseline, cloud_row, completion, edge_row, value
 
 STEPS = [Step(3, 2, 3, 4)]
@@ -34,10 +32,6 @@ def test_a_claim_about_answers_that_nobody_checked_is_not_made(name: str) -> Non
     assert value(f"{name} Known", rows[:6]) == 6
 
 
-def test_every_claim_is_tried() -> None:
-    assert {*SPOKEN_OF, "Cloud Cost", "Edge Cost"} == CLAIMS
-
-
 def test_an_answer_with_some_steps_left_untold_is_not_known() -> None:
     cut = edge_row(completion([(1.0, 1), (2.0, 7)], STEPS))
     assert math.isnan(value("Mean Accepted Tokens", [CHECKED, cut]))
@@ -54,12 +48,6 @@ def test_a_query_without_an_answer_has_no_part_in_a_claim() -> None:
     assert value("Edge Cost", [CHECKED, failed]) == 1.0
 
 
-def test_sampled_answers_beside_greedy_ones_were_not_compared() -> None:
-    sampled = edge_row(completion([(1.0, 1)]), baseline=baseline(1.0, 1), greedy=False)
-    assert math.isnan(value("Lossless", [CHECKED, sampled]))
-    assert value("Lossless Known", [CHECKED, sampled]) == 1
-
-
 def test_a_mean_over_some_of_the_answers_says_over_how_many() -> None:
     rows = [edge_row(completion([(1.0, 1)]), scorer=scorer) for scorer in ("choice", "none", "choice")]
     assert value("Accuracy", rows) == 100.0
@@ -72,16 +60,3 @@ def test_the_memory_of_a_model_that_does_not_tell_is_not_left_out() -> None:
     told[1]["turns"][0]["trace"]["memory"] = 5_000_000
     assert value("Model Memory", [told]) == 5.0
     assert math.isnan(value("Model Memory", [told, silent()]))
-
-
-def test_a_category_is_known_by_its_own_answers() -> None:
-    rows = [[*CHECKED] for _ in range(2)] + [silent()]
-    for row, group in zip(rows, ("math", "math", "writing"), strict=True):
-        row[1] = {**row[1], "group": group}
-    assert value("Speedup: math", rows) == pytest.approx(2.0)
-    assert math.isnan(value("Speedup: writing", rows))
-    assert value("Mean Accepted Tokens: math", rows) == 3.0
-
-
-def test_there_is_a_count_for_every_ratio_and_mean() -> None:
-    assert {f"{name} Known" for name in (*RATIOS, *MEANS)} <= METRICS.keys()

@@ -54,20 +54,8 @@ def test_rounds_are_of_equal_size_in_order_and_nothing_is_dropped(rows: int, rou
     assert max(sizes) - min(sizes) <= 1
 
 
-def test_without_the_setting_rows_are_in_no_round() -> None:
-    dataset = SimpleNamespace(x=["question"], y=["A"])
-    assert "round" not in DatasetProcessor()(dataset).x[0]
-
-
 @pytest.mark.parametrize("wrong", [0, ROUNDS + 1, 1.5, True, "4"])
 def test_rounds_that_cannot_be_are_told(wrong: Any) -> None:
     with pytest.raises(UserError) as told:
         DatasetProcessor.check_hyperparameters({"rounds": wrong})
     assert told.value.key == "rounds"
-
-
-def test_there_are_columns_for_the_first_round_to_the_last() -> None:
-    for interval in ("", " CI95"):
-        numbers = [name.removeprefix("Accuracy: round ") for name in METRICS if name.startswith("Accuracy: round ")]
-        found = [int(name.removesuffix(interval)) for name in numbers if name.endswith("CI95") == bool(interval)]
-        assert sorted(found) == list(range(1, ROUNDS + 1))

@@ -12,9 +12,10 @@ import pytest
 
 from ianvs_specdec.common.errors import warn_once
 from ianvs_specdec.common.types import Completion, Query, Sampling, Trace
-from ianvs_specdec.plugin.response import Response, response_of, turn_of
+from ianvs_specdec.plugin.response import response_of, turn_of
 from ianvs_specdec.records.configuration import Configuration
 from ianvs_specdec.records.journal import Journal
+from ianvs_specdec.records.response import Response
 from ianvs_specdec.report.metrics import METRICS
 from ianvs_specdec.report.metrics.routing import why_empty
 from ianvs_specdec.report.metrics.table import Table
@@ -94,15 +95,6 @@ def test_rows_with_both_answers_need_no_journal_for_that_side(job: Path) -> None
     assert values(rows(list(KNOWING), cascade=True))["Router AUROC"] == pytest.approx(14 / 15, abs=1e-6)
 
 
-def test_the_answer_that_a_cascade_asked_the_edge_for_needs_no_journal(job: Path) -> None:
-    kept(job, "cloud", range(8))
-    results = rows(list(KNOWING))
-    for index, (hard, result, *_) in enumerate(results):
-        if hard:
-            result["edge_answer"] = response("edge", index, None)
-    assert values(results)["Router AUROC"] == pytest.approx(14 / 15, abs=1e-6)
-
-
 def test_other_sampling_is_another_models(job: Path) -> None:
     kept(job, "edge", range(8))
     kept(job, "cloud", range(3), temperature=0.0)
@@ -151,18 +143,3 @@ def test_equal_or_missing_scores_have_no_quality(job: Path, scores: list[float |
     for side in ("edge", "cloud"):
         kept(job, side, range(8))
     assert all(math.isnan(value) for value in values(rows(scores)).values())
-
-
-def test_results_that_do_not_know_their_row_are_undefined(job: Path) -> None:
-    for side in ("edge", "cloud"):
-        kept(job, side, range(8))
-    results = rows(list(KNOWING))
-    for row in results:
-        row[1].row = None
-    assert all(math.isnan(value) for value in values(results).values())
-
-
-def test_without_a_journal_they_are_undefined(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert all(math.isnan(value) for value in values(rows(list(KNOWING))).values())
-    monkeypatch.delenv("RESULT_SAVED_URL")
-    assert all(math.isnan(value) for value in values(rows(list(KNOWING))).values())

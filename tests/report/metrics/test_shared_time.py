@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ianvs_specdec.plugin.response import Response
+from ianvs_specdec.records.response import Response
 from ianvs_specdec.report.metrics.table import shared_time
 from tests.report.metrics.traces import baseline, completion, edge_row, response, value
 
@@ -70,16 +70,3 @@ def test_a_cascade_takes_as_long_whichever_test_case_asked_first(
     assert value("Throughput", rows) == pytest.approx(16 / 12, rel=1e-5)
     # Nothing drafts, on the edge or in the cloud.
     assert value("Speedup", rows) == pytest.approx(1.0)
-
-
-def test_some_of_the_answers_that_were_under_way_together_have_the_share_that_they_had() -> None:
-    """Four requests took two seconds side by side, and a router took the answers to two of them."""
-
-    def row(key: str, issued: float) -> list[Any]:
-        answer, theirs = completion([(1.0, 2), (2.0, 2)]), {"key": f"{key} baseline", "busy": 0.5}
-        answer.trace.issued, answer.trace.busy = issued, 1.0
-        return edge_row(answer, key=key, baseline=baseline(2.0, 4, issued=50.0) | theirs)
-
-    rows = [row("a", 100.0), row("b", 100.0)]
-    assert value("Throughput", rows) == pytest.approx(8 / 2)
-    assert value("Speedup", rows) == pytest.approx((0.5 + 0.5) / 2)

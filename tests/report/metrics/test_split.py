@@ -82,12 +82,3 @@ def test_what_is_not_known_is_undefined() -> None:
     assert columns(row(unknown, token=0.1)) == pytest.approx([4, 0.75, *[math.nan] * 3], nan_ok=True)
     assert math.isnan(columns(row(TOLD))[3])
     assert all(math.isnan(value) for value in columns(row(None, token=0.1)))
-
-
-def test_a_stream_has_no_rounds_and_no_break_even() -> None:
-    streamed = replace(TOLD, rounds=0, waits=0, ahead=0, hits=0, streamed=10)
-    assert columns(row(streamed, token=0.1)) == pytest.approx([0, math.nan, 0.6 / 11, math.nan, math.nan], nan_ok=True)
-
-
-def test_where_the_verifier_takes_longer_for_drafts_than_without_no_round_trip_is_short_enough() -> None:
-    assert columns(row(TOLD, token=0.02))[3] < 0

@@ -42,11 +42,6 @@ def test_answers_without_a_letter_are_counted() -> None:
     assert value("Unparsed Answers", [row("none", scorer="number"), row("5", scorer="number")]) == 50
 
 
-def test_where_nothing_is_looked_for_it_is_undefined() -> None:
-    assert math.isnan(value("Unparsed Answers", [row("text", scorer="text"), row("x", scorer="none")]))
-    assert value("Unparsed Answers", [row("A"), row("", error="no answer")]) == 0
-
-
 def test_the_chance_level_is_the_mean_over_the_options() -> None:
     assert value("Chance Level", [row("A"), row("A", TWO)]) == 37.5
     assert value("Chance Level", [row("A"), row("x", scorer="none")]) == 25

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ianvs_specdec.common.types import Completion, Query, Step, Trace
-from ianvs_specdec.plugin.response import Response, response_of, turn_of
+from ianvs_specdec.plugin.response import response_of, turn_of
+from ianvs_specdec.records.response import Response
 from ianvs_specdec.report.metrics import METRICS
 
 DETAILS = {"model": "m", "backend": "specdec", "greedy": True, "slo": None, "routing": None}

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from ianvs_specdec.routing.evaluation.curve import Sides
-from ianvs_specdec.routing.evaluation.pareto import frontier_of, mean_distances
+from ianvs_specdec.routing.evaluation.pool import ORACLE, RANDOM
 from ianvs_specdec.routing.evaluation.quality import Scored
-from ianvs_specdec.routing.evaluation.results import GRID, ORACLE, RANDOM, evaluate
+from ianvs_specdec.routing.evaluation.results import GRID, evaluate, mean_distances
 
 
 def slow_distance(levels: np.ndarray, own: np.ndarray, curves: list[np.ndarray]) -> float:
@@ -33,18 +33,6 @@ def test_distances_by_their_definition(seed: int) -> None:
     for own, far in zip(curves, found, strict=True):
         wanted = [slow_distance(levels, own[row], [curve[row] for curve in curves]) for row in range(3)]
         assert far == pytest.approx(wanted)
-
-
-def test_a_draw_without_a_curve_has_no_distance() -> None:
-    curve = np.array([[0.0, 1.0], [np.nan, np.nan]])
-    (far,) = mean_distances(np.array([0.0, 1.0]), [curve])
-    assert far[0] == 0.0
-    assert np.isnan(far[1])
-
-
-def test_the_frontier_of_points_is_what_none_beats() -> None:
-    x, y = frontier_of(np.array([0.0, 1.0, 1.0, 2.0, 3.0]), np.array([1.0, 2.0, 3.0, 3.0, 4.0]))
-    assert (x.tolist(), y.tolist()) == ([0.0, 1.0, 3.0], [1.0, 3.0, 4.0])
 
 
 def test_the_best_router_is_its_own_frontier_and_the_oracle_is_on_none() -> None:

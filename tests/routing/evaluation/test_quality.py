@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ianvs_specdec.routing.evaluation.curve import DrawnCurves, Ranking, Sides
-from ianvs_specdec.routing.evaluation.quality import BINS, Scored, Tally, over_thresholds
+from ianvs_specdec.routing.evaluation.curve import Ranking, Sides
+from ianvs_specdec.routing.evaluation.pool import between_two
+from ianvs_specdec.routing.evaluation.quality import BINS, Scored, extra_cost
+from ianvs_specdec.routing.evaluation.results import Candidate
 
 
 def seeds(count: int, fast: int = 40) -> list[Any]:
@@ -21,10 +23,15 @@ def measured(
     router: Scored, sides: Sides, weights: np.ndarray | None = None, most: int | None = None
 ) -> dict[str, float]:
     weights = np.ones(len(sides)) if weights is None else weights
-    ranking = Ranking(router.scores)
-    path = DrawnCurves.of(ranking.coarse(most) if most else ranking, weights[None, :], sides.gain, sides.extra)
-    values = Tally(router, sides)(weights[None, :])
-    return {name: float(value[0]) for name, value in (values | over_thresholds(path, values["edge"])).items()}
+    candidate = Candidate(between_two(router), sides)
+    ranking = candidate.ranking.coarse(most) if most else candidate.ranking
+    found = candidate.measure(ranking, weights[None, :])
+    return {name: float(value[0]) for name, value in found.items() if not name.startswith("@")}
+
+
+def extra_of(sides: Sides) -> np.ndarray | None:
+    found = extra_cost(sides)
+    return None if found is None else found[:, 0]
 
 
 def random_case(draw: np.random.Generator) -> tuple[Sides, Scored]:
@@ -69,7 +76,7 @@ def slow_cost_of(points: list[tuple[float, float]], wanted: float) -> float:
 def test_metrics_over_all_thresholds_by_their_definitions(seed: int) -> None:
     sides, router = random_case(np.random.default_rng(seed))
     found, gain = measured(router, sides), sides.gain
-    for suffix, spend in (("", np.ones(len(gain))), ("_money", sides.extra)):
+    for suffix, spend in (("", np.ones(len(gain))), ("_money", extra_of(sides))):
         if spend is None:
             assert "apgr_money" not in found
             continue
@@ -167,51 +174,6 @@ def test_a_perfect_router() -> None:
     assert (found["share"], found["quality"], found["quality_of_cloud"]) == pytest.approx((20, 100, 100))
 
 
-def test_a_reversed_router() -> None:
-    sides = cloud_alone(20, of=100)
-    found = measured(Scored("R", -sides.gain), sides)
-    assert found["apgr"] == pytest.approx(0.1)
-    assert (found["cpt50"], found["cpt80"], found["auroc"]) == pytest.approx((90.0, 96.0, 0.0))
-    assert (found["drop20"], found["drop40"]) == pytest.approx((20.0, 20.0))
-
-
-def test_equal_scores_are_random_routing() -> None:
-    draw = np.random.default_rng(0)
-    sides = Sides(draw.random(50), 0.2 + draw.random(50), None, draw.random(50))
-    found = measured(Scored("R", np.full(50, 0.3)), sides)
-    gap = 100 * float(sides.gain.mean())
-    for suffix in ("", "_money"):
-        names = [f"{name}{suffix}" for name in ("apgr", "cpt50", "cpt80", "drop20", "drop40")]
-        assert [found[name] for name in names] == pytest.approx([0.5, 50, 80, 0.2 * gap, 0.4 * gap])
-    assert found["auroc"] == pytest.approx(0.5)
-
-
-def test_the_oracle_passes_the_cloud() -> None:
-    # Of ten queries the cloud alone answers four, the edge alone one: the oracle gains 0.4, the cloud 0.3.
-    sides = Sides(np.array([0.0] * 4 + [1.0] * 6), np.array([1.0] * 9 + [0.0]))
-    found = measured(Scored("oracle", sides.gain), sides)
-    assert found["apgr"] == pytest.approx((0.4 * 0.4 / 2 + 0.4 * 0.5 + 0.35 * 0.1) / 0.3)
-    assert found["apgr"] > 1
-    assert found["cpt80"] == pytest.approx(24.0)
-    assert found["drop20"] == pytest.approx(-10.0)
-
-
-def test_money_is_counted_where_costs_differ() -> None:
-    # The query that gains costs nine tenths of everything.
-    sides = Sides(np.array([0.0, 1.0]), np.ones(2), None, np.array([9.0, 1.0]))
-    found = measured(Scored.at("R", np.array([1.0, 0.0]), 0.5), sides)
-    assert (found["cpt50"], found["cpt50_money"]) == pytest.approx((25.0, 45.0))
-    assert found["apgr_money"] == pytest.approx(0.9 / 2 + 0.1)
-    assert found["cost"] == pytest.approx(4500.0)
-
-
-def test_a_query_that_is_cheaper_in_the_cloud_gives_money_back() -> None:
-    sides = Sides(np.zeros(3), np.array([0.0, 1.0, 1.0]), np.array([2.0, 0.0, 0.0]), np.array([0.0, 3.0, 3.0]))
-    found = measured(Scored("R", np.array([0.5, 1.0, 0.0])), sides)
-    # 3 of 4 spent, 2 given back, 3 spent: with 3 of 4 spent for the first time, half of the gain is there.
-    assert (found["cpt50_money"], found["cpt80_money"]) == pytest.approx((75.0, 100 * (0.25 + 0.6 * 0.75)))
-
-
 def test_few_steps_are_as_good_as_all() -> None:
     draw = np.random.default_rng(5)
     count = 20_000
@@ -238,30 +200,8 @@ def test_scores_of_many_queries_keep_their_place_among_few_steps() -> None:
     assert few.coarse(100) is few
 
 
-def test_what_is_undefined_is_nan() -> None:
-    same = np.array([0.0, 1.0, 1.0])
-    found = measured(Scored.at("R", np.array([0.1, 0.9, 0.5]), 0.95), Sides(same, same))
-    for name in ("apgr", "cpt50", "cpt80", "auroc", "pgr", "recall", "precision", "f1"):
-        assert np.isnan(found[name]), name
-    found = measured(Scored.at("R", np.array([7.0, 0.9, 0.5]), 0.95, labels=same), Sides(same, same))
-    assert "ece" not in found, "scores above 1 are no probabilities"
-
-
-def test_certainties_that_are_wrong_are_errors() -> None:
-    same = np.array([0.0, 1.0])
-    router = Scored("R", np.array([1.0, 0.0]), labels=np.array([0.0, 0.0]))
-    assert measured(router, Sides(same, same))["ece"] == pytest.approx(0.5)
-
-
 def test_money_that_is_not_spent_in_a_draw_leaves_its_curve_undefined() -> None:
     sides = Sides(np.zeros(2), np.ones(2), None, np.array([1.0, 0.0]))
     found = measured(Scored("R", np.array([0.0, 1.0])), sides, np.array([0.0, 2.0]))
     assert all(np.isnan(found[name]) for name in ("apgr_money", "cpt50_money", "drop20_money"))
     assert found["apgr"] == pytest.approx(0.5)
-
-
-def test_scores_that_are_no_probabilities_have_no_calibration_error() -> None:
-    sides = Sides(np.array([0.0, 1.0]), np.array([1.0, 1.0]))
-    for scores, known in (([0.0, 1.0], True), ([0.0, 1.01], False), ([-0.01, 1.0], False)):
-        router = Scored.at("R", np.array(scores), 0.5, labels=np.array([1.0, 0.0]))
-        assert ("ece" in measured(router, sides)) is known

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
@@ -12,8 +10,6 @@ from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.learned.folder import FILE, SEEN, TrainedRouter
 from ianvs_specdec.routing.learned.training import RouterRecipe, train
 from ianvs_specdec.routing.outcomes.recorded import Outcomes
-from ianvs_specdec.routing.routers import build_router
-from ianvs_specdec.routing.routers.learned import LearnedRouter
 
 
 def outcomes(count=240, seed=0):
@@ -58,12 +54,6 @@ def test_the_threshold_keeps_the_clouds_quality():
     quality = np.where(sent, fresh.cloud, fresh.edge).mean()
     assert quality >= 0.9
     assert sent.mean() < 0.7
-
-
-def test_equal_seeds_give_equal_routers(router):
-    again = train(outcomes(), RouterRecipe(folds=3, label="hybrid"))
-    assert again.threshold == router.threshold
-    assert again.calibration == router.calibration
 
 
 def test_a_router_is_replaced_and_nothing_else_is(router, tmp_path):
@@ -115,55 +105,7 @@ def test_a_damaged_folder_is_told(router, tmp_path, damage, told):
         TrainedRouter.load(folder)
 
 
-def test_training_queries_are_never_unpickled(router, tmp_path):
-    folder = tmp_path / "router"
-    router.save(folder)
-    np.save(folder / SEEN, np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(UserError, match="cannot be read"):
-        TrainedRouter.load(folder)
-
-
-def test_the_learned_router_decides_as_it_was_trained(router, tmp_path):
-    router.save(tmp_path / "router")
-    learned = LearnedRouter(str(tmp_path / "router"))
-    for query in outcomes(seed=4).queries[:20]:
-        row = {"query": {"turns": list(query.turns)}}
-        assert learned(row) == (row["routing"]["score"] >= router.threshold)
-        assert row["routing"]["router"] == "LearnedRouter"
-    assert not LearnedRouter(str(tmp_path / "router"), threshold=1.0)({"query": "the length of the river"})
-    assert isinstance(build_router({"name": "LearnedRouter", "path": str(tmp_path / "router")}), LearnedRouter)
-
-
-def test_hyperparameters_are_checked_before_anything_is_loaded(tmp_path):
-    for given, told in (
-        ({}, "path must name"),
-        ({"path": str(tmp_path)}, "there is no router.json"),
-    ):
-        with pytest.raises(UserError, match=told):
-            LearnedRouter.check_hyperparameters(given)
-
-
-def test_too_few_and_alike(tmp_path):
-    with pytest.raises(UserError, match="too few"):
-        train(outcomes(10), RouterRecipe())
-    given = outcomes()
-    alike = Outcomes(given.queries, np.ones(len(given)), np.ones(len(given)))
-    with pytest.raises(UserError, match="nothing to learn"):
-        train(alike, RouterRecipe())
-    with pytest.raises(UserError, match="Did you mean 'logistic'"):
-        train(given, RouterRecipe(kind="logisitc"))
-    with pytest.raises(UserError, match="unknown option of logistic"):
-        train(given, RouterRecipe(options={"depht": 3}))
-
-
 def test_folds_by_group_score_each_group_by_others(router):
     with pytest.raises(UserError, match="fewer --folds"):
         train(outcomes(), RouterRecipe(by="group", folds=10))
     assert train(outcomes(), RouterRecipe(by="group", folds=3)).threshold > 0
-
-
-def test_router_json_is_plain(router, tmp_path):
-    router.save(tmp_path / "router")
-    settings = json.loads((tmp_path / "router" / FILE).read_text())
-    assert settings["kind"] == "logistic"
-    assert str(tmp_path) not in json.dumps(settings)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.routing.learned import text
 from ianvs_specdec.routing.learned.classifier import classifier
 from ianvs_specdec.routing.learned.text import ARRAYS, SETTINGS
 from ianvs_specdec.routing.learned.training import RouterRecipe, train
-from ianvs_specdec.routing.outcomes.recorded import Outcomes, text_of
+from ianvs_specdec.routing.outcomes.recorded import Outcomes
 from tests.routing.learned.subjects import KINDS, SUBJECTS, apgr, asked, fitted
 
 
@@ -66,16 +63,6 @@ def test_one_by_one_or_together_makes_no_difference(models, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_training_depends_on_its_arguments_alone(kind):
-    outcomes, fresh = asked(300, 7), asked(50, 8).queries
-    first = fitted(kind, outcomes, seed=3).score(fresh)
-    np.random.default_rng(0).random()
-    np.testing.assert_array_equal(fitted(kind, outcomes, seed=3).score(fresh), first)
-    if kind == "logistic":
-        assert (fitted(kind, outcomes, seed=4).score(fresh) != first).any()
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_odd_queries_have_scores(models, kind):
     texts = [
         "",
@@ -108,31 +95,6 @@ def test_more_equal_queries_than_neighbours_still_count(kind):
     scores = fitted(kind, outcomes).score(queries[:2])
     assert scores[0] > 0.75
     assert scores[0] - scores[1] > 0.2
-
-
-def test_no_more_neighbours_are_kept_than_can_be_compared_fast(monkeypatch):
-    monkeypatch.setattr(text, "KEPT", 50)
-    model = fitted("knn", asked(300, 16))
-    assert len(model.arrays["labels"]) == 50
-    fresh = asked(400, 17)
-    assert apgr(model.score(fresh.queries), fresh.gain) > 0.55
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_any_text_can_be_learnt_and_saved(kind, tmp_path):
-    queries = tuple(Query((f"{word} \ud800 \0 {i}",)) for i, word in enumerate(["是", "não"] * 12))
-    model = fitted(kind, Outcomes(queries, np.array([0.0, 1.0] * 12), np.ones(24)))
-    model.save(tmp_path)
-    np.testing.assert_array_equal(classifier(kind).load(tmp_path).score(queries), model.score(queries))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_few_queries_and_few_words_are_enough(kind):
-    queries = tuple(Query((text,), id=str(i)) for i, text in enumerate(["yes", "no"] * 12))
-    outcomes = Outcomes(queries, np.array([0.0, 1.0] * 12), np.ones(24))
-    scores = fitted(kind, outcomes).score(queries[:2])
-    assert scores[0] > scores[1]
-    assert np.isfinite(fitted(kind, outcomes).score([Query(("maybe",))])).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -191,22 +153,3 @@ def test_an_embedding_that_is_not_there_is_told(tmp_path):
     pytest.importorskip("sentence_transformers", reason="the extra sentence-transformers is not installed")
     with pytest.raises(UserError, match=r"the embedding .*nowhere' cannot be loaded"):
         fitted("knn", asked(30, 13), embedding=str(tmp_path / "nowhere"))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_query_is_encoded_once_in_all_folds(kind, monkeypatch):
-    loaded, encoded = [], []
-
-    class Model:
-        def __init__(self, name, **_):
-            loaded.append(name)
-
-        def encode(self, texts, **_):
-            encoded.extend(texts)
-            return np.eye(8)[[len(text) % 8 for text in texts]]
-
-    monkeypatch.setitem(sys.modules, "sentence_transformers", SimpleNamespace(SentenceTransformer=Model))
-    outcomes = asked(60, 14)
-    train(outcomes, RouterRecipe(kind, options={"embedding": kind}))
-    assert loaded == [kind]
-    assert sorted(encoded) == sorted({text_of(query) for query in outcomes.queries})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 
 import numpy as np
@@ -15,7 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.learned.transformer import TransformerClassifier
-from ianvs_specdec.routing.learned.transformer_model import QueryTokens, word_tokenizer
+from ianvs_specdec.routing.learned.transformer_model import QueryTokens
 
 WORDS = [f"{first}{second}" for first in "abcde" for second in "lmnoprst"]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
@@ -103,7 +102,7 @@ def fit(folder, family, queries, labels, **options):
 def test_every_family_learns_and_scores_alike_alone_in_a_batch_and_from_disk(folder, tmp_path, family):
     queries, labels = task(160)
     options = {"width": 32, "learning_rate": 3e-3} if family not in FAMILIES else {"learning_rate": 3e-3}
-    trained = fit(folder, family, queries, labels, epochs=9, patience=9, **options)
+    trained = fit(folder, family, queries, labels, epochs=9, **options)
     others, truth = task(80, seed=1)
     scores = trained.score(others)
     assert scores.dtype == np.float64
@@ -113,17 +112,6 @@ def test_every_family_learns_and_scores_alike_alone_in_a_batch_and_from_disk(fol
     np.testing.assert_allclose(alone, scores, atol=1e-5)
     trained.save(tmp_path)
     np.testing.assert_array_equal(TransformerClassifier.load(tmp_path).score(others), scores)
-
-
-def test_stored_in_half_the_bytes_it_scores_as_before_it_was_saved(folder, tmp_path):
-    queries, labels = task(64)
-    trained = fit(folder, "bert", queries, labels, dtype="float16")
-    scores = trained.score(queries)
-    trained.save(tmp_path)
-    assert (tmp_path / "encoder/model.safetensors").stat().st_size < 0.6 * 4 * sum(
-        p.numel() for p in trained._model.parameters()
-    )
-    np.testing.assert_array_equal(TransformerClassifier.load(tmp_path).score(queries), scores)
 
 
 def test_the_folder_says_nothing_of_this_machine_and_holds_no_code(folder, tmp_path):
@@ -148,45 +136,6 @@ def test_training_repeats_and_leaves_everybody_elses_random_numbers_alone(folder
     assert not np.allclose(other.score(queries), first.score(queries), atol=1e-4)
 
 
-def test_one_query_is_scored_on_one_thread_by_a_small_model(folder, monkeypatch):
-    queries, labels = task(8)
-    router, seen = fit(folder, "bert", queries, labels), []
-    router._model.register_forward_pre_hook(lambda *_: seen.append(torch.get_num_threads()))
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        router.score(queries[:1])
-        router.score(queries[:2])
-        monkeypatch.setattr("ianvs_specdec.routing.learned.transformer.SMALL", 0)
-        router.score(queries[:1])
-        assert (seen, torch.get_num_threads()) == ([1, 2, 2], 2)
-    finally:
-        torch.set_num_threads(before)
-
-
-def test_soft_labels_are_learned_as_probabilities(folder):
-    queries = [Query((WORDS[index % 2],)) for index in range(64)]
-    labels = np.array([0.2, 0.7] * 32)
-    trained = fit(folder, "bert", queries, labels, epochs=15, patience=15, validation=0.0, learning_rate=4e-3)
-    np.testing.assert_allclose(trained.score(queries[:2]), [0.2, 0.7], atol=0.05)
-
-
-def test_training_ends_when_held_out_queries_are_no_longer_predicted_better(folder, caplog):
-    queries, _ = task(160)
-    labels = np.random.default_rng(0).integers(0, 2, 160).astype(float)
-    with caplog.at_level(logging.INFO, "ianvs_specdec.routing.learned"):
-        trained = fit(folder, "bert", queries, labels, epochs=40, patience=2, validation=0.2, learning_rate=3e-3)
-    losses = [float(found[1]) for found in re.finditer(r"loss [\d.]+, ([\d.]+) on 32 queries", caplog.text)]
-    assert 3 <= len(losses) < 40
-    best = min(losses)
-    assert losses.index(best) == len(losses) - 3
-    # The state that is kept is the best one: by its scores the held-out loss is the lowest that was told.
-    held = np.random.default_rng(0).permutation(160)[:32]
-    scores = trained.score([queries[index] for index in held])
-    loss = -np.mean(labels[held] * np.log(scores) + (1 - labels[held]) * np.log(1 - scores))
-    assert loss == pytest.approx(best, abs=2e-4)
-
-
 @pytest.mark.parametrize("family", ["bert", "llama"])
 def test_of_a_long_query_the_beginning_and_the_end_are_read(folder, family):
     tokens = QueryTokens(transformers.AutoTokenizer.from_pretrained(folder(family)), 16)
@@ -207,20 +156,6 @@ def test_a_query_of_any_size_and_any_characters_gets_a_score(folder):
     odd = [Query((text,)) for text in ("am " * 50_000, "", "\ud800", "[PAD] [PAD]", "\x00 \x02", "an", "ao" * 50_000)]
     assert np.isfinite(trained.score(odd)).all()
     assert np.isfinite([trained.score([query])[0] for query in odd]).all()
-
-
-def test_without_a_tokenizer_the_words_of_the_queries_are_the_tokens():
-    tokens = QueryTokens(word_tokenizer(["Anna has 12 apples.\nAnna has", "apples 2 once"]), 16)
-    known = tokens.tokenizer.convert_ids_to_tokens
-    assert known(tokens("Anna has 21\napples.")) == ["[CLS]", "Anna", "has", "2", "[UNK]", "[UNK]", "apples", "[UNK]"]
-
-
-def test_layers_keeps_the_first_few(folder, tmp_path):
-    queries, labels = task(40)
-    fit(folder, "llama", queries, labels, layers=1).save(tmp_path)
-    assert json.loads((tmp_path / "encoder/config.json").read_text())["num_hidden_layers"] == 1
-    with pytest.raises(UserError, match="at most the model's 2"):
-        fit(folder, "llama", queries, labels, layers=3)
 
 
 def test_code_and_pickled_weights_of_a_model_are_refused(folder, tmp_path):
@@ -254,8 +189,9 @@ def test_code_and_pickled_weights_of_a_model_are_refused(folder, tmp_path):
         ({"tokenizer": "BERT", "width": 33}, "width", "a multiple of 32"),
         ({"model": "BERT", "epochs": 0}, "epochs", "a whole number from 1"),
         ({"model": "BERT", "epochs": True}, "epochs", "a whole number from 1"),
-        ({"model": "BERT", "learning_rate": "fast"}, "learning_rate", "between 0 and 1"),
-        ({"model": "BERT", "validation": 1.0}, "validation", "from 0 to below 1"),
+        ({"model": "BERT", "learning_rate": "fast"}, "learning_rate", "a number above 0"),
+        ({"model": "BERT", "dropout": 1.0}, "dropout", "must be a number"),
+        ({"model": "BERT", "patience": 3}, "patience", "unknown option of encoder"),
         ({"model": "BERT", "dtype": "int3"}, None, "unknown dtype 'int3'"),
         ({"model": "BERT", "device": "abacus"}, "device", "abacus"),
         ({"model": "BERT", "max_length": 3}, "max_length", "at least 4"),
@@ -267,18 +203,3 @@ def test_options_that_cannot_work_are_told(folder, options, key, message):
     with pytest.raises(UserError, match=re.escape(message)) as caught:
         TransformerClassifier.fit(queries, labels, **options)
     assert key is None or caught.value.key == key
-
-
-def test_a_learning_rate_as_yaml_reads_it(folder):
-    queries, labels = task(40)
-    scores = [fit(folder, "bert", queries, labels, learning_rate=rate).score(queries) for rate in (2e-3, "2e-3")]
-    np.testing.assert_array_equal(*scores)
-
-
-@pytest.mark.parametrize("damage", ["encoder.json", "encoder/model.safetensors", "encoder/config.json"])
-def test_a_damaged_folder_is_told(folder, tmp_path, damage):
-    queries, labels = task(40)
-    fit(folder, "bert", queries, labels).save(tmp_path)
-    (tmp_path / damage).write_text("{")
-    with pytest.raises(UserError):
-        TransformerClassifier.load(tmp_path)

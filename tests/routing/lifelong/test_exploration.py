@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ianvs_specdec.routing.lifelong.exploration import BOOST, FEW, MOST, Exploration
+from ianvs_specdec.routing.lifelong.lessons import BOOST, FEW, Exploration
 
 
 def taught(residuals: list[float], group: str = "g", side: int = 0) -> Exploration:
@@ -32,17 +32,6 @@ def test_a_group_whose_answers_have_changed_is_explored_more_until_that_is_known
     assert taught([*before, *after, *later], side=side).of("g", side) == 0.05
 
 
-def test_what_answers_were_worth_from_the_beginning_is_no_change() -> None:
-    assert taught([0.9] * FEW).of("g", 0) == 0.05
-
-
-def test_a_change_of_one_models_answers_has_the_other_explored_as_well() -> None:
-    exploration = taught([0.3] * 100 + [-0.4] * 20, side=1)
-    for _ in range(FEW):
-        exploration.observe("g", 0, 0.1)
-    assert exploration.of("g", 0) == pytest.approx(0.05 * BOOST)
-
-
 def test_right_and_wrong_at_random_are_no_change() -> None:
     answers = np.random.default_rng(1).random(2000) < 0.7
     exploration, boosted = Exploration(0.05), 0
@@ -50,8 +39,3 @@ def test_right_and_wrong_at_random_are_no_change() -> None:
         exploration.observe("", 0, float(right) - 0.7)
         boosted += exploration.of("", 0) > 0.05
     assert boosted < 0.1 * len(answers)
-
-
-def test_it_is_bounded_and_can_be_off() -> None:
-    assert Exploration(0.3).of("g", 0) == MOST
-    assert Exploration(0.0).of("g", 1) == 0.0

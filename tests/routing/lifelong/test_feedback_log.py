@@ -37,15 +37,7 @@ def test_a_feedback_of_any_type_is_taken_or_refused(tmp_path: Path, field: str, 
         assert len(list(file.new())) == 2 - file.damaged
 
 
-def test_a_thumb_in_a_list_is_one_damaged_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    file = FeedbackFile(tmp_path / "thumbs.jsonl")
-    file.path.write_text('{"query_id":"q","side":"edge","thumb":["up"]}\n{"query_id":"q","side":"edge","thumb":"up"}\n')
-    assert [feedback.score for feedback in file.new()] == [1.0]
-    assert file.damaged == 1
-    assert "thumbs.jsonl:1: score must be a number from 0 to 1, or thumb up or down" in caplog.text
-
-
-KEPT = {"received": "run:1", "query": "q", "side": "edge", "score": 1.0, "model": "m", "run": "run"}
+KEPT = {"source": "run:1", "query": "q", "side": "edge", "score": 1.0, "model": "m", "run": "run"}
 LEARNED = {"learned": 0, "answers": 1, "source": "run:2", "query": "q", "side": "edge", "score": 1.0, "run": "run"}
 
 
@@ -59,7 +51,7 @@ def test_a_log_with_a_field_of_any_type_is_read(
     path.write_text("".join(json.dumps(record) + "\n" for record in [*broken, value, KEPT]) + "[" * 100_000 + "\n")
     log = FeedbackLog(path, "another")
     assert log.waiting["run:1"] == Feedback("q", "edge", 1.0, "run:1", "m")
-    for feedback in (*log.waiting.values(), *(past for _, _, past in log.earlier)):
+    for feedback in (*log.waiting.values(), *(past for past in log.earlier)):
         assert isinstance(feedback.query, str)
         assert feedback.side in ("edge", "cloud")
         assert 0 <= feedback.score <= 1

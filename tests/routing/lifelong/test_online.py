@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.routing.learned import online
 from ianvs_specdec.routing.learned.online import BUCKETS, Experience, OnlineLearner, grams_of, squash, unsquash
 
 WORDS = ("rivers", "minerals", "logarithms", "kings")
@@ -57,24 +56,6 @@ def test_queries_are_alike_by_their_hidden_states_too_which_are_saved() -> None:
         assert found[0] == found[1] != learner.solution.correction(probe.grams, probe.group)
 
 
-def test_the_same_feedback_in_the_same_order_teaches_the_same() -> None:
-    learners = OnlineLearner(), OnlineLearner()
-    for learner in learners:
-        for observation in observations(100):
-            learner.observe(observation)
-    probe = observations(1, seed=5)[0]
-    first, second = (learner.solution.correction(probe.grams, probe.group) for learner in learners)
-    assert first == second
-
-
-def test_the_newest_observations_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(online, "CAPACITY", 50)
-    learner, made = OnlineLearner(), observations(200)
-    for observation in made:
-        learner.observe(observation)
-    assert list(learner.memory) == made[-50:]
-
-
 def test_what_is_saved_goes_on_as_if_it_had_not_been() -> None:
     first, second = observations(150)[:90], observations(150)[90:]
     learner = OnlineLearner(first)
@@ -101,9 +82,3 @@ def test_texts_of_any_length_and_kind_have_grams(text: str) -> None:
     grams = grams_of(Query((text,)))
     assert grams.shape == (BUCKETS,)
     assert np.isfinite(grams).all()
-
-
-def test_rare_runs_of_letters_count_more() -> None:
-    often, rarely = grams_of(Query(("often",))), grams_of(Query(("rarely",)))
-    idf = OnlineLearner([*[Experience(often, "", 0, 0.5, 1.0)] * 9, Experience(rarely, "", 0, 0.5, 1.0)]).solution.idf
-    assert idf[rarely > 0].min() > idf[often > 0].max()

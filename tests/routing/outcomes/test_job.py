@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,6 @@ from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.records.configuration import Configuration
 from ianvs_specdec.records.journal import Journal
 from ianvs_specdec.routing.outcomes.job import outcomes_of_job
-from ianvs_specdec.routing.outcomes.quality import ReferenceQuality, quality
 from tests.support.workspace import PRICE, Bench, Side, choice, completion, usual
 
 RIGHT, WRONG = "The answer is B.", "The answer is C."
@@ -88,46 +85,6 @@ def test_a_query_that_failed_is_left_out(tmp_path: Path) -> None:
     assert [query.id for query in outcomes_of_job(bench.folder).queries] == ["q0", "q2"]
 
 
-def test_lossy_answers_of_test_cases_do_not_count_either(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, [choice(number) for number in range(2)])
-    bench.case("EdgeOnly", [(Side("edge", "autoregressive", [completion(RIGHT)]), None)] * 2)
-    lossy = [Side("cloud", "autoregressive", [completion(RIGHT)], details={"lossy": index == 0}) for index in range(2)]
-    bench.case("CloudOnly", [(None, side) for side in lossy])
-    assert [query.id for query in outcomes_of_job(bench.folder).queries] == ["q1"]
-
-
-def test_of_a_row_with_its_own_temperature_the_greedy_answer_is_another(tmp_path: Path) -> None:
-    rows = [choice(number) for number in range(2)]
-    rows[1]["question"]["temperature"] = 0.7
-    bench = Bench(tmp_path, rows)
-    right = [Side(side, "autoregressive", [completion(RIGHT)]) for side in ("edge", "cloud")]
-    bench.case("OracleRouter", [(right[0], right[1])] * 2)
-    put(bench, "edge", {0: RIGHT, 1: WRONG})
-    assert outcomes_of_job(bench.folder).edge.tolist() == [1, 1]
-
-
-def test_whether_probabilities_are_told_makes_no_other_model(tmp_path: Path) -> None:
-    bench = one_sided(tmp_path)
-    cloud = Side("cloud", "autoregressive", [completion(RIGHT)])
-    bench.case("CascadeRouter", [(None, cloud)] * 4, logprobs=True)
-    assert outcomes_of_job(bench.folder).edge.tolist() == [0, 1, 0, 1]
-
-
-def test_another_quality_can_be_had_of_the_same_answers(tmp_path: Path) -> None:
-    rows = [{"question": {"turns": ["?"], "id": "q", "scorer": "text"}, "answer": "the cat sat"}]
-    bench = Bench(tmp_path, rows)
-    edge, cloud = (
-        Side(side, "autoregressive", [completion(text)]) for side, text in (("edge", "a dog"), ("cloud", "the cat"))
-    )
-    bench.case("OracleRouter", [(edge, cloud)])
-    mine = outcomes_of_job(bench.folder, ReferenceQuality(lambda pairs: [len(answer) / 10 for answer, _ in pairs]))
-    assert (mine.edge.tolist(), mine.cloud.tolist()) == ([0.5], [0.7])
-    letters = usual(Bench(tmp_path / "letters", [choice(0), choice(1)]))
-    os.chdir(letters.root)
-    with pytest.raises(UserError, match=r"row 1 of ./questions.jsonl: its answer is a letter"):
-        outcomes_of_job(letters.folder, quality("chrf"))
-
-
 def test_several_pairs_of_models_need_an_algorithm(tmp_path: Path) -> None:
     bench = usual(Bench(tmp_path, [choice(number) for number in range(4)]))
     other = [
@@ -147,20 +104,6 @@ def test_a_workspace_of_several_jobs_is_not_guessed_about(tmp_path: Path) -> Non
         usual(Bench(tmp_path, rows, name))
     with pytest.raises(UserError, match=r"several jobs \(one, two\): give the folder of one of them"):
         outcomes_of_job(tmp_path / "workspace")
-
-
-def test_without_its_data_file_a_job_says_where_to_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = usual(Bench(tmp_path, [choice(number) for number in range(2)]))
-    bench.data.unlink()
-    with pytest.raises(UserError, match="in the folder in which ianvs was run"):
-        outcomes_of_job(bench.folder)
-
-
-def test_rows_that_changed_since_are_not_mixed_up(tmp_path: Path) -> None:
-    bench = usual(Bench(tmp_path, [choice(number) for number in range(2)]))
-    bench.data.write_text("".join(json.dumps(choice(number)) + "\n" for number in (7, 8)), encoding="utf-8")
-    with pytest.raises(UserError, match="no query that both"):
-        outcomes_of_job(bench.folder)
 
 
 def test_ratings_are_the_journals(tmp_path: Path) -> None:

@@ -26,12 +26,6 @@ def test_the_four_labels():
     np.testing.assert_allclose(targets(given, "gain"), [0.5, 1.0, 0.55, 0.2])
 
 
-def test_labels_at_their_limits():
-    given = outcomes([0.5, 0.25, 0.0], [0.5, 0.5, 0.5])
-    assert targets(given, "hard").tolist() == [0, 1, 1]
-    assert targets(given, "hybrid", 0.25).tolist() == [0, 0, 1]
-
-
 def test_soft_labels_are_the_shares_of_pairs_at_the_shift_of_largest_spread():
     generator = np.random.default_rng(0)
     edge = tuple(tuple(generator.integers(0, 6, 4) / 5) for _ in range(30))

@@ -11,7 +11,7 @@ import pytest
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.routing.outcomes.quality import ReferenceQuality, quality, share
+from ianvs_specdec.routing.outcomes.quality import ReferenceQuality, quality
 
 
 def query(scorer: str = "text", *turns: str) -> Query:
@@ -21,23 +21,6 @@ def query(scorer: str = "text", *turns: str) -> Query:
 def of(name: str, answers: list[str], gold: Any, scorer: str = "text") -> float | None:
     (value,) = quality(name)([query(scorer, *["?"] * len(answers))], [answers], [gold])
     return value
-
-
-@pytest.mark.parametrize(
-    ("scorer", "score", "expected"),
-    [
-        ("choice", 100.0, 1.0),
-        ("text", 25.0, 0.25),
-        ("text", 100.0000001, 1.0),
-        ("judge", 1.0, 0.0),
-        ("judge", 10.0, 1.0),
-        ("judge", 5.5, 0.5),
-        ("text", math.nan, None),
-        ("text", None, None),
-    ],
-)
-def test_scores_become_shares(scorer: str, score: float | None, expected: float | None) -> None:
-    assert share(scorer, score) == expected
 
 
 def test_each_row_has_its_own_scorer() -> None:
@@ -64,11 +47,6 @@ def test_likeness_is_the_mean_over_the_turns_that_have_a_reference() -> None:
     assert same(queries[1:2], [["<think>Is it b?</think>\na"]], ["a"]) == [1.0]
 
 
-def test_a_likeness_that_is_not_a_number_is_no_quality() -> None:
-    found = ReferenceQuality(lambda pairs: [math.nan, 0.5])([query(), query()], [["a"], ["b"]], ["a", "b"])
-    assert found == [None, 0.5]
-
-
 @pytest.mark.parametrize("name", ["chrf", "rouge-l"])
 def test_the_more_alike_the_better(name: str) -> None:
     if name == "rouge-l":
@@ -79,18 +57,6 @@ def test_the_more_alike_the_better(name: str) -> None:
     assert values[0] == pytest.approx(1.0)
     assert values == sorted(values, reverse=True)
     assert values[2] == values[3] == 0.0
-
-
-def test_rouge_l_is_that_of_the_longest_common_subsequence() -> None:
-    pytest.importorskip("rouge_score", reason="needs the extra rouge")
-    # Common: "police the gunman" of 4 and 5 words: precision 3/4, recall 3/5.
-    assert of("rouge-l", ["police kill the gunman"], "Police ended, the gunman!  Dead") == pytest.approx(2 / 3)
-
-
-def test_rouge_l_reads_other_scripts() -> None:
-    pytest.importorskip("rouge_score", reason="needs the extra rouge")
-    assert of("rouge-l", ["猫坐在垫子上"], "猫在垫子上") == pytest.approx(2 * (5 / 6) / (5 / 6 + 1))
-    assert of("rouge-l", ["кошка спит"], "кошка сидит") == pytest.approx(0.5)
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,14 +140,15 @@ def test_a_models_likelihood_is_that_of_the_references_tokens(seq2seq: Path) -> 
     assert all(0 < value < 1 for value in expected)
 
 
-def test_texts_of_no_token_or_too_many_do_not_stop_a_model(seq2seq: Path) -> None:
-    found = quality(f"seq2seq:{seq2seq}")([query()] * 2, [[""], ["cat " * 3000]], ["the mat", "dog " * 3000])
-    assert all(value is not None and 0 < value < 1 for value in found)
-
-
 def test_a_folder_that_holds_no_such_model_is_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no model in it"):
         quality(f"seq2seq:{tmp_path}")
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
     with pytest.raises(UserError, match="cannot load the sequence-to-sequence model"):
         quality(f"seq2seq:{tmp_path}")([query()], [["a"]], ["b"])
+
+
+def test_rouge_l_reads_other_scripts() -> None:
+    pytest.importorskip("rouge_score", reason="needs the extra rouge")
+    assert of("rouge-l", ["猫坐在垫子上"], "猫在垫子上") == pytest.approx(2 * (5 / 6) / (5 / 6 + 1))
+    assert of("rouge-l", ["кошка спит"], "кошка сидит") == pytest.approx(0.5)

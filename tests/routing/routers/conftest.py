@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ianvs_specdec.routing.learned import classifier as kinds
-from ianvs_specdec.routing.learned.calibration import Calibration
 from ianvs_specdec.routing.learned.folder import TrainedRouter
+from ianvs_specdec.routing.learned.logistic import Calibration
 from tests.routing.routers.lifelong_stream import Lengths
 
 

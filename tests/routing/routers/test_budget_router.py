@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin import observers
 from ianvs_specdec.routing.routers.base import Decision, Router
 from ianvs_specdec.routing.routers.budget import BudgetRouter
 from ianvs_specdec.routing.routers.latency import LatencyRouter
 from ianvs_specdec.routing.routers.privacy import PrivacyRouter
-from ianvs_specdec.routing.routers.spending import Spending
 
 WINDOW, COUNT = 200, 3000
 
@@ -78,27 +75,6 @@ def test_the_share_holds_in_every_window_and_is_used_whatever_the_order(order: s
         assert sent.mean() >= share - 0.01
 
 
-@pytest.mark.parametrize("share", [0, 1])
-def test_the_two_ends(share: float) -> None:
-    sent = route(BudgetRouter(Scripted(threshold=0), cloud_share=share), orders()["random"])
-    assert sent.mean() == share
-
-
-@pytest.mark.parametrize("share", [*(pytest.param(s, marks=pytest.mark.slow) for s in (0.1, 0.4, 0.6)), 0.2])
-def test_the_best_are_sent(share: float) -> None:
-    """Of what the threshold known afterwards would gain over a random choice, at the same share, few % are lost."""
-    scores = np.random.default_rng(1).beta(1, 2, 10_000)
-    sent = route(BudgetRouter(Scripted(threshold=0), cloud_share=share), scores)
-    best, chance = np.sort(scores)[::-1][: sent.sum()].sum(), scores.mean() * sent.sum()
-    assert scores[sent].sum() >= best - 0.12 * (best - chance)
-
-
-def test_queries_that_are_not_hard_are_not_sent_for_the_sake_of_the_budget() -> None:
-    scores = orders()["random"]
-    sent = route(BudgetRouter(Scripted(threshold=0.9), cloud_share=0.5), scores)
-    assert (sent == (scores >= 0.9)).all()
-
-
 def test_the_threshold_follows_a_drift() -> None:
     random = np.random.default_rng(2)
     scores = np.concatenate([random.normal(0.3, 0.05, 1000), random.normal(0.7, 0.05, 1000)]).clip(0, 1)
@@ -106,15 +82,6 @@ def test_the_threshold_follows_a_drift() -> None:
     for part in (slice(400, 1000), slice(1400, 2000)):
         assert abs(sent[part].mean() - 0.2) < 0.02
         assert scores[part][sent[part]].mean() > scores[part].mean() + 0.04
-
-
-def test_what_a_trained_router_expects_saves_the_first_queries_from_guessing() -> None:
-    informed, blank = (Spending(0.2, tolerance=0.01, window=WINDOW) for _ in range(2))
-    for quantile in np.linspace(0, 1, 101):
-        informed.expect(float(quantile))
-    easy = [0.1, 0.2, 0.3, 0.35, 0.4, 0.42]
-    assert not any(informed.request(score, 1.0)[0] for score in easy)
-    assert any(blank.request(score, 1.0)[0] for score in easy)
 
 
 def test_a_trained_router_inside_says_what_to_expect() -> None:
@@ -145,12 +112,6 @@ def test_reasons_are_told_and_those_inside_are_kept() -> None:
     assert next(item["routing"] for item, hard in zip(rows, sent, strict=True) if hard)["reason"] == "demanded"
 
 
-def test_what_a_router_inside_keeps_on_the_edge_stays_there() -> None:
-    router = BudgetRouter(PrivacyRouter(Scripted(threshold=0)), cloud_share=1.0)
-    assert not router({"query": "write to ann@example.com 0.9"})
-    assert router(row(0.1))
-
-
 def test_all_constraints_on_top_of_each_other() -> None:
     value = {
         "name": "BudgetRouter",
@@ -165,21 +126,6 @@ def test_all_constraints_on_top_of_each_other() -> None:
     sent = np.array([router(item) for item in rows])
     assert in_windows(sent).max() <= 42
     assert sent.mean() > 0.19
-
-
-def test_several_threads_spend_one_budget() -> None:
-    router, sent = BudgetRouter(Scripted(threshold=0), cloud_share=0.2), []
-    scores = orders()["random"][:800]
-
-    def work(part: Any) -> None:
-        sent.extend(route(router, part))
-
-    threads = [threading.Thread(target=work, args=(scores[start::4],)) for start in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert 0.15 * 800 <= sum(sent) <= 0.2 * 800 + 2
 
 
 # money
@@ -211,11 +157,6 @@ def test_money_is_kept_to_though_answers_are_longer_than_expected() -> None:
     assert 0.92 * per_1000 <= spent.mean() * 1000 <= 1.001 * per_1000
 
 
-def test_queries_that_cost_nothing_are_sent() -> None:
-    router = BudgetRouter("CloudOnly", cost_per_1000=1.0, price_prompt=1.0)
-    assert all(router({"query": ""}) for _ in range(5))
-
-
 def test_of_equal_scores_the_cheaper_queries_are_sent() -> None:
     router = BudgetRouter(Scripted(threshold=0), cost_per_1000=0.02, price_prompt=1.0, completion_tokens=1)
     rows = [{"query": "word " * (40 if number % 2 else 400) + "0.5", "index": 0} for number in range(600)]
@@ -243,34 +184,10 @@ def test_what_a_router_around_it_decides_is_accounted_for() -> None:
     assert not route(router, orders()["random"][:50]).any()
 
 
-def test_nothing_is_kept_of_queries_whose_end_nobody_tells() -> None:
-    router = BudgetRouter(Scripted(threshold=0), cloud_share=0.2)
-    rows = [row(float(score)) for score in orders()["random"]]
-    for item in rows:
-        router(item)
-    assert len(router._charges) <= 2 * WINDOW + 1
-
-
-@pytest.mark.parametrize(
-    ("hyperparameters", "key"),
-    [
-        ({}, "cost_per_1000"),
-        ({"cloud_share": 0.2, "cost_per_1000": 1}, "cost_per_1000"),
-        ({"cloud_share": 20}, "cloud_share"),
-        ({"cost_per_1000": 1.0}, "cost_per_1000"),
-        ({"cost_per_1000": -1.0, **PRICES}, "cost_per_1000"),
-        ({"cost_per_1000": 1.0, "price_prompt": "x"}, "price_prompt"),
-        ({"cost_per_1000": 1.0, **PRICES, "completion_tokens": 0.5}, "completion_tokens"),
-        ({"cloud_share": 0.2, "window": 9}, "window"),
-        ({"cloud_share": 0.2, "router": "Budget"}, "router"),
-    ],
-)
-def test_wrong_hyperparameters_name_their_key(hyperparameters: dict[str, Any], key: str) -> None:
-    with pytest.raises(UserError) as error:
-        BudgetRouter.check_hyperparameters(hyperparameters)
-    assert error.value.key == key
-
-
-def test_small_prices_and_windows_are_permitted() -> None:
-    small = {"cost_per_1000": 0.01, "price_prompt": 0.1, "price_completion": 0.2, "completion_tokens": 1, "window": 10}
-    BudgetRouter.check_hyperparameters(small)
+@pytest.mark.parametrize("share", [*(pytest.param(s, marks=pytest.mark.slow) for s in (0.1, 0.4, 0.6)), 0.2])
+def test_the_best_are_sent(share: float) -> None:
+    """Of what the threshold known afterwards would gain over a random choice, at the same share, few % are lost."""
+    scores = np.random.default_rng(1).beta(1, 2, 10_000)
+    sent = route(BudgetRouter(Scripted(threshold=0), cloud_share=share), scores)
+    best, chance = np.sort(scores)[::-1][: sent.sum()].sum(), scores.mean() * sent.sum()
+    assert scores[sent].sum() >= best - 0.12 * (best - chance)

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -16,24 +15,19 @@ pytest.importorskip("torch")
 
 from ianvs_specdec.backends.specdec import EngineLLM
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.types import Completion, Trace
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
-from ianvs_specdec.plugin.workspace.sides import answered
-from ianvs_specdec.records.beginning import first_tokens
 from ianvs_specdec.records.identity import FileDigests
 from ianvs_specdec.report.metrics import METRICS
 from ianvs_specdec.report.metrics.columns import all_columns
 from ianvs_specdec.report.metrics.routing import why_empty
 from ianvs_specdec.report.metrics.table import Table
-from ianvs_specdec.routing.learned.calibration import Calibration
 from ianvs_specdec.routing.learned.doubt import Beginning, Doubt
 from ianvs_specdec.routing.learned.folder import TrainedRouter
-from ianvs_specdec.routing.learned.probe import ProbeClassifier
-from ianvs_specdec.routing.learned.readout import Readout
+from ianvs_specdec.routing.learned.logistic import Calibration
+from ianvs_specdec.routing.learned.probe import ProbeClassifier, Readout
 from ianvs_specdec.routing.routers import build_router, check_router, check_router_beside
-from ianvs_specdec.routing.routers.signals import SIGNALS
+from ianvs_specdec.workspace.sides import answered
 from sedna.core.joint_inference import JointInference
-from tests.support.models import build_model
 
 SETTINGS = {"backend": "autoregressive", "dtype": "float32", "max_tokens": 8}
 ROWS = [{"query": f"question {index}", "gold": "B", "index": index} for index in range(4)]
@@ -131,14 +125,6 @@ def test_what_will_not_do_stops_there_and_goes_to_the_cloud(
     assert [row[1]["routing"] for row in again] == [row[1]["routing"] for row in found]
 
 
-def test_what_reaches_the_threshold_stops(job: Path, tmp_path: Path, tiny_model: Path) -> None:
-    ((_, told, _, _),) = run(tiny_model, cascade(calibration(tmp_path, ALL)), ROWS[:1])
-    score = told["routing"]["score"]
-    assert 0.0 < score < 1.0
-    found = run(tiny_model, cascade(calibration(tmp_path, score)), ROWS[:1])
-    assert value("Early Exits", found) == 100.0
-
-
 @pytest.mark.parametrize("backend", ["autoregressive", "PromptLookup"])
 def test_what_goes_on_is_continued_and_counts_both_requests(
     job: Path, tmp_path: Path, tiny_model: Path, asked: list[int], new_run: Any, backend: str
@@ -170,28 +156,6 @@ def test_what_goes_on_is_continued_and_counts_both_requests(
     ]
     assert not asked
     assert (value("Early Exits", found), value("Edge Tokens Saved", found)) == (0.0, 0.0)
-
-
-@pytest.mark.slow
-def test_the_engine_and_the_journal_decide_alike(job: Path, tmp_path: Path, tiny_model: Path, asked: list[int]) -> None:
-    whole = run(tiny_model, "EdgeOnly")
-    scores = []
-    for _, result, _, _ in whole:
-        turn = result["turns"][0]
-        answer = Completion(
-            turn["completion"], list(turn["token_ids"]), 0, WHOLE, "length", msgspec.convert(turn["trace"], Trace)
-        )
-        first = first_tokens(answer, FIRST)
-        assert first is not None
-        scores.append(SIGNALS["max_entropy"]({"turns": [{"trace": first.trace.to_json()}]}))
-    asked.clear()
-    between = cascade(calibration(tmp_path, float(np.mean(sorted(scores)[1:3]))))
-    known = run(tiny_model, between)
-    assert asked == [WHOLE] * 2, "the cloud alone is asked"
-    forget(job)
-    fresh = run(tiny_model, between, use_cache=False)
-    assert [row[0] for row in known] == [row[0] for row in fresh] == [score > sorted(scores)[1] for score in scores]
-    assert [row[1]["routing"]["score"] for row in known] == [row[1]["routing"]["score"] for row in fresh]
 
 
 def test_a_probe_and_the_text_are_part_of_it(
@@ -238,14 +202,6 @@ def test_a_stop_string_across_the_seam_is_found(
         assert found["turns"][0][name] == whole["turns"][0][name]
 
 
-@pytest.mark.parametrize("max_tokens", [FIRST, FIRST - 1])
-def test_an_answer_of_no_more_tokens_is_asked_for_at_once(
-    job: Path, tmp_path: Path, tiny_model: Path, asked: list[int], max_tokens: int
-) -> None:
-    ((hard, found, _, _),) = run(tiny_model, cascade(calibration(tmp_path, ALL)), ROWS[:1], max_tokens=max_tokens)
-    assert (hard, asked, "stopped" in found) == (False, [max_tokens], False)
-
-
 def test_coupled_samples_are_continued_and_others_are_refused(
     job: Path, tmp_path: Path, tiny_model: Path, asked: list[int]
 ) -> None:
@@ -264,25 +220,6 @@ def test_coupled_samples_are_continued_and_others_are_refused(
     with pytest.raises(UserError, match="acceptance: coupled"):
         check_router_beside(router, {"edgemodel": (EdgeModel, edge)})
     check_router_beside(router, {"edgemodel": (EdgeModel, {**edge, "acceptance": "coupled"})})
-
-
-def test_first_tokens_that_fill_the_window_are_the_whole_answer(
-    job: Path, tmp_path: Path, tiny_model: Path, asked: list[int]
-) -> None:
-    ((_, usual, _, _),) = run(tiny_model, "EdgeOnly", ROWS[:1])
-    small = build_model(tmp_path / "small", window=usual["usage"]["prompt_tokens"] + FIRST)
-    asked.clear()
-    ((_, found, _, _),) = run(small, cascade(calibration(tmp_path, NONE)), ROWS[:1])
-    assert asked == [FIRST]
-    assert found["turns"][0]["token_ids"] == usual["turns"][0]["token_ids"][:FIRST]
-
-
-def test_an_answer_that_is_whole_is_too_late(job: Path, tmp_path: Path, tiny_model: Path) -> None:
-    edge = EdgeModel(model=str(tiny_model), **SETTINGS, logprobs=True)
-    router = build_router(cascade(calibration(tmp_path, ALL)))
-    with pytest.raises(UserError, match="mining-then-inference"):
-        router(edge.predict(dict(ROWS[0])))
-    edge.cleanup()
 
 
 def test_what_cannot_work_is_told_before_anything_runs(tmp_path: Path, tiny_model: Path, probe: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin import observers
 from ianvs_specdec.routing.routers.learned import LearnedRouter
-from ianvs_specdec.routing.routers.lifelong import FOLDER, LOG, LifelongRouter
+from ianvs_specdec.routing.routers.lifelong import LifelongRouter
 from tests.routing.routers.lifelong_stream import MIXED, give, log_of, query, row, stream
 
 
@@ -86,15 +86,6 @@ def test_feedback_on_another_models_answers_is_not_learned(path: str) -> None:
         assert router.feedbacks == learned
 
 
-def test_a_log_whose_last_line_is_torn_loses_that_line_alone(path: str, tmp_path: Path) -> None:
-    stream(LifelongRouter(path), MIXED[:20])
-    (found,) = (tmp_path / "job" / FOLDER).glob(f"*/{LOG}")
-    found.write_bytes(found.read_bytes()[:-9])
-    stream(LifelongRouter(path), MIXED[:20])
-    lines = found.read_text(encoding="utf-8").splitlines()
-    assert sum(line.endswith("}") for line in lines) == 20
-
-
 def test_thumbs_are_taken_at_an_endpoint_and_kept_until_they_are_learned(path: str, tmp_path: Path) -> None:
     router = LifelongRouter(path, feedback={"port": 0})
     assert router.url is not None
@@ -135,9 +126,3 @@ def test_the_port_is_free_when_the_router_has_gone(path: str) -> None:
     router = None
     gc.collect()
     assert LifelongRouter(path, feedback={"port": port}).url is not None
-
-
-def test_a_token_that_is_not_set_is_told(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("THUMBS", raising=False)
-    with pytest.raises(UserError, match="THUMBS"):
-        LifelongRouter(path, feedback={"port": 0, "token_env": "THUMBS"})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,28 +17,11 @@ from ianvs_specdec.routing.routers.lifelong import LifelongRouter
 from tests.routing.routers.lifelong_stream import MIXED, log_of, query, row, stream
 
 
-def test_without_feedback_it_is_the_trained_router(path: str) -> None:
-    frozen, router = LearnedRouter(path), LifelongRouter(path, explore=0.0)
-    for data in MIXED:
-        assert router.score(query(data)) == pytest.approx(frozen.score(query(data)), abs=1e-12)
-        assert router(dict(data)) == frozen(dict(data))
-
-
 def test_what_the_edge_fails_at_goes_to_the_cloud_and_nothing_else_does(path: str) -> None:
     router = LifelongRouter(path)
     stream(router, MIXED)
     after = [router.score(query(row(index, word=word))) for word in ("rivers", "minerals") for index in range(200, 230)]
     assert max(after[:30]) < 0.5 < min(after[30:])
-
-
-def test_groups_are_learned_where_texts_say_nothing(path: str) -> None:
-    router = LifelongRouter(path, explore=0.0)
-    for index in range(60):
-        router.learn(query(row(index, group=("a", "b")[index % 2])), "edge", float(index % 2))
-        router.learn(query(row(index, group=("a", "b")[index % 2])), "cloud", 1.0)
-    failing, fine, unknown = (router.score(query(row(500, group=group))) for group in ("a", "b", "c"))
-    assert failing > unknown > fine
-    assert failing - fine > 0.3
 
 
 def test_another_group_keeps_its_scores(path: str) -> None:
@@ -130,25 +112,6 @@ def test_replayed_outcomes_are_no_feedback_and_tell_what_the_models_could_do(pat
     easy, hard = (router.score(query(row(500, group=group))) for group in ("easy", "hard"))
     assert router.feedbacks == 0
     assert hard > LearnedRouter(path).score(query(row(500))) > easy
-
-
-@pytest.mark.parametrize(
-    ("wrong", "key"),
-    [
-        ({"path": "nowhere"}, "path"),
-        ({"feedback": {"prt": 1}}, "feedback"),
-        ({"feedback": {"port": -1}}, "feedback"),
-        ({"feedback": 3}, "feedback"),
-        ({"explore": 0.9}, "explore"),
-        ({"save_every": 0}, "save_every"),
-        ({"replay": "missing.jsonl"}, "replay"),
-        ({"save_to": "."}, "save_to"),
-    ],
-)
-def test_settings_that_cannot_work_name_their_key(path: str, wrong: dict[str, Any], key: str) -> None:
-    with pytest.raises(UserError) as told:
-        LifelongRouter.check_hyperparameters({"path": path, **wrong})
-    assert told.value.key == key
 
 
 def test_one_of_several_workers_is_refused_where_what_is_told_would_be_lost(

@@ -58,11 +58,6 @@ def test_any_number_from_0_to_1_is_a_score(value: Any, hard: bool) -> None:
     assert row["routing"]["score"] == pytest.approx(float(value))
 
 
-def test_a_tensor_of_one_number_is_a_score() -> None:
-    torch = pytest.importorskip("torch")
-    assert Own(torch.tensor(0.75))(dict(ROW)) is True
-
-
 WRONG = [
     *(float("nan"), float("inf"), -float("inf"), 5, -0.1, 1.0000001, 10**400, np.float64("nan"), np.float32(2)),
     *(
@@ -103,11 +98,6 @@ def test_an_error_names_router_query_and_line(error: Exception) -> None:
     assert told.value.__cause__ is error
 
 
-def test_an_error_that_is_told_already_stays_what_it_is() -> None:
-    with pytest.raises(UserError, match=r"^the file is missing$"):
-        Own(UserError("the file is missing"))(dict(ROW))
-
-
 @pytest.mark.parametrize(
     ("value", "said"),
     [
@@ -124,20 +114,6 @@ def test_a_decision_is_checked_as_well(value: Any, said: str) -> None:
     assert Deciding(Decision(np.float64(0.1), np.bool_(True)))(dict(ROW)) is True
 
 
-def test_a_question_without_an_id_is_quoted() -> None:
-    with pytest.raises(UserError, match=r"query 'Which river\?'"):
-        Own(None)({"query": "Which river?"})
-
-
 def test_within_a_constraint_the_same_holds() -> None:
     with pytest.raises(UserError, match=r"router Own \(.*\), query 'q7': the score must be a number from 0 to 1"):
         BudgetRouter(router=Own(float("nan")), cloud_share=0.5)(dict(ROW))
-
-
-def test_a_router_that_forgets_its_base_is_told() -> None:
-    class Forgetful(Own):
-        def __init__(self) -> None:
-            self.value = 0.5
-
-    with pytest.raises(UserError, match=r"router Forgetful \(.*\), query 'q7' failed: AttributeError: .*threshold"):
-        Forgetful()(dict(ROW))

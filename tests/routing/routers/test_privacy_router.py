@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.plugin.response import Response
-from ianvs_specdec.routing.routers.cloud_only import CloudOnly
+from ianvs_specdec.records.response import Response
 from ianvs_specdec.routing.routers.oracle import OracleRouter
 from ianvs_specdec.routing.routers.personal_data import kinds_in
 from ianvs_specdec.routing.routers.privacy import PrivacyRouter
@@ -33,11 +32,6 @@ def test_personal_data_is_found(kind: str, text: str) -> None:
 def test_what_only_looks_like_personal_data_is_let_through() -> None:
     found = {text: kinds for text in NEGATIVES if (kinds := kinds_in(text))}
     assert len(found) <= 1, found
-
-
-def test_precision_on_the_list_does_not_come_from_finding_nothing_in_long_texts() -> None:
-    filler = " ".join(NEGATIVES[:20])
-    assert kinds_in(f"{filler}\n{PRIVATE}\n{filler}") == ["email"]
 
 
 def mmlu_text(row: dict[str, Any]) -> str:
@@ -85,26 +79,6 @@ def test_private_queries_stay_on_the_edge_and_only_their_kinds_are_recorded() ->
     assert "4111" not in json.dumps(record)
 
 
-@pytest.mark.parametrize(
-    "question",
-    [
-        PRIVATE,
-        {"turns": ["Hello.", PRIVATE]},
-        {"turns": ["Hello."], "system": PRIVATE},
-        {"turns": ["Hello."], "prediction": [PRIVATE]},
-    ],
-)
-def test_every_text_of_a_query_is_looked_through(question: Any) -> None:
-    assert PrivacyRouter("CloudOnly")({"query": question}) is False
-    assert PrivacyRouter("CloudOnly").score(_query(question)) == 0.0
-
-
-def _query(question: Any) -> Any:
-    from ianvs_specdec.benchmarks.rows import query_of
-
-    return query_of(question)
-
-
 class Untouchable:
     """A model that must not be asked."""
 
@@ -139,27 +113,6 @@ def test_own_patterns_and_a_choice_of_kinds() -> None:
 def test_a_pattern_that_does_not_come_to_an_end_keeps_the_query_on_the_edge() -> None:
     router = PrivacyRouter("CloudOnly", patterns={"slow": r"(?:a|a?b?)+$"})
     assert router({"query": "ab" * 50_000 + "!"}) is False
-
-
-@pytest.mark.parametrize(
-    ("hyperparameters", "key", "message"),
-    [
-        ({"patterns": {"x": "("}}, "patterns", "x"),
-        ({"patterns": ["a"]}, "patterns", "mapping"),
-        ({"patterns": {"x": 3}}, "patterns", "regular expression"),
-        ({"kinds": ["e-mail"]}, "kinds", "email"),
-        ({"kinds": "email"}, "kinds", "list"),
-        ({"router": "Random"}, "router", "RandomRouter"),
-        ({"router": {"name": "RandomRouter", "ratio": 3}}, "ratio", "from 0 to 1"),
-        ({"detector": {"language": "en"}}, "detector", "model"),
-        ({"detector": {"model": "m", "lang": "en"}}, "detector", "language"),
-        ({"detector": {"model": "m", "entities": "PERSON"}}, "detector", "entities"),
-    ],
-)
-def test_wrong_hyperparameters_name_their_key(hyperparameters: dict[str, Any], key: str, message: str) -> None:
-    with pytest.raises(UserError, match=message) as error:
-        PrivacyRouter.check_hyperparameters(hyperparameters)
-    assert error.value.key == key
 
 
 def test_without_presidio_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,6 +165,26 @@ def test_a_detector_adds_what_it_finds(monkeypatch: pytest.MonkeyPatch, tmp_path
         PrivacyRouter("CloudOnly", detector="not_there")
 
 
+@pytest.mark.parametrize(
+    "question",
+    [
+        PRIVATE,
+        {"turns": ["Hello.", PRIVATE]},
+        {"turns": ["Hello."], "system": PRIVATE},
+        {"turns": ["Hello."], "prediction": [PRIVATE]},
+    ],
+)
+def test_every_text_of_a_query_is_looked_through(question: Any) -> None:
+    assert PrivacyRouter("CloudOnly")({"query": question}) is False
+    assert PrivacyRouter("CloudOnly").score(_query(question)) == 0.0
+
+
+def _query(question: Any) -> Any:
+    from ianvs_specdec.benchmarks.rows import query_of
+
+    return query_of(question)
+
+
 def test_presidio_itself_with_a_model_that_knows_no_names(tmp_path: Path) -> None:
     spacy = pytest.importorskip("spacy", reason="needs the extra privacy")
     pytest.importorskip("presidio_analyzer", reason="needs the extra privacy")
@@ -221,7 +194,3 @@ def test_presidio_itself_with_a_model_that_knows_no_names(tmp_path: Path) -> Non
     assert router(row) is False
     assert "email_address" in row["routing"]["private"]  # type: ignore[index]
     assert router({"query": "What is the capital of France?"}) is True
-
-
-def test_the_decision_inside_is_handed_on() -> None:
-    assert CloudOnly().decide("x") == PrivacyRouter("CloudOnly").decide("x")

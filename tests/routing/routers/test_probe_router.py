@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +13,17 @@ pytest.importorskip("torch")
 from ianvs_specdec.backends.specdec import EngineLLM
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
-from ianvs_specdec.plugin.overlap import REQUESTS
-from ianvs_specdec.plugin.workspace.sides import answered
+from ianvs_specdec.plugin.timings import REQUESTS
 from ianvs_specdec.records.identity import FileDigests
-from ianvs_specdec.records.journal import Journal
 from ianvs_specdec.report.metrics.table import Table
-from ianvs_specdec.routing.learned.adapted import AdaptedClassifier
-from ianvs_specdec.routing.learned.calibration import Calibration
 from ianvs_specdec.routing.learned.folder import TrainedRouter
-from ianvs_specdec.routing.learned.probe import ProbeClassifier
-from ianvs_specdec.routing.learned.readout import Readout
+from ianvs_specdec.routing.learned.logistic import Calibration
+from ianvs_specdec.routing.learned.online import AdaptedClassifier
+from ianvs_specdec.routing.learned.probe import ProbeClassifier, Readout
 from ianvs_specdec.routing.routers import build_router, check_router_beside
 from ianvs_specdec.routing.routers.learned import UNANSWERED
+from ianvs_specdec.workspace.sides import answered
 from sedna.core.joint_inference import JointInference
-from tests.support import journals
 from tests.support.models import build_model
 
 SETTINGS = {"backend": "autoregressive", "dtype": "float32", "max_tokens": 8}
@@ -89,31 +84,6 @@ def probe(folder: Path, threshold: float | None = None) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_what_stays_is_answered_as_ever_and_has_cost_the_reading(
-    job: Path, tiny_model: Path, folder: Path, asked: list[str]
-) -> None:
-    found = run(tiny_model, probe(folder, 1.0), backend="PromptLookup")
-    assert asked == ["probe", "answer"] * 4
-    usual = run(tiny_model, "EdgeOnly", use_cache=False)
-    table = Table(["B"] * len(found), found)
-    for place, ((hard, result, edge, cloud), (_, plain, _, _)) in enumerate(zip(found, usual, strict=True)):
-        assert (hard, cloud, result["side"]) == (False, None, "edge")
-        assert edge["turns"][0]["token_ids"] == plain["turns"][0]["token_ids"]
-        tokens, seconds = plain["usage"]["prompt_tokens"], result["prefill"]["seconds"]
-        assert result["usage"]["prompt_tokens"] == 2 * tokens == table.query("edge_prompt")[place]
-        assert result["usage"]["completion_tokens"] == plain["usage"]["completion_tokens"]
-        assert result["cost"] == pytest.approx(plain["cost"] + 3e-6 * tokens)
-        assert table.query("edge_cost")[place] == result["cost"]
-        assert table.query("latency")[place] == pytest.approx(seconds + result["perf"]["latency"])
-        assert table.turn("busy")[place] == pytest.approx(seconds + result["perf"]["latency"], abs=2e-6)
-        assert result["routing"]["seconds"] > seconds > 0
-        assert "edge_answer" not in result
-        assert answered(result) is not None
-    scores = [result["routing"]["score"] for _, result, _, _ in found]
-    assert len(set(scores)) == len(scores)
-
-
-@pytest.mark.slow
 def test_what_goes_to_the_cloud_has_cost_the_reading(
     job: Path, tiny_model: Path, folder: Path, asked: list[str]
 ) -> None:
@@ -152,55 +122,11 @@ def test_a_finished_job_asks_nothing_again(
     np.testing.assert_array_equal(*(table.query("edge_cost") for table in tables))
 
 
-def test_a_run_killed_before_the_answer_asks_that_one_again(
-    job: Path, tiny_model: Path, folder: Path, asked: list[str], new_run: Any
-) -> None:
-    first = run(tiny_model, probe(folder, 1.0))
-    journals.change(job, "DELETE FROM answers WHERE id = (SELECT max(id) FROM answers)")
-    asked.clear()
-    new_run()
-    second = run(tiny_model, probe(folder, 1.0))
-    assert asked == ["answer"]
-    assert [row[1]["completion"] for row in second] == [row[1]["completion"] for row in first]
-    assert [row[1]["routing"]["score"] for row in second] == [row[1]["routing"]["score"] for row in first]
-
-
-def test_many_questions_at_once(job: Path, tiny_model: Path, folder: Path, asked: list[str]) -> None:
-    rows = [dict(row) for row in ROWS for _ in range(2)]
-    edge = EdgeModel(model=str(tiny_model), **SETTINGS)
-    router = build_router(probe(folder, 1.0))
-    with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(router, rows)) == [False] * 8
-        answers = list(pool.map(edge.predict, rows))
-    assert edge._llm is not None
-    occupied = edge._llm.occupancy()
-    assert occupied is not None
-    assert (occupied.sequences, occupied.waiting) == (0, 0)
-    edge.cleanup()
-    assert asked.count("probe") == 4
-    assert len(journals.answers(job)) == 4
-    assert [answer["completion"] for answer in answers[::2]] == [answer["completion"] for answer in answers[1::2]]
-    assert REQUESTS._number == 0
-
-
-def test_an_answer_that_is_known_is_not_made_again(job: Path, tiny_model: Path, folder: Path, asked: list[str]) -> None:
-    run(tiny_model, "EdgeOnly")
-    asked.clear()
-    found = run(tiny_model, probe(folder, 1.0))
-    assert asked == ["probe"] * 4
-    assert all(result["cached"] for _, result, _, _ in found)
-
-
 def test_a_constraint_around_it_may_overrule_it(job: Path, tiny_model: Path, folder: Path, asked: list[str]) -> None:
     around = {"name": "BudgetRouter", "router": probe(folder, 0.0), "cloud_share": 0.0}
     found = run(tiny_model, around)
     assert [hard for hard, *_ in found] == [False] * 4
     assert asked == ["probe", "answer"] * 4
-
-
-def test_it_survives_the_way_through_a_file(job: Path, tiny_model: Path, folder: Path) -> None:
-    ((_, result, _, _),) = run(tiny_model, probe(folder, 0.0), ROWS[:1])
-    assert json.loads(json.dumps(result))["edge_answer"]["prefill"]["seconds"] > 0
 
 
 def test_a_question_that_the_edge_cannot_read_goes_to_the_cloud(
@@ -217,23 +143,6 @@ def test_a_question_that_the_edge_cannot_read_goes_to_the_cloud(
     assert row["routing"]["reason"] == UNANSWERED
     edge.cleanup()
     assert REQUESTS._number == 0
-
-
-def test_a_full_disk_ends_it_with_nothing_under_way(
-    job: Path, tiny_model: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(self: Any, *arguments: Any, **more: Any) -> str:
-        raise UserError("no space left")
-
-    monkeypatch.setattr(Journal, "put_prefill", full)
-    edge = EdgeModel(model=str(tiny_model), **SETTINGS)
-    with pytest.raises(UserError, match="no space left"):
-        build_router(probe(folder))(dict(ROWS[0]))
-    assert edge._llm is not None
-    occupied = edge._llm.occupancy()
-    assert occupied is not None
-    assert (occupied.sequences, REQUESTS._number) == (0, 0)
-    edge.cleanup()
 
 
 def test_another_edge_model_is_refused(job: Path, tmp_path: Path, folder: Path, asked: list[str]) -> None:
@@ -258,14 +167,6 @@ def test_back_ends_without_hidden_states_are_refused_before_anything_is_asked(
     check_router_beside(probe(folder), {"edgemodel": (EdgeModel, {"model": str(tiny_model)})})
 
 
-def test_an_answer_that_is_there_already_is_too_late(job: Path, tiny_model: Path, folder: Path) -> None:
-    edge = EdgeModel(model=str(tiny_model), **SETTINGS)
-    router = build_router(probe(folder))
-    with pytest.raises(UserError, match="mining-then-inference"):
-        router(edge.predict(dict(ROWS[0])))
-    edge.cleanup()
-
-
 def test_a_cascade_has_the_probe_read_the_question_once(
     job: Path, tiny_model: Path, folder: Path, asked: list[str]
 ) -> None:
@@ -281,14 +182,6 @@ def test_a_cascade_has_the_probe_read_the_question_once(
         assert result["routing"]["doubts"] == dict(zip(("router", "max_entropy"), scores, strict=True))
         assert result["routing"]["score"] == pytest.approx(sum(scores) / 2)
         assert result["routing"]["seconds"] < result["prefill"]["seconds"] + result["perf"]["latency"]
-
-
-def test_a_cascade_whose_edge_has_answered_is_too_late_for_a_probe(job: Path, tiny_model: Path, folder: Path) -> None:
-    edge = EdgeModel(model=str(tiny_model), **SETTINGS, logprobs=True)
-    cascade = build_router({"name": "CascadeRouter", "signal": ["max_entropy", "router"], "router": probe(folder)})
-    with pytest.raises(UserError, match="mining-then-inference"):
-        cascade(edge.predict(dict(ROWS[0])))
-    edge.cleanup()
 
 
 def lifelong(folder: Path, **more: Any) -> dict[str, Any]:
@@ -332,3 +225,28 @@ def test_what_learns_on_is_held_to_the_probe_s_edge_and_takes_no_file_without_st
     with pytest.raises(UserError, match="no hidden states") as refused:
         build_router(lifelong(folder, replay=str(tmp_path / "outcomes.csv")))
     assert refused.value.key == "replay"
+
+
+@pytest.mark.slow
+def test_what_stays_is_answered_as_ever_and_has_cost_the_reading(
+    job: Path, tiny_model: Path, folder: Path, asked: list[str]
+) -> None:
+    found = run(tiny_model, probe(folder, 1.0), backend="PromptLookup")
+    assert asked == ["probe", "answer"] * 4
+    usual = run(tiny_model, "EdgeOnly", use_cache=False)
+    table = Table(["B"] * len(found), found)
+    for place, ((hard, result, edge, cloud), (_, plain, _, _)) in enumerate(zip(found, usual, strict=True)):
+        assert (hard, cloud, result["side"]) == (False, None, "edge")
+        assert edge["turns"][0]["token_ids"] == plain["turns"][0]["token_ids"]
+        tokens, seconds = plain["usage"]["prompt_tokens"], result["prefill"]["seconds"]
+        assert result["usage"]["prompt_tokens"] == 2 * tokens == table.query("edge_prompt")[place]
+        assert result["usage"]["completion_tokens"] == plain["usage"]["completion_tokens"]
+        assert result["cost"] == pytest.approx(plain["cost"] + 3e-6 * tokens)
+        assert table.query("edge_cost")[place] == result["cost"]
+        assert table.query("latency")[place] == pytest.approx(seconds + result["perf"]["latency"])
+        assert table.turn("busy")[place] == pytest.approx(seconds + result["perf"]["latency"], abs=2e-6)
+        assert result["routing"]["seconds"] > seconds > 0
+        assert "edge_answer" not in result
+        assert answered(result) is not None
+    scores = [result["routing"]["score"] for _, result, _, _ in found]
+    assert len(set(scores)) == len(scores)

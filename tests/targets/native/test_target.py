@@ -13,7 +13,7 @@ from ianvs_specdec.engine.contracts import Prompt
 from ianvs_specdec.engine.memory import held
 from ianvs_specdec.targets.native import library
 from ianvs_specdec.targets.native.target import PROMPT_ROWS, NativeTarget, fits_native
-from tests.support.tiny import ARCHITECTURES, FUSED, VOCABULARY, random_tree, tiny_model
+from tests.support.tiny import ARCHITECTURES, FUSED, NATIVE, VOCABULARY, random_tree, tiny_model
 
 TYPES = {torch.float32: 1e-5, torch.bfloat16: 0.05, torch.float16: 0.01}
 """Of the logits' standard deviation, how far rounding in that type moves them: transformers rounds after every
@@ -99,7 +99,7 @@ def test_a_long_context_needs_no_setting() -> None:
     torch.testing.assert_close(got.logits, wanted, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", sorted(set(ARCHITECTURES) - set(FUSED)))
+@pytest.mark.parametrize("name", sorted(set(ARCHITECTURES) - NATIVE))
 def test_another_architecture_is_refused_with_a_reason(name: str) -> None:
     assert "this model is another" in str(fits_native(tiny_model(name)))
 

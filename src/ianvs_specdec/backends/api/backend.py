@@ -33,11 +33,12 @@ class APIBasedLLM(LLM):
 
     ``logprobs`` asks for the ``TOP`` likeliest tokens beside each token (``top_logprobs`` in ``api_extra_body`` for a
     server that gives fewer), so that the entropy is approximate (see ``top_logprobs``); with ``{specdec: true}`` it is
-    the engine's own. Servers count tokens of which they tell nothing, such as the one that ends the output.
+    the engine's own. Servers count tokens for which they return nothing, such as the one that ends the output.
     """
 
     backend: ClassVar[str] = "api"
     local: ClassVar[bool] = False
+    letters: ClassVar[bool] = True
     concurrent: ClassVar[bool] = True
     Options: ClassVar[type[Settings]] = ApiOptions
 
@@ -130,7 +131,7 @@ class APIBasedLLM(LLM):
             "ignore_eos": sampling.ignore_eos or None,
             "logprobs": sampling.logprobs or None,
             "chat_template_kwargs": sampling.chat_template_kwargs or None,
-            # Our own server tells all that is to be known of a token itself.
+            # Our own server returns the exact figures.
             "top_logprobs": TOP if sampling.logprobs and not self.extra_body.get("specdec") else None,
             "stream": True,
             "stream_options": {"include_usage": True},

@@ -75,7 +75,7 @@ class Endpoint:
         return re.sub(r"/chat/completions/*(?=$|[?#])", "", url)
 
     def server(self) -> str:
-        """The URL as it may be told and recorded: without user name, password and query, and of a path that the
+        """The URL as it may be shown and recorded: without user name, password and query, and of a path that the
         environment holds only what is no secret.
         """
         parts = urllib.parse.urlsplit(self.url())
@@ -141,18 +141,18 @@ class _State:
         self.in_flight = self.served = self.failures = 0
         self.busy_until = self.rests_until = float("-inf")
         self.rest = FIRST_REST
-        self.probe: object = None
         self.refused = ""
 
-    def well(self, now: float) -> bool:
-        return self.rests_until <= now and self.probe is None
+    def take_rest(self, now: float) -> None:
+        self.rests_until = now + self.rest
+        self.rest = min(LONGEST_REST, 2 * self.rest)
 
 
 class Endpoints:
     """Which endpoint to ask next: of those that are well the least busy one, by weight.
 
-    An endpoint that fails ``FAILURES_TO_REST`` times in a row rests for a second; then one request probes it, and only
-    if that succeeds others follow; else it rests for twice as long, up to a minute. Where no other one is well, it is
+    An endpoint that fails ``FAILURES_TO_REST`` times in a row rests for a second. Then one request is sent there, and
+    the endpoint rests for twice as long, up to a minute, unless that one succeeds. Where no other one is well, it is
     asked nevertheless: pauses and budget of the requests then are what spares it. One that asked to be left alone for a
     while is, and one that would answer no request (wrong key, no such model) is not asked again.
     """
@@ -161,7 +161,7 @@ class Endpoints:
         self._states = {endpoint: _State() for endpoint in endpoints}
         self._lock = threading.Lock()
 
-    def choose(self, now: float, caller: object, but: Endpoint | None = None) -> tuple[Endpoint | None, float]:
+    def choose(self, now: float, but: Endpoint | None = None) -> tuple[Endpoint | None, float]:
         """An endpoint, counted as busy until ``leave``, and now; or None, and the time to ask again, infinity where
         all have refused. ``but`` is chosen only where no other one can be.
         """
@@ -170,45 +170,39 @@ class Endpoints:
             free = {e: s for e, s in open_ones.items() if s.busy_until <= now}
             if not free:
                 return None, min((s.busy_until for s in open_ones.values()), default=float("inf"))
-            able = {e: s for e, s in free.items() if s.well(now)} or free
+            able = {e: s for e, s in free.items() if s.rests_until <= now} or free
             chosen = min(able, key=lambda e: (e == but, able[e].in_flight / e.weight, (able[e].served + 1) / e.weight))
             state = able[chosen]
             state.in_flight += 1
             state.served += 1
-            if state.failures >= FAILURES_TO_REST and state.probe is None:
-                state.probe = caller
+            if state.failures >= FAILURES_TO_REST and state.rests_until <= now:
+                state.take_rest(now)
             return chosen, now
 
     def other_than(self, endpoint: Endpoint, now: float) -> bool:
         """Whether another endpoint could be asked right away."""
         with self._lock:
-            return any(
-                e != endpoint and not s.refused and s.busy_until <= now and s.well(now) for e, s in self._states.items()
-            )
+            others = [state for other, state in self._states.items() if other != endpoint and not state.refused]
+            return any(max(state.busy_until, state.rests_until) <= now for state in others)
 
-    def leave(self, endpoint: Endpoint, caller: object) -> None:
+    def leave(self, endpoint: Endpoint) -> None:
         with self._lock:
-            state = self._states[endpoint]
-            state.in_flight -= 1
-            if state.probe is caller:
-                state.probe = None
+            self._states[endpoint].in_flight -= 1
 
     def succeeded(self, endpoint: Endpoint) -> None:
         with self._lock:
             state = self._states[endpoint]
-            state.failures, state.rest = 0, FIRST_REST
+            state.failures, state.rest, state.rests_until = 0, FIRST_REST, float("-inf")
 
     def failed(self, endpoint: Endpoint, now: float) -> None:
         with self._lock:
             state = self._states[endpoint]
             state.failures += 1
-            if state.failures < FAILURES_TO_REST or state.rests_until > now:
-                return
-            state.rests_until = now + state.rest
-            log.warning(
-                "%s failed %d times in a row: no request for %g s", endpoint.server(), state.failures, state.rest
-            )
-            state.rest = min(LONGEST_REST, 2 * state.rest)
+            if state.failures == FAILURES_TO_REST:
+                log.warning(
+                    "%s failed %d times in a row: no request for %g s", endpoint.server(), state.failures, state.rest
+                )
+                state.take_rest(now)
 
     def busy(self, endpoint: Endpoint, until: float) -> None:
         """The server asked to be left alone until then."""

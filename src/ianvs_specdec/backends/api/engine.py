@@ -1,11 +1,13 @@
-"""What servers tell of their decoding beside the answer: ``specdec serve`` in full, vLLM and llama-server less."""
+"""What servers report about decoding beside the answer: ``specdec serve`` in full, vLLM and llama-server less."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from ianvs_specdec.backends.top_logprobs import letters_of
 from ianvs_specdec.backends.untrusted import LARGEST_ID, MOST_DRAFTED, ImplausibleNumber, listed, logprob, real, whole
+from ianvs_specdec.benchmarks.letters import LETTERS
 from ianvs_specdec.common.types import Step, Trace
 
 LARGEST_GAP = 1e6
@@ -17,7 +19,7 @@ MOST_CHARACTERS = 1 << 16
 
 
 def token_ids_of(specdec: Mapping[str, Any], tokens: int) -> list[int]:
-    """The ids of an output of ``tokens`` tokens; empty where they are not told. Raises ImplausibleNumber."""
+    """The ids of an output of ``tokens`` tokens; empty where they are not sent. Raises ImplausibleNumber."""
     ids = listed(specdec.get("token_ids"), "token_ids", max(tokens, 1) * 2)
     return [whole(token, "a token id", LARGEST_ID) for token in ids]
 
@@ -62,10 +64,12 @@ def confidence_into(trace: Trace, specdec: Mapping[str, Any], tokens: int) -> No
     ]
     characters = listed(specdec["characters"], "characters", tokens)
     trace.characters = [whole(number, "the characters of a token", MOST_CHARACTERS) for number in characters]
+    told = listed(specdec.get("letters"), "letters", len(LETTERS))
+    trace.letters = letters_of((str(letter), logprob(value)) for letter, value in told)
 
 
 def drafts_of(timings: Mapping[str, Any], tokens: int) -> tuple[int, int] | None:
-    """What llama-server drafted and accepted for an answer, None where it does not tell. Raises ImplausibleNumber."""
+    """What llama-server drafted and accepted for an answer, None where it reports none. Raises ImplausibleNumber."""
     if timings.get("draft_n") is None or timings.get("draft_n_accepted") is None:
         return None
     drafted = whole(timings["draft_n"], "draft_n", tokens * MOST_DRAFTED)

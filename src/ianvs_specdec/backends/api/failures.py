@@ -15,8 +15,8 @@ from typing import Any
 
 from ianvs_specdec.backends.untrusted import ImplausibleNumber
 from ianvs_specdec.common.errors import ContextWindowError, visible
-from ianvs_specdec.net.http.client import ProtocolError
-from ianvs_specdec.net.http.wire import DeadlineError, InterruptedRequest
+from ianvs_specdec.net.http import ProtocolError
+from ianvs_specdec.net.sockets import DeadlineError, InterruptedRequest
 
 RETRIED_STATUS = frozenset({408, 409, 425, 429})
 ENDPOINT_STATUS = frozenset({401, 402, 403, 404, 405, 407})
@@ -33,7 +33,7 @@ class RetryOutlook(Enum):
     BUSY = "another attempt may succeed; the server is well, but asked for too much"
     REQUEST = "no server would answer this request"
     ENDPOINT = "this server would answer no request"
-    OVER = "there is no time for another attempt, or nobody waits for it"
+    OVER = "there is no time for another attempt, or the request was cancelled"
 
 
 class AttemptError(Exception):

@@ -1,48 +1,12 @@
-"""What keeps requests from being too many: places, rates, and a budget for repeating them. All for many threads."""
+"""What keeps requests from being too many: rates, and a budget for repeating them. Both for many threads."""
 
 from __future__ import annotations
 
 import threading
-import time
-from collections import deque
 
 FREE_REPEATS = 10
 """Repeated attempts that are permitted from the start, whatever the budget: a share of few requests is nothing."""
 BURST_SECONDS = 1.0
-
-
-class Places:
-    """A number of places, given to those who wait in the order of their coming."""
-
-    def __init__(self, number: int | None) -> None:
-        self._free = number
-        self._waiting: deque[threading.Event] = deque()
-        self._lock = threading.Lock()
-
-    def take(self, until: float) -> bool:
-        """Wait for a place until ``until`` (``time.perf_counter``); whether there was one."""
-        with self._lock:
-            if self._free is None:
-                return True
-            if self._free and not self._waiting:
-                self._free -= 1
-                return True
-            mine = threading.Event()
-            self._waiting.append(mine)
-        mine.wait(max(0.0, until - time.perf_counter()))
-        with self._lock:
-            if not mine.is_set():
-                self._waiting.remove(mine)
-        return mine.is_set()
-
-    def give_back(self) -> None:
-        with self._lock:
-            if self._free is None:
-                return
-            if self._waiting:
-                self._waiting.popleft().set()
-            else:
-                self._free += 1
 
 
 class Rate:

@@ -1,4 +1,4 @@
-"""What must not be told: keys and passwords, in settings that are published and in texts that a server sends back."""
+"""Keys and passwords, kept out of settings that are published and of texts that a server sends back."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _KNOWN_SEGMENT = re.compile(
 )
 """Parts of a path that servers have in common, and that so hold no key."""
 _ROUNDS = 100_000
-"""Of the hash by which a part of a path is told: who guesses a key pays for each guess."""
+"""Of the hash that stands for a part of a path: each guess of a key costs as many."""
 
 
 def check_no_secrets(options: Mapping[str, Any]) -> None:
@@ -162,7 +162,7 @@ def _like(name: str, words: frozenset[str]) -> bool:
 
 
 def told_path(path: str) -> str:
-    """A URL's path as it may be told: parts that not all servers have in common are given by a hash."""
+    """A URL's path as it may be shown: parts that not all servers have in common are given by a hash."""
     return "/".join(segment if _KNOWN_SEGMENT.fullmatch(segment) else _hashed(segment) for segment in path.split("/"))
 
 
@@ -172,7 +172,7 @@ def _hashed(segment: str) -> str:
 
 
 def parts_of_path(path: str) -> list[str]:
-    """What ``told_path`` does not tell."""
+    """The parts that ``told_path`` hides."""
     return [segment for segment in path.split("/") if not _KNOWN_SEGMENT.fullmatch(segment)]
 
 

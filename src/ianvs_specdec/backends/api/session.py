@@ -1,10 +1,12 @@
-"""A request on its way to an answer: its turn, its attempts, what they cost, and what is told when there is none."""
+"""A request on its way to an answer: its turn, its attempts, their cost, and the error when there is none."""
 
 from __future__ import annotations
 
 import json
 import math
 import random
+import sys
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -20,7 +22,7 @@ from ianvs_specdec.backends.api.failures import (
     of_status,
     shortened,
 )
-from ianvs_specdec.backends.api.limits import Budget, Places, Rate
+from ianvs_specdec.backends.api.limits import Budget, Rate
 from ianvs_specdec.backends.api.options import ApiOptions
 from ianvs_specdec.backends.api.secrets import Secrets
 from ianvs_specdec.backends.api.stream import Most, StreamedAnswer
@@ -28,8 +30,8 @@ from ianvs_specdec.backends.base import OnChunk
 from ianvs_specdec.backends.untrusted import ImplausibleNumber
 from ianvs_specdec.common.errors import AnswerError, ContextWindowError, UserError
 from ianvs_specdec.common.types import Completion
-from ianvs_specdec.net.http.client import Client, ProtocolError, Reply
-from ianvs_specdec.net.http.wire import DeadlineError, InterruptedRequest, Interruption, Patience, Traffic
+from ianvs_specdec.net.http import Client, ProtocolError, Reply
+from ianvs_specdec.net.sockets import DeadlineError, InterruptedRequest, Patience, Traffic
 
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0
 CHARACTERS_PER_TOKEN = 4
@@ -63,10 +65,11 @@ class Session:
 
     def __init__(self, endpoints: Sequence[Endpoint], limits: ApiOptions) -> None:
         self._timeout, self._retries = limits.api_timeout, limits.api_retries
-        self._interruption = Interruption()
+        self._closed = threading.Event()
         self._endpoints = Endpoints(endpoints)
         self._secrets = Secrets([secret for endpoint in endpoints for secret in endpoint.secrets()])
-        self._places, self._budget = Places(limits.api_concurrency), Budget(limits.api_retry_budget)
+        self._places = threading.Semaphore(limits.api_concurrency or sys.maxsize)
+        self._budget = Budget(limits.api_retry_budget)
         self._requests, self._tokens = Rate(limits.api_rate), Rate(limits.api_token_rate)
         rates = (("api_rate", limits.api_rate), ("api_token_rate", limits.api_token_rate))
         self._rates = " and ".join(name for name, rate in rates if rate is not None)
@@ -83,11 +86,11 @@ class Session:
             "Accept-Encoding": "identity",
             **({"Authorization": authorization} if authorization else {}),
         }
-        return Client(endpoint.url(), headers, self._interruption)
+        return Client(endpoint.url(), headers)
 
     def close(self) -> None:
         # Those in flight give their places to those who wait, and these find the interruption in turn.
-        self._interruption.set()
+        self._closed.set()
         for client in self._clients.values():
             client.close()
 
@@ -113,8 +116,8 @@ class Session:
                 trace.bytes_up, trace.bytes_down = call.traffic.up, call.traffic.down
                 return completion
             finally:
-                self._endpoints.leave(endpoint, call)
-                self._places.give_back()
+                self._endpoints.leave(endpoint)
+                self._places.release()
             self._sleep(call, time.perf_counter() + pause)
 
     def _admit(self, call: Call) -> Endpoint:
@@ -131,12 +134,12 @@ class Session:
             )
         self._sleep(call, begin)
         while True:
-            if not self._places.take(call.deadline):
+            if not self._places.acquire(timeout=max(0.0, call.deadline - time.perf_counter())):
                 self._give_up(call, "deadline", "no place became free (api_concurrency) before the deadline")
-            endpoint, again = self._endpoints.choose(time.perf_counter(), call, call.last)
+            endpoint, again = self._endpoints.choose(time.perf_counter(), call.last)
             if endpoint is not None:
                 return endpoint
-            self._places.give_back()
+            self._places.release()
             if math.isinf(again):
                 raise UserError(f"no API endpoint is left: {self._endpoints.reasons()}", key="api_endpoints")
             if again > call.deadline:
@@ -218,10 +221,8 @@ class Session:
         return ""
 
     def _sleep(self, call: Call, until: float) -> None:
-        try:
-            self._interruption.sleep(until - time.perf_counter())
-        except InterruptedRequest as error:
-            self._give_up(call, "interrupted", str(error))
+        if self._closed.wait(max(0.0, until - time.perf_counter())):
+            self._give_up(call, "interrupted", "the request was interrupted")
 
     def _give_up(self, call: Call, kind: str | None, reason: str) -> NoReturn:
         """Raises AnswerError. ``kind`` is a failure besides those of the attempts."""

@@ -15,6 +15,7 @@ from ianvs_specdec.backends.api.failures import LONGEST_BODY, AttemptError, Retr
 from ianvs_specdec.backends.base import OnChunk
 from ianvs_specdec.backends.top_logprobs import ToldLogprobs, all_certain
 from ianvs_specdec.backends.untrusted import MOST_TOKENS, ImplausibleNumber, no_number, whole
+from ianvs_specdec.benchmarks.thoughts import answer_start
 from ianvs_specdec.common.types import Completion, Trace
 
 LONGEST_EVENT = 1 << 24
@@ -57,9 +58,9 @@ class Most:
 class StreamedAnswer:
     """What has come of an answer. Times are seconds since the request was issued.
 
-    A stream tells how many tokens it held only at its end (some servers with every chunk). Until then chunks are
+    A stream has its token count only at its end (some servers with every chunk). Until then chunks are
     counted by characters: each gets its share of the total in proportion, rounded so that the sum is right. Where
-    ``specdec serve`` tells its steps, and there is a chunk for each, they count. What a model reasons before it answers
+    ``specdec serve`` sends its steps, and there is a chunk for each, they count. What a model reasons before it answers
     (``reasoning_content``) is output, counted and timed, but not part of the text; reasoning that is counted and not
     shown is taken to have come with the first chunk.
 
@@ -79,6 +80,8 @@ class StreamedAnswer:
         self._pieces: list[tuple[float, int, int | None]] = []
         self._characters = 0
         self._reasoning = 0
+        self._before = 0
+        """Pieces of reasoning before the first one of the answer."""
         self._truncated: int | None = None
         self._text: list[str] = []
         # Some servers cut between the halves of a character, and JSON lets them.
@@ -138,7 +141,7 @@ class StreamedAnswer:
         self._specdec = chunk.get("specdec") or self._specdec
         if chunk.get(TRUNCATED) is not None:
             self._truncated = whole(chunk[TRUNCATED], TRUNCATED, self._most.prompt)
-        # At the beginning, some servers tell the prompt's tokens only.
+        # At the beginning, some servers send the prompt's tokens only.
         counted = usage.get("completion_tokens") if usage else None
         # One answer was asked for: further ones are not part of it.
         for choice in (chunk.get("choices") or ())[:1]:
@@ -168,6 +171,7 @@ class StreamedAnswer:
         self._characters += len(reasoning) + len(piece)
         self._reasoning += len(reasoning.encode("utf-8", "replace"))
         self._pieces.append((seconds, self._characters, counted))
+        self._before += not self._text and not piece
         if piece:
             self._text.append(piece)
             if self._on_chunk is not None:
@@ -202,6 +206,7 @@ class StreamedAnswer:
         if self._specdec and len(emitted) + 1 == len(self._pieces) and sum(emitted) <= tokens:
             counts = [tokens - sum(emitted), *emitted]
             trace.chunks = [(piece[0], count) for piece, count in zip(self._pieces, counts, strict=True)]
+        self._tell_thoughts(text, trace)
         reason = "length" if self._finish_reason == "length" else "stop"
         cached = min(self._detail("prompt_tokens_details", "cached_tokens", self._most.prompt), prompt)
         return Completion(text, ids, prompt, tokens, reason, trace, self._truncated, cached)
@@ -218,7 +223,7 @@ class StreamedAnswer:
             )
 
     def _detail(self, group: str, name: str, most: int) -> int:
-        """A count beside the usage, 0 where it is not told."""
+        """A count beside the usage, 0 where there is none."""
         told = _part(self._usage or {}, group).get(name)
         return 0 if told is None else whole(told, name, most)
 
@@ -234,13 +239,24 @@ class StreamedAnswer:
             before = upto
         return chunks
 
+    def _tell_thoughts(self, text: str, trace: Trace) -> None:
+        """How many tokens were thoughts, shown apart or in the text, and when the answer began, go into the trace."""
+        before, counted = self._before, self._detail("completion_tokens_details", "reasoning_tokens", MOST_TOKENS)
+        start = answer_start(text)
+        if not before and start != 0:
+            upto = len(text) if start is None else start
+            before = sum(characters <= upto for _, characters, _ in self._pieces)
+        if before or counted:
+            trace.thinking = min(trace.tokens, counted or sum(tokens for _, tokens in trace.chunks[:before]))
+            trace.answered = trace.chunks[before][0] if text and before < len(trace.chunks) else None
+
     def _hidden(self, tokens: int) -> int:
         """Output tokens of which the stream showed nothing."""
         reasoned = self._detail("completion_tokens_details", "reasoning_tokens", MOST_TOKENS)
         return min(reasoned, tokens) if not self._reasoning else 0
 
     def _tell_confidence(self, told: ToldLogprobs, text: str, tokens: int, trace: Trace) -> None:
-        """What the server tells of its confidence goes into the trace. Raises AttemptError if it does not."""
+        """Put the server's log-probabilities into the trace. Raises AttemptError where there are none."""
         if trace.confidence is not None:
             return
         lack = "" if told.alternatives else "the likeliest tokens (top_logprobs)"
@@ -249,10 +265,10 @@ class StreamedAnswer:
         if tokens and lack:
             reason = f"it does not tell {lack}, which logprobs: true asks for: leave that out, or ask another server"
             raise AttemptError("no logprobs", reason, RetryOutlook.ENDPOINT)
-        trace.confidence, trace.characters = told.triples, told.characters(text)
+        trace.confidence, trace.characters, trace.letters = told.triples, told.characters(text), told.letters
 
     def _engine(self, tokens: int, trace: Trace) -> list[int]:
-        """What the server tells of its decoding: token ids. Steps and near ties go into the trace."""
+        """Token ids, where the server sends them. Its steps and near ties go into the trace."""
         try:
             trace.steps = engine.steps_of(self._specdec, tokens)
             trace.near_ties = engine.near_ties_of(self._specdec, tokens)
@@ -275,7 +291,7 @@ class StreamedAnswer:
 
 
 def _part(told: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """What is told under ``name``, where it is of the form that is known."""
+    """The object under ``name``, empty where there is none."""
     return part if isinstance(part := told.get(name), dict) else {}
 
 

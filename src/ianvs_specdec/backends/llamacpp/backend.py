@@ -12,11 +12,12 @@ from pydantic import Field
 from ianvs_specdec import lengths
 from ianvs_specdec.backends.answering import chat_of
 from ianvs_specdec.backends.base import Threads, Truncate
-from ianvs_specdec.backends.prompts import Chat, check_model, model_folder
+from ianvs_specdec.backends.prompts import Chat, check_model, model_digest, model_folder
 from ianvs_specdec.backends.specdec import EngineLLM
 from ianvs_specdec.common.errors import UserError, packages
 from ianvs_specdec.common.settings import Count, Settings
 from ianvs_specdec.drafters.options import Acceptance
+from ianvs_specdec.models.gguf.cached import gguf_of, user_cache
 from ianvs_specdec.models.gguf.gguf import export_gguf
 from ianvs_specdec.records.identity import FileDigests, machine, usable_processors, version
 
@@ -55,26 +56,23 @@ class LlamaCppLLM(EngineLLM):
     def __init__(self, model: str, **options: Any) -> None:
         super().__init__(model, **options)
         self._length = lengths.create(f"fixed:{self.options.prompt_lookup}")
-        if self._is_file:
-            if not Path(model).is_file():
-                raise UserError(f"there is no file {model}", key="model")
-        else:
-            check_model(model)
+        check_model(model)
+        self._file = gguf_of(Path(model))
+
+    def check_files(self) -> None:
+        if self._file is None:
+            super().check_files()
 
     @classmethod
     def check_encode(cls) -> None:
         # Our loop decodes, but llama.cpp does not show its hidden states.
         super(EngineLLM, cls).check_encode()
 
-    @property
-    def _is_file(self) -> bool:
-        return self.model.endswith(".gguf")
-
     def identity(self, digests: FileDigests) -> dict[str, Any]:
         return {
             "backend": self.backend,
-            "model": digests.file(Path(self.model)) if self._is_file else digests.folder(model_folder(self.model)),
-            **({} if self._is_file else {"gguf_type": self.options.gguf_type}),
+            "model": model_digest(self.model, digests),
+            **({} if self._file else {"gguf_type": self.options.gguf_type}),
             "n_ctx": self.options.n_ctx,
             "gpu_layers": self.options.gpu_layers,
             "threads": self.options.threads,
@@ -97,10 +95,10 @@ class LlamaCppLLM(EngineLLM):
         from ianvs_specdec.engine.loop import Engine
 
         self._default_threads = self._default_threads or torch.get_num_threads()
-        path = Path(self.model) if self._is_file else self._exported()
+        path = self._file or self._exported()
         threads = self.options.threads or usable_processors()
         model = LlamaCppModel(path, n_ctx=self.options.n_ctx, threads=threads, gpu_layers=self.options.gpu_layers)
-        if self._is_file:
+        if self._file:
             tokenizer = GgufTokenizer(model)
             self._chat, self._eos_ids = Chat(tokenizer, model.window), tokenizer.ends
         else:
@@ -116,8 +114,7 @@ class LlamaCppLLM(EngineLLM):
         """The GGUF file of the model folder, written unless it is there. Its name says what is in it."""
         folder = model_folder(self.model)
         result = os.environ.get("RESULT_SAVED_URL")
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ianvs-specdec"
-        place = (Path(result).absolute().parent if result else home) / "gguf"
+        place = (Path(result).absolute().parent if result else user_cache()) / "gguf"
         try:
             place.mkdir(parents=True, exist_ok=True)
             digest = FileDigests(place / "model_files.json").folder(folder)
@@ -144,7 +141,7 @@ class LlamaCppLLM(EngineLLM):
 
     def _release(self) -> None:
         target = self._target
-        # First whoever computes with it.
+        # First the engine that computes with it.
         super()._release()
         if target is not None:
             target.close()

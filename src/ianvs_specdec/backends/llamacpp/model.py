@@ -121,7 +121,7 @@ class LlamaCppModel:
         return int(self._c.llama_model_size(self._model)) + self.memory(positions)
 
     def memory(self, positions: int) -> int:
-        """Bytes of keys and values of so many tokens."""
+        """Bytes of keys and values of ``positions`` tokens."""
         metadata = self.metadata()
         name = metadata["general.architecture"]
         heads, key_heads = (

@@ -14,7 +14,7 @@ from ianvs_specdec.backends.base import DType, Threads, Truncate
 from ianvs_specdec.backends.local import instructions
 from ianvs_specdec.backends.official.layout import check_head, check_model, old_head, old_model
 from ianvs_specdec.backends.process import WorkerProcess, environment, missing, probe, python_of
-from ianvs_specdec.backends.prompts import model_folder
+from ianvs_specdec.backends.prompts import model_digest, model_folder
 from ianvs_specdec.backends.specdec import of_method
 from ianvs_specdec.backends.untrusted import MOST_DRAFTED, MOST_TOKENS, listed, whole
 from ianvs_specdec.backends.worker_model import WorkerLLM
@@ -126,7 +126,7 @@ class PublishedLLM(WorkerLLM):
             "method": self.method,
             "versions": self.versions(),
             "options": self._settings(),
-            "model": digests.folder(model_folder(self.model)),
+            "model": model_digest(self.model, digests),
             "dtype": self.options.dtype,
             "threads": self.options.threads,
         }

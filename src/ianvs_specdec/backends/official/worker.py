@@ -107,7 +107,7 @@ def lade(engine: dict[str, Any]) -> tuple[Decode, int]:
     """How lade decodes, and the bytes that it holds.
 
     With the environment variable ``USE_LADE`` other than 0, the package replaces the greedy search of all models of its
-    process. It tells neither tokens nor steps before the end. So a stopping criterion sees the tokens of each step, and
+    process. It reports no tokens and no steps before the end. So a stopping criterion sees the tokens of each step, and
     on this one model the forward is wrapped to note how many were drafted.
     """
     import lade as package
@@ -162,7 +162,7 @@ def generate(
     draft: Callable[[int, bool], list[int] | None],
 ) -> None:
     """``generate`` of transformers, greedy. ``most`` is how many tokens a forward may bring, ``draft(new, first)`` what
-    ``take`` is told of one."""
+    ``take`` gets for one."""
     import torch
     from transformers import StoppingCriteriaList
 

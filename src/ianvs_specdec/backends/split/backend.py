@@ -13,9 +13,8 @@ from ianvs_specdec.backends import prompts
 from ianvs_specdec.backends.base import NO_HINTS, LoadedLLM, OnChunk
 from ianvs_specdec.backends.local import WARM_UP, instructions
 from ianvs_specdec.backends.split.edge.settings import EdgeSettings
-from ianvs_specdec.backends.split.options import SplitOptions
+from ianvs_specdec.backends.split.options import SplitOptions, chosen, edge_settings, link_options
 from ianvs_specdec.backends.split.process import Started
-from ianvs_specdec.backends.split.settings import chosen, edge_settings, link_options
 from ianvs_specdec.backends.split.target import ENGINE, VerifierModel
 from ianvs_specdec.common.errors import AbandonedError, AnswerError, UserError, not_installed, packages
 from ianvs_specdec.common.sampling import LARGEST_COUNT, Sampling
@@ -163,6 +162,7 @@ class SplitSpecDecLLM(LoadedLLM):
         before, started = self._bytes(), time.perf_counter()
         prompt, truncated = chat.prompt(messages, sampling, truncate=truncate)
         output = prompts.TextOutput(chat, sampling, on_chunk)
+        output.follow(prompt)
 
         def put_out(tokens: list[int]) -> None:
             if hints.given_up is not None and hints.given_up():
@@ -183,7 +183,9 @@ class SplitSpecDecLLM(LoadedLLM):
         trace.chunks = [(seconds + offset, tokens) for seconds, tokens in trace.chunks]
         trace.bytes_up, trace.bytes_down = (now - then for now, then in zip(self._bytes(), before, strict=True))
         ids = answer.token_ids
-        return Completion(output.finish(ids), ids, len(prompt), len(ids), answer.finish_reason, trace, truncated)
+        text = output.finish(ids)
+        output.tell(ids, text, trace, logprobs=False)
+        return Completion(text, ids, len(prompt), len(ids), answer.finish_reason, trace, truncated)
 
     def _bytes(self) -> tuple[int, int]:
         """Up and down, that passed the link so far."""
@@ -216,7 +218,7 @@ class SplitSpecDecLLM(LoadedLLM):
         connection, self._connection, self._edge = self._connection, None, None
         if connection is not None:
             connection.close()
-        # The link first: it would tell of a verifier that is gone.
+        # The link first: it would report that the verifier is gone.
         while self._started:
             self._started.pop().close()
 

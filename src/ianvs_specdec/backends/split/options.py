@@ -1,14 +1,24 @@
-"""The options of the back end ``SplitSpecDec``."""
+"""The options of the back end ``SplitSpecDec``, checked before anything is started."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from ianvs_specdec import drafters
 from ianvs_specdec.backends.specdec import EngineOptions
+from ianvs_specdec.backends.split.edge.settings import EdgeSettings
+from ianvs_specdec.common.errors import UserError, unknown
 from ianvs_specdec.common.settings import Text, rule
 from ianvs_specdec.drafters.options import Length
+from ianvs_specdec.net.link.path import Path as NetworkPath
+
+OWN = tuple(name for name in EdgeSettings.names() if name != "options")
+"""Keys of ``edge`` that are no options of a method."""
+DEFAULTS = {"outage": "fail", "patience": 60.0}
+"""A job that waits for ever for a verifier that is gone says nothing. Most outages of a link are shorter."""
 
 
 def _check_named(value: dict[str, Any]) -> None:
@@ -30,3 +40,43 @@ class SplitOptions(EngineOptions):
     length: Length | None = Field(None, description="how much of a draft the verifier verifies")
     acceptance: Literal["coupled"] | None = Field(None, description="how sampled drafts are accepted")
     beside: Text | dict[str, Any] | None = Field(None, description="how the verifier drafts in mode stream")
+
+
+def chosen(value: Any, named: Mapping[str, Any] | None, key: str) -> Any:
+    """The value of the option ``key``. A text is one that the option ``named`` explains, so that a word stands in
+    tables of test cases. Raises ``UserError``."""
+    if not isinstance(value, str) or not named:
+        return value
+    if value not in named:
+        raise unknown(f"name for {key} among those of the option named", value, named, key=key)
+    return named[value]
+
+
+def edge_settings(given: Any, threads: int | None) -> EdgeSettings:
+    """Of the mapping ``edge``; ``threads`` where it names none. Raises ``UserError``, all at the key ``edge``."""
+    if not isinstance(given, Mapping):
+        example = "edge: {method: draft_model, draft: FOLDER}, or edge: {mode: stream}"
+        raise UserError(f"back end SplitSpecDec needs a mapping that says what the edge does: {example}", key="edge")
+    values = {key: value for key, value in given.items() if value is not None}
+    if "method" in values:
+        values["method"] = drafters.resolve(str(values["method"]))
+    methods = drafters.method_of(values["method"]).options.names() if "method" in values else ()
+    for key in values:
+        if key not in (*OWN, *methods):
+            raise unknown("key of edge", key, (*OWN, *methods), key="edge")
+    own = {key: value for key, value in values.items() if key in OWN}
+    options = {key: value for key, value in values.items() if key not in OWN}
+    try:
+        return EdgeSettings.parse({**DEFAULTS, "threads": threads, **own, "options": options})
+    except UserError as error:
+        raise UserError(f"edge: {error}", key="edge") from error
+
+
+def link_options(given: Any) -> dict[str, Any]:
+    """The options of a path: of the name of a preset, or of a mapping. Raises ``UserError`` at the key ``link``."""
+    options = {"preset": given} if isinstance(given, str) else dict(given or {})
+    try:
+        NetworkPath.parse(options)
+    except UserError as error:
+        raise UserError(f"link: {error}", key="link") from error
+    return {name: value for name, value in options.items() if value is not None}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ianvs_specdec.backends.process import WorkerProcess, python_of
-from ianvs_specdec.backends.prompts import model_folder
+from ianvs_specdec.backends.prompts import local_folder, model_digest, model_folder
 from ianvs_specdec.backends.top_logprobs import TOP
 from ianvs_specdec.backends.untrusted import MOST_DRAFTED, MOST_TOKENS, listed, whole
 from ianvs_specdec.backends.vllm.options import MODEL_FREE, VllmOptions
@@ -37,7 +37,7 @@ class VllmLLM(WorkerLLM):
     passed on as it is but for ``model``, which may be a folder relative to the working directory or a name on the hub.
     On a CPU, ``enforce_eager`` is true and ``kv_cache_memory_bytes`` 256 MiB unless given.
 
-    A step of the trace is one engine step after the prefill; vLLM tells the drafted and accepted tokens of those that
+    A step of the trace is one engine step after the prefill; vLLM reports the drafted and accepted tokens of those that
     verified a draft, in order, but not which these were. Where that leaves a choice (a step of one token may have had
     its draft rejected, or none), the earliest that fits is taken, so sums are vLLM's own and only the position can be
     off.
@@ -80,8 +80,8 @@ class VllmLLM(WorkerLLM):
             raise UserError(SAMPLED_DRAFTS, key="temperature")
 
     def check_files(self) -> None:
-        folder = Path(self.model)
-        if folder.is_dir() and "load_format" not in self.engine_args:
+        folder = local_folder(self.model)
+        if folder is not None and "load_format" not in self.engine_args:
             check_model(folder, what=f"the model {self.model}", key="model", vllm=True)
 
     def lossy(self, sampling: Sampling) -> bool:
@@ -103,7 +103,7 @@ class VllmLLM(WorkerLLM):
             "vllm": self._vllm()[0],
             "options": {**self.simple, **({"engine_args": self.engine_args} if self.engine_args else {})},
             "speculative": {**self.speculative, **contents},
-            "model": digests.folder(model_folder(self.model), *more),
+            "model": model_digest(self.model, digests, *more),
             "dtype": self.options.dtype,
             "threads": self.options.threads,
         }

@@ -63,7 +63,7 @@ def one_line(error: BaseException) -> str:
 
 
 def load(arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The engine, and what the parent is told about it."""
+    """The engine, and the facts that the parent gets."""
     # In this process, so that the figures of a request can be read when it is aborted.
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     import torch
@@ -75,7 +75,7 @@ def load(arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     if cpu and hasattr(torch.cpu, "_init_amx"):
         # vLLM's kernels use AMX without asking the system for it, which ends the process where nothing else has asked.
         torch.cpu._init_amx()
-    # Compilation takes longer than a benchmark on a CPU; counting for nobody takes time from every step.
+    # Compilation takes longer than a benchmark on a CPU; statistics that are not read take time from every step.
     defaults: dict[str, Any] = {"disable_log_stats": True}
     defaults.update({"enforce_eager": True, "kv_cache_memory_bytes": CPU_CACHE_BYTES} if cpu else {})
     if arguments.get("speculative_config"):
@@ -102,7 +102,7 @@ def load(arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
 
 
 def memory(engine: Any, cpu: bool) -> int | None:
-    """Bytes of the weights, a draft model's included, and of the key-value caches; None where they cannot be told."""
+    """Bytes of the weights, a draft model's included, and of the key-value caches; None where they are not known."""
     try:
         held = sum(engine.collective_rpc(caches if cpu else weights_and_caches))
         return held + (stored_weights(engine.vllm_config) if cpu else 0)

@@ -13,11 +13,13 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from filelock import FileLock, Timeout
-
 from ianvs_specdec.common.errors import UserError
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 LOCK, HOLDER = ".run.lock", ".run.json"
 PATIENCE = 1.0
@@ -55,6 +57,8 @@ def _acquired(folder: Path, run: str) -> FileLock | None:
     if _holder(folder).get("run") == run:
         return None
     # One thread may let go of what another has taken.
+    from filelock import FileLock, Timeout
+
     lock = FileLock(folder / LOCK, timeout=PATIENCE, thread_local=False)
     try:
         lock.acquire()

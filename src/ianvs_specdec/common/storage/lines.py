@@ -1,7 +1,8 @@
-"""A file of lines that are only ever appended. Journals and logs of feedback are written through it, and nothing else.
+"""A file of lines that are only ever appended, such as a log of feedback.
 
 An append is written whole or not at all, whatever the disk says. A process that is killed leaves at most one torn line,
-which the next append ends, so that it alone is lost. What was appended reaches the disk within ``SYNC_SECONDS``.
+which the next append ends, so that it alone is lost. Lines are forced onto the disk by the first append after
+``SYNC_SECONDS`` and by ``sync``: a power cut costs at most what came since.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,21 +22,17 @@ log = logging.getLogger(__name__)
 LOCK_SECONDS = 60
 LOCK_PAUSE = 0.005
 SYNC_SECONDS = 5.0
-"""Seconds after which appended lines are forced onto the disk: so much a power cut can cost. A thread of its own does
-it, so that no answer waits for the disk.
-"""
 
 
 class LineFile:
-    """Thread-safe; several processes may append to the same file. Every method raises OSError with a ``strerror``."""
+    """Thread-safe; several processes may append to the same file. ``append`` raises OSError with a ``strerror``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._made = False
         self._mutex = threading.Lock()
         # Made once: that takes as long as a write.
         self._lock = FileLock(f"{path}.lock", timeout=LOCK_SECONDS, poll_interval=LOCK_PAUSE)
-        self._timer: threading.Timer | None = None
+        self._unsynced_since: float | None = None
 
     def append(self, data: bytes) -> None:
         """Append whole lines, and make file and folder if need be. With no data it is only tried whether that can be
@@ -42,8 +40,7 @@ class LineFile:
         """
         # Threads of one process meet at the mutex: who meets another's lock sleeps between attempts.
         with self._mutex:
-            if not self._made:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
             with self._locked(), open(self.path, "a+b", buffering=0) as file:
                 size = file.seek(0, os.SEEK_END)
                 if size and data:
@@ -58,26 +55,22 @@ class LineFile:
                     with suppress(OSError):
                         file.truncate(size)
                     raise
-            self._made = bool(data)
-            if data and self._timer is None:
-                self._timer = threading.Timer(SYNC_SECONDS, self.sync)
-                self._timer.daemon = True
-                self._timer.start()
+            if data and self._unsynced_since is None:
+                self._unsynced_since = time.monotonic()
+        if self._unsynced_since is not None and time.monotonic() - self._unsynced_since >= SYNC_SECONDS:
+            self.sync()
 
     def sync(self) -> None:
         """Force what was appended since the last time onto the disk. A disk that refuses is told in a warning."""
         with self._mutex:
-            timer, self._timer = self._timer, None
-        if timer is None:
-            return
-        timer.cancel()
+            if self._unsynced_since is None:
+                return
+            self._unsynced_since = None
         try:
             _force(self.path, os.O_RDWR)
             if os.name == "posix":
                 # A file whose folder does not name it yet is lost as a whole.
                 _force(self.path.parent, os.O_RDONLY)
-        except FileNotFoundError:
-            return
         except OSError as error:
             log.warning("%s may not be on the disk: %s", self.path, error.strerror or error)
 

@@ -15,6 +15,7 @@ from torch.nn import functional
 from ianvs_specdec.drafters.draft_model.files import load_draft
 from ianvs_specdec.drafters.draft_model.sequence import DraftSequence, Growing
 from ianvs_specdec.drafters.lockstep import alone, lockstep, only
+from ianvs_specdec.drafters.probabilities import least_log, log_probabilities
 from ianvs_specdec.engine import Context, Drafter, Output, Target, TokenTree
 from ianvs_specdec.engine.sampling import Processor
 
@@ -70,8 +71,6 @@ class DraftModel(Drafter):
 
     def begin(self, target: Target, context: Context, prefill: Output) -> None:
         self._vocabulary = prefill.logits.shape[-1]
-        self._processor = Processor(context.sampling, context.tokens, target.device)
-        self._processed = len(context.tokens)
         self.end()
         self._sequence, self._context = DraftSequence(self._model), context
 
@@ -87,7 +86,6 @@ class DraftModel(Drafter):
     def lines_behind(self, context: Context) -> _Lines:
         assert self._sequence is not None
         levels = self._sequence.reach(context.tokens)
-        self._process(context)
         if levels > 0:
             alone(self._model, self._sequence.follow(context.tokens))
         return _Lines(self, context, levels)
@@ -105,10 +103,8 @@ class DraftModel(Drafter):
         levels = min(budget, context.remaining - 1, self._sequence.reach(context.tokens))
         if levels < 1:
             return TokenTree.chain(context.tokens[-1])
-        self._process(context)
         yield from self._sequence.follow(context.tokens)
-        growth = _Growth(context.tokens[-1], self._processor)
-        least = math.log(context.confidence) if context.confidence > 0 else -math.inf
+        growth, least = _Growth(context, self._model.device), least_log(context)
         frontier: list[int] = [0]
         best: list[int] = []
         for level in range(levels):
@@ -121,11 +117,6 @@ class DraftModel(Drafter):
             if not frontier:
                 break
         return growth.tree([0, *sorted(best)])
-
-    def _process(self, context: Context) -> None:
-        for token in context.tokens[self._processed :]:
-            self._processor.extend(token)
-        self._processed = len(context.tokens)
 
     def _add_children(
         self, growth: _Growth, frontier: list[int], scores: Tensor, context: Context, least: float
@@ -151,14 +142,8 @@ class DraftModel(Drafter):
         if missing:
             # Cut or filled up to the target's vocabulary.
             logits = functional.pad(logits, (0, missing), value=-math.inf)
-        rows = list(zip(logits, map(growth.processor, nodes), strict=True))
-        if context.sampling.greedy:
-            return torch.stack([processor.scores(logits) for logits, processor in rows]).log_softmax(dim=-1)
-        q = torch.stack([processor.probabilities(logits) for logits, processor in rows])
-        if context.noise is None:
-            return q.log()
-        noise = torch.stack([context.noise.at(position) for position in positions])
-        return (q.log() + noise).log_softmax(dim=-1)
+        parts = zip(nodes, logits.split(1), positions, strict=True)
+        return torch.cat([log_probabilities(context, growth.processor(n), row, [place]) for n, row, place in parts])
 
 
 class _Lines:
@@ -166,7 +151,7 @@ class _Lines:
 
     def __init__(self, drafter: DraftModel, context: Context, levels: int) -> None:
         self._drafter, self._context, self._levels, self._held = drafter, context, levels, len(context.tokens)
-        self._growth = _Growth(context.tokens[-1], drafter._processor)
+        self._growth = _Growth(context, drafter._model.device)
         self._depths = [0]
 
     def grow(self, nodes: Sequence[int]) -> list[list[tuple[int, float]]]:
@@ -193,10 +178,10 @@ class _Lines:
 class _Growth:
     """A tree in the making. ``scores`` are log-probabilities of being reached."""
 
-    def __init__(self, root: int, processor: Processor) -> None:
-        self.tokens, self.parents, self.scores = [root], [-1], [0.0]
+    def __init__(self, context: Context, device: torch.device) -> None:
+        self.tokens, self.parents, self.scores = [context.tokens[-1]], [-1], [0.0]
         self.drawn_from: dict[int, Tensor] = {}
-        self._processors = {0: processor}
+        self._processors = {0: Processor(context.sampling, context.tokens, device)}
 
     def add(self, parent: int, token: int, score: float) -> None:
         self.tokens.append(token)

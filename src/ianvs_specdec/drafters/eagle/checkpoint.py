@@ -1,8 +1,7 @@
-"""EAGLE heads as they are read, and the matrices that a head multiplies with, folded out of their tensors."""
+"""EAGLE heads as they are read."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,13 +23,6 @@ from ianvs_specdec.drafters.eagle.layout import (
 from ianvs_specdec.drafters.tensors import find, read_tensors
 from ianvs_specdec.engine import Target
 from ianvs_specdec.models.layout import ModelSizes
-from ianvs_specdec.targets.fit import paired
-
-FOLDED_TABLE = 1 << 25
-"""Numbers in a table of what every token brings into the layer, or in a copy of the target's output matrix: a head with
-larger ones computes them anew."""
-
-_PRECISE = 1 << 25
 
 MAPPINGS = ("d2t", "t2d")
 """Tensors that lead from one vocabulary to another."""
@@ -77,60 +69,6 @@ def _check_mapping(path: Path, offsets: Tensor, vocabulary: int) -> None:
             f"{path}: tensor d2t must hold whole numbers that lead from draft token ids to ids below {vocabulary}",
             key="head",
         )
-
-
-class FoldedWeights:
-    """The tensors of a checkpoint in the precision in which they are folded, norm weights and scales applied."""
-
-    def __init__(self, checkpoint: EagleCheckpoint, device: torch.device, root: float) -> None:
-        largest = max(tensor.numel() for tensor in checkpoint.tensors.values())
-        self._precision = torch.float64 if largest <= _PRECISE and device.type == "cpu" else torch.float32
-        self._checkpoint, self._device, self._root = checkpoint, device, root
-
-    def tensor(self, name: str) -> Tensor:
-        tensor = self._checkpoint.tensors[name].to(self._device)
-        return tensor.to(self._precision) if tensor.is_floating_point() else tensor
-
-    def get(self, name: str) -> Tensor | None:
-        return self.tensor(name) if name in self._checkpoint.tensors else None
-
-    def __getitem__(self, module: str) -> Tensor:
-        return self.tensor(f"{self._checkpoint.layer}{module}.weight")
-
-    def normed(self, norm: str, *modules: str, prefix: str | None = None) -> Tensor:
-        """One matrix of all ``modules``, for inputs as ``EagleHead._normed`` returns them."""
-        prefix = self._checkpoint.layer if prefix is None else prefix
-        stacked = torch.cat([self.tensor(f"{prefix}{module}.weight") for module in modules])
-        return stacked * (self.tensor(f"{prefix}{norm}.weight") * self._root)
-
-    def entries(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Matrices from token embedding and from hidden state to the layer's entry, and the entry's bias."""
-        projection, bias = self._projection()
-        hidden = self._checkpoint.config.hidden
-        if self._checkpoint.eagle3:
-            of_token = self["input_layernorm"] * self._root
-            of_hidden = self["hidden_norm"] * self._root
-            return projection[:, :hidden] * of_token, projection[:, hidden:] * of_hidden, bias
-        joint = self.tensor("fc.weight")
-        joint_bias = self.get("fc.bias")
-        joint_bias = joint.new_zeros(hidden) if joint_bias is None else joint_bias
-        entry = torch.cat([joint, projection @ joint])
-        bias = torch.cat([joint_bias, projection @ joint_bias + bias])
-        return entry[:, :hidden].contiguous(), entry[:, hidden:].contiguous(), bias
-
-    def _projection(self) -> tuple[Tensor, Tensor]:
-        """Queries, keys and values as one matrix and its bias: the first two in pairs, queries scaled."""
-        width = self._checkpoint.config.width
-        parts, biases = [], []
-        for name in ("q", "k", "v"):
-            weight = self[f"self_attn.{name}_proj"]
-            stored = self.get(f"{self._checkpoint.layer}self_attn.{name}_proj.bias")
-            bias = weight.new_zeros(len(weight)) if stored is None else stored
-            if name == "q":
-                weight, bias = weight / math.sqrt(width), bias / math.sqrt(width)
-            parts.append(weight if name == "v" else paired(weight, width))
-            biases.append(bias if name == "v" else paired(bias, width))
-        return torch.cat(parts), torch.cat(biases)
 
 
 def rotations(config: HeadConfig, start: int, end: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -6,8 +6,6 @@ Li et al. 2024 (arXiv 2401.15077), EAGLE-2 (arXiv 2406.16858) and EAGLE-3 (arXiv
 from __future__ import annotations
 
 import copy
-import math
-import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,10 +17,10 @@ from ianvs_specdec.drafters.eagle.guesses import Guesses
 from ianvs_specdec.drafters.eagle.head import EagleHead
 from ianvs_specdec.drafters.eagle.layout import FILES, WHAT
 from ianvs_specdec.drafters.eagle.native import NativeDraft, NativeHead
-from ianvs_specdec.drafters.eagle.static import limited, static
 from ianvs_specdec.drafters.eagle.steps import Growing, Head, Pairs, Pending
-from ianvs_specdec.drafters.eagle.trees import Growth, chain, dynamic
+from ianvs_specdec.drafters.eagle.trees import Growth, dynamic, limited, static
 from ianvs_specdec.drafters.lockstep import lockstep, only
+from ianvs_specdec.drafters.probabilities import least_log
 from ianvs_specdec.drafters.tensors import find
 from ianvs_specdec.engine import Context, Drafter, Observation, Output, Target, TokenTree
 from ianvs_specdec.engine.sampling import by_probability
@@ -32,8 +30,6 @@ from ianvs_specdec.targets.native.target import NativeTarget
 READ_AT_ONCE = 512
 """Pairs of one request that share a step of the head with its draft. All requests may be behind at the same time, after
 a pause: this bounds the memory of that step, and is enough to compute at full speed."""
-
-_FITTED: weakref.WeakKeyDictionary[Target, dict[Path, Head]] = weakref.WeakKeyDictionary()
 
 
 class Eagle(Drafter):
@@ -72,16 +68,12 @@ class Eagle(Drafter):
     @torch.inference_mode()
     def prepare(self, target: Target) -> Sequence[int]:
         if target is not self._target:
-            fitted = _FITTED.setdefault(target, {})
-            folder = self._folder.resolve()
-            if folder not in fitted:
-                checkpoint = EagleCheckpoint.read(self._folder)
-                fitted[folder] = (
-                    NativeHead(checkpoint, target)
-                    if isinstance(target, NativeTarget)
-                    else EagleHead(checkpoint, target)
-                )
-            self._head, self._target = fitted[folder], target
+            checkpoint = EagleCheckpoint.read(self._folder)
+            if isinstance(target, NativeTarget):
+                self._head = NativeHead(checkpoint, target)
+            else:
+                self._head = EagleHead(checkpoint, target)
+            self._target = target
         return self._head.features
 
     def fork(self) -> Eagle:
@@ -159,21 +151,16 @@ class Eagle(Drafter):
         return pairs
 
     def _native(self, context: Context, nodes: int) -> NativeDraft:
-        limits = Limits(nodes, self._levels, self._topk, _least(context))
+        limits = Limits(nodes, self._levels, self._topk, least_log(context))
         tree = self._shape == "dynamic"
         return NativeDraft(self._sequence, self._new_pairs(), context.tokens[-1], limits, tree)
 
     def _grow(self, context: Context, nodes: int) -> Growing:
         guesses = Guesses(context, self._head, draws=self._shape != "dynamic")
         pairs, root = self._new_pairs(), context.tokens[-1]
-        growth = Growth(self._head, self._sequence, pairs, guesses, root, nodes, _least(context))
+        growth = Growth(self._head, self._sequence, pairs, guesses, root, nodes, least_log(context))
         if self._shape == "static":
             return static(growth, limited(nodes, *self._static_limits))
         if self._shape == "chain":
-            return chain(growth, self._levels)
+            return static(growth, tuple((0,) * depth for depth in range(1, min(self._levels, nodes) + 1)))
         return dynamic(growth, self._levels, self._topk)
-
-
-def _least(context: Context) -> float:
-    """The log-probability below which nothing is guessed."""
-    return math.log(context.confidence) if context.confidence > 0 else -math.inf

@@ -1,84 +1,128 @@
-"""What an EAGLE head computes, in few operators.
+"""An EAGLE head in torch, for targets that the native library does not compute.
 
-A head is one Llama layer over pairs of a token and a feature. A step of it costs a CPU more in dispatch than in
-arithmetic, so everything that is constant is folded before the first request: the part of the projections that depends
-on the token alone is a table; the target's output matrix and the projections that read the same hidden state are one
-product; the weights of norms and the scale of attention are in the products behind them. Queries and keys are laid out
-in pairs, so that their rotation is one complex product. Since there is one layer only, pairs whose output nobody asks
-for get their keys and values and nothing else.
+A head is one Llama layer over pairs of a token and a feature. Since there is one layer only, pairs whose output nobody
+asks for get their keys and values and nothing else.
 """
 
 from __future__ import annotations
 
-import math
-import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ianvs_specdec.drafters.eagle import checkpoint as eagle_checkpoint
-from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint, FoldedWeights, rotations
-from ianvs_specdec.drafters.eagle.sequence import HeadSequence, Rows
+from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint, rotations
+from ianvs_specdec.drafters.eagle.layout import HeadConfig
 from ianvs_specdec.drafters.eagle.steps import Asked, Level, Pairs, features_of
 from ianvs_specdec.engine.contracts import Target
 from ianvs_specdec.targets.fused_sequence import room
 from ianvs_specdec.targets.linear import Linear
 
-_CACHED_WEIGHT = 1 << 20
 _FIRST_POSITIONS = 512
 
 
-class _Product:
-    """``x [rows, in] @ weight.T`` in the target's type; single rows in float32 where the weight stays in a CPU's cache,
-    which is faster there."""
+class HeadSequence:
+    """Keys and values of the pairs that stay, then those of the tree being drafted.
 
-    def __init__(self, weight: Tensor, dtype: torch.dtype) -> None:
-        small = weight.device.type == "cpu" and weight.numel() <= _CACHED_WEIGHT and dtype != torch.float64
-        self._single = weight.T.float().contiguous() if small else None
-        self._dtype = dtype
-        self._rows = Linear(weight.to(dtype))
+    Pair i is the token at index i + 1 and the target's feature at index i; it sits at position i. ``hidden`` are the
+    states of the rows that were computed last: of the last pair, or of a level.
+    """
 
-    def __call__(self, x: Tensor) -> Tensor:
-        if self._single is not None and x.shape[0] == 1:
-            return torch.mm(x, self._single)
-        return self._rows(x.to(self._dtype))
+    hidden: Tensor
+    _last: Tensor
 
-    def added(self, x: Tensor, residual: Tensor) -> Tensor:
-        """The product plus ``residual`` ``[rows, out]``, in the type of the residual."""
-        if self._single is not None and x.shape[0] == 1:
-            return torch.addmm(residual, x, self._single)
-        if self._dtype == residual.dtype:
-            return self._rows.added(x, residual)
-        return residual + self._rows(x.to(self._dtype))
+    def __init__(self, config: HeadConfig, work: torch.dtype, device: torch.device) -> None:
+        self.length = self._end = 0
+        self._cache = torch.empty(2, config.keys, 0, config.width, dtype=work, device=device)
+
+    def close(self) -> None:
+        """Free the memory."""
+        self._cache = self.hidden = self._last = self._cache.new_empty(0)
+
+    def computed(self, hidden: Tensor, *, stay: bool) -> None:
+        """Take the states of the rows that were written, of those that are wanted."""
+        self.hidden = hidden
+        if stay:
+            self._last = hidden
+
+    def go_back(self) -> None:
+        """Drop what was drafted since the last pair."""
+        self.hidden, self._end = self._last, self.length
+
+    def write(self, keys: Tensor, values: Tensor, *, stay: bool) -> None:
+        """Add rows ``[rows, key heads, width]``, of pairs that ``stay`` in the place of what was drafted."""
+        start = self.length if stay else self._end
+        self._end = end = start + len(keys)
+        if stay:
+            self.length = end
+        if end > self._cache.shape[2]:
+            cache = self._cache.new_empty(*self._cache.shape[:2], room(end), self._cache.shape[3])
+            cache[:, :, :start] = self._cache[:, :, :start]
+            self._cache = cache
+        self._cache[0, :, start:end] = keys.transpose(0, 1)
+        self._cache[1, :, start:end] = values.transpose(0, 1)
+
+    def attend(self, queries: Tensor, mask: Tensor | None) -> Tensor:
+        """Attention of ``queries [rows, heads, width]`` to all that was written: ``[rows, heads * width]``.
+
+        ``mask [rows, drafted rows]`` is added to the scores for what was drafted.
+        """
+        keys, values = self._cache[:, None, :, : self._end]
+        if mask is not None:
+            mask = functional.pad(mask.to(queries.dtype), (self.length, 0))
+        attended = functional.scaled_dot_product_attention(
+            queries.transpose(0, 1)[None], keys, values, attn_mask=mask, enable_gqa=True
+        )
+        return attended[0].transpose(0, 1).flatten(1)
+
+
+@dataclass
+class _Rows:
+    """One sequence's rows in a step: ``tokens`` at ``positions``, each with the ``hidden`` state before it. The last
+    ``wanted`` of them are computed to the end."""
+
+    sequence: HeadSequence
+    tokens: Tensor
+    hidden: Tensor
+    positions: Sequence[int]
+    wanted: int
+    stay: bool
+    mask: Tensor | None = None
 
 
 class EagleHead:
-    """A head fitted to a target, which computes steps of many sequences at once (see ``steps.Head``).
-
-    Outside of the products everything is computed in float32 (float64 for a target in float64): ``work``.
-    """
+    """Implements ``steps.Head`` for any target. Outside of the products everything is computed in ``work``: float32,
+    or float64 for a target in float64."""
 
     @torch.inference_mode()
     def __init__(self, checkpoint: EagleCheckpoint, target: Target) -> None:
         self.features = checkpoint.fitted(target)
-        self.config = config = checkpoint.config
-        self.device = target.device
+        self.config, self.device = checkpoint.config, target.device
         self.work = torch.float64 if target.dtype == torch.float64 else torch.float32
-        self.eagle3 = checkpoint.eagle3
-        self._dtype = target.dtype
-        self._root = math.sqrt(config.hidden)
-        self._epsilon_length = torch.tensor(math.sqrt(config.epsilon) * self._root, dtype=self.work, device=self.device)
-        weights = FoldedWeights(checkpoint, self.device, self._root)
-        from_hidden = self._fold_inputs(weights, target)
-        self._fold_outputs(weights, target, from_hidden)
-        self._output = self._product(weights["self_attn.o_proj"])
-        bias = weights.get(f"{checkpoint.layer}self_attn.o_proj.bias")
-        self._output_bias = None if bias is None else bias.to(self.work)
-        self._down = self._product(weights["mlp.down_proj"])
-        self._gate_up = self._product(weights.normed("post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj"))
-        self._angles = torch.empty(0)
+        self.vocabulary = len(target.embedding)
+        self.vocabulary_map: Tensor | None = None
+        self._eagle3, self._dtype = checkpoint.eagle3, target.dtype
+        tensors = {name: tensor.to(self.device) for name, tensor in checkpoint.tensors.items()}
+        if (offsets := tensors.get("d2t")) is not None:
+            self.vocabulary_map = torch.arange(len(offsets), device=self.device) + offsets
+        self._embedding = tensors.get("embed_tokens.weight", target.embedding.detach())
+        self._norms = {name: tensor.to(self.work) for name, tensor in tensors.items() if "norm" in name}
+
+        def product(*modules: str) -> Linear:
+            weight = torch.cat([tensors[f"{module}.weight"] for module in modules])
+            biases = [tensors[f"{module}.bias"] for module in modules if f"{module}.bias" in tensors]
+            return Linear(weight.to(self._dtype), torch.cat(biases).to(self._dtype) if biases else None)
+
+        self._layer = layer = checkpoint.layer
+        self._join = product("fc")
+        self._project = product(*(f"{layer}self_attn.{name}_proj" for name in "qkv"))
+        self._output = product(f"{layer}self_attn.o_proj")
+        self._gate_up = product(f"{layer}mlp.gate_proj", f"{layer}mlp.up_proj")
+        self._down = product(f"{layer}mlp.down_proj")
+        self._unembed = product("lm_head") if self._eagle3 else target.unembed
+        self._cosine = torch.empty(0)
 
     def open(self) -> HeadSequence:
         """A new, empty sequence."""
@@ -96,148 +140,71 @@ class EagleHead:
         for sequence, asked in parts:
             if isinstance(asked, Pairs) and not asked.tokens:
                 sequence.go_back()
-        self._compute(parts)
-        sequences = [sequence for sequence, _ in parts]
-        carry, logits = self._look_at(_together([sequence.hidden for sequence in sequences]))
-        sizes = [len(sequence.hidden) for sequence in sequences]
-        for sequence, carried in zip(sequences, carry.split(sizes), strict=True):
-            sequence.carry = carried
-        return list(logits.split(sizes))
+        self._compute([(sequence, asked) for sequence, asked in parts if isinstance(asked, Level) or asked.tokens])
+        states = [sequence.hidden for sequence, _ in parts]
+        hidden = torch.cat(states)
+        if self._eagle3:
+            hidden = self._normed(hidden, "norm")
+        logits = self._unembed(hidden.to(self._dtype))
+        return list(logits.split([len(own) for own in states]))
 
     def _compute(self, parts: Sequence[Asked]) -> None:
         """Let rows enter the layer, and leave with each sequence the hidden states of those that are wanted."""
-        rows = self._rows(parts)
-        if not rows:
+        if not parts:
             return
-        entered, queries, keys_values = self._entered(rows)
+        rows = [self._rows(sequence, asked) for sequence, asked in parts]
         sizes = [len(part.tokens) for part in rows]
-        queries_of, written_of = queries.split(sizes), keys_values.split(sizes)
+        entry, residual = self._enter(torch.cat([part.tokens for part in rows]), torch.cat([p.hidden for p in rows]))
+        queries, keys, values = self._projected(entry, [position for part in rows for position in part.positions])
+        own = zip(rows, *(each.split(sizes) for each in (queries, keys, values)), strict=True)
         attended = []
-        for part, own, written in zip(rows, queries_of, written_of, strict=True):
-            part.sequence.write(written, stay=part.stay)
-            attended.append(part.sequence.attend(own[-part.wanted :], part.mask))
-        if self.eagle3:
-            residual = _together([part.hidden.expand(part.wanted, -1) for part in rows])
-        else:
-            residuals = zip(rows, entered.split(sizes), strict=True)
-            residual = _together([own[-part.wanted :] for part, own in residuals])
-        hidden = self._finish(residual, _together(attended))
-        for part, own in zip(rows, hidden.split([part.wanted for part in rows]), strict=True):
-            part.sequence.computed(own, stay=part.stay)
+        for part, asking, key, value in own:
+            part.sequence.write(key, value, stay=part.stay)
+            attended.append(part.sequence.attend(asking[-part.wanted :], part.mask))
+        wanted = [states[-part.wanted :] for part, states in zip(rows, residual.split(sizes), strict=True)]
+        hidden = self._finish(torch.cat(wanted), torch.cat(attended))
+        for part, states in zip(rows, hidden.split([part.wanted for part in rows]), strict=True):
+            part.sequence.computed(states, stay=part.stay)
 
-    def _rows(self, parts: Sequence[Asked]) -> list[Rows]:
-        rows = [Rows.of_level(sequence, level) for sequence, level in parts if isinstance(level, Level)]
-        read = [(sequence, pairs) for sequence, pairs in parts if isinstance(pairs, Pairs) and pairs.tokens]
-        if read:
-            hidden = self._absorb(features_of([pairs for _, pairs in read]))
-            sizes = [len(pairs.tokens) for _, pairs in read]
-            states = zip(hidden.split(sizes), self._carry(hidden).split(sizes), strict=True)
-            rows += [Rows.of_pairs(*part, *own) for part, own in zip(read, states, strict=True)]
-        return rows
+    def _rows(self, sequence: HeadSequence, asked: Pairs | Level) -> _Rows:
+        if isinstance(asked, Pairs):
+            features = torch.cat(features_of([asked]), dim=-1)
+            hidden = self._join(features.to(self._dtype)) if self._eagle3 else features
+            tokens = torch.tensor(asked.tokens, device=self.device)
+            positions = range(sequence.length, sequence.length + len(tokens))
+            return _Rows(sequence, tokens, hidden.to(self.work), positions, 1, stay=True)
+        hidden = sequence.hidden if asked.above is None else sequence.hidden.index_select(0, asked.above)
+        at = [sequence.length + asked.depth - 1] * len(hidden)
+        return _Rows(sequence, asked.tokens, hidden, at, len(hidden), stay=False, mask=asked.mask)
 
-    def _entered(self, rows: Sequence[Rows]) -> tuple[Tensor, Tensor, Tensor]:
-        """Residual inputs, queries, and keys and values of all rows, turned."""
-        config, tokens = self.config, _together([part.tokens for part in rows])
-        entry = _together([part.carry for part in rows]) + self._entry(tokens)
-        residual, projected = entry.split([self.entry_width - config.projected, config.projected], dim=-1)
-        queries, turned = config.queries * config.width, (config.queries + config.keys) * config.width
-        pairs = torch.view_as_complex(projected[:, :turned].view(len(tokens), -1, config.width // 2, 2))
-        self._reserve(max(part.positions.stop for part in rows))
-        angles = [part.angles(self._angles, alone=len(rows) == 1) for part in rows]
-        pairs.mul_(_together(angles))
-        return residual, projected[:, :queries].view(len(tokens), config.keys, -1, config.width), projected[:, queries:]
+    def _enter(self, tokens: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """The input of attention and the residual, of token ids ``[rows]`` and the states before them."""
+        embedded = self._embedding[tokens].to(self.work)
+        if self._eagle3:
+            of_token = self._normed(embedded, f"{self._layer}input_layernorm")
+            return torch.cat([of_token, self._normed(hidden, f"{self._layer}hidden_norm")], -1), hidden
+        joined = self._join(torch.cat([embedded, hidden], dim=-1).to(self._dtype)).to(self.work)
+        return joined, joined
 
-    def _absorb(self, features: Sequence[Tensor]) -> Tensor:
-        """The hidden states ``[rows, hidden]`` that the target's own ``features``, each ``[rows, target hidden]``,
-        stand for."""
-        if self._join is None:
-            return features[0].to(self.work)
-        return self._join(torch.cat(list(features), dim=-1).to(self.work)).to(self.work)
+    def _projected(self, entry: Tensor, positions: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, each ``[rows, heads, width]``, the first two turned to their ``positions``."""
+        config = self.config
+        projected = self._project(entry.to(self._dtype)).to(self.work).unflatten(-1, (-1, config.width))
+        turning, values = projected.split([config.queries + config.keys, config.keys], dim=1)
+        if (reach := max(positions) + 1) > len(self._cosine):
+            turns = rotations(config, 0, max(_FIRST_POSITIONS, 2 * reach), self.work)
+            self._cosine, self._sine = (each.to(self.device) for each in turns)
+        cosine, sine = self._cosine[positions, None], self._sine[positions, None]
+        first, second = turning.chunk(2, dim=-1)
+        turned = torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1)
+        return *turned.split([config.queries, config.keys], dim=1), values
 
-    def _carry(self, hidden: Tensor) -> Tensor:
-        """What hidden states ``[rows, hidden]`` bring into the layer for the token after them; see ``_entry``."""
-        return self._enter(self._seen(hidden))
-
-    def _look_at(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """``_carry`` and the logits ``[rows, draft vocabulary]`` of the token after each of the hidden states."""
-        seen = self._seen(hidden)
-        if self._target is not None:
-            return self._enter(seen), self._target.unembed(seen.to(self._dtype))
-        both = self._look(seen)
-        return both[:, : self.entry_width], both[:, self.entry_width :]
-
-    def _entry(self, tokens: Tensor) -> Tensor:
-        """What token ids ``[rows]`` bring into the layer. Together with the carried part this is ``[rows,
-        entry_width]``: the layer's residual input (not in EAGLE-3, where the hidden state is it), queries, keys and
-        values, in pairs and scaled."""
-        if self._table is not None:
-            return self._table.index_select(0, tokens)
-        return self._enter_token(self._token_input(self._embedding[tokens].to(self.work))) + self._entry_bias
-
-    def _finish(self, x: Tensor, attended: Tensor) -> Tensor:
+    def _finish(self, residual: Tensor, attended: Tensor) -> Tensor:
         """Hidden states ``[rows, hidden]`` after the layer, from its residual input and what attention returned."""
-        x = self._output.added(attended, x if self._output_bias is None else x + self._output_bias)
-        gate_up = self._gate_up(self._normed(x))
-        half = self.config.intermediate
-        return self._down.added(functional.silu(gate_up[:, :half]).mul_(gate_up[:, half:]), x)
+        x = residual + self._output(attended.to(self._dtype))
+        normed = self._normed(x, f"{self._layer}post_attention_layernorm")
+        gate, up = self._gate_up(normed.to(self._dtype)).chunk(2, dim=-1)
+        return x + self._down(functional.silu(gate) * up)
 
-    def _reserve(self, positions: int) -> None:
-        """The rotations of so many positions at least, as complex factors ``[positions, 1, width / 2]``."""
-        if positions > len(self._angles):
-            factors = torch.complex(*rotations(self.config, 0, max(_FIRST_POSITIONS, 2 * positions), self.work))
-            self._angles = factors[:, None].to(self.device)
-
-    def _fold_inputs(self, weights: FoldedWeights, target: Target) -> Tensor:
-        from_token, from_hidden, bias = weights.entries()
-        self.entry_width = len(from_token)
-        self._enter = self._product(from_hidden)
-        self._join = self._product(weights.tensor("fc.weight")) if self.eagle3 else None
-        embedding = weights.get("embed_tokens.weight")
-        embedding = target.embedding.detach() if embedding is None else embedding
-        self._table: Tensor | None = None
-        if len(embedding) * self.entry_width <= eagle_checkpoint.FOLDED_TABLE:
-            table = self._token_input(embedding.to(from_token.dtype)) @ from_token.T + bias
-            self._table = table.to(self.work)
-        else:
-            self._embedding, self._enter_token = embedding.to(self._dtype), self._product(from_token)
-            self._entry_bias = bias.to(self.work)
-        return from_hidden
-
-    def _fold_outputs(self, weights: FoldedWeights, target: Target, from_hidden: Tensor) -> None:
-        hidden = target.embedding.shape[1]
-        zero = torch.zeros(1, hidden, dtype=target.dtype, device=self.device)
-        bias = target.unembed(zero)
-        self.vocabulary = bias.shape[-1]
-        self.vocabulary_map: Tensor | None = None
-        self._target: Target | None = None
-        if self.eagle3:
-            matrix = weights.normed("norm", "lm_head", prefix="")
-            offsets = weights.get("d2t")
-            if offsets is not None:
-                self.vocabulary_map = torch.arange(len(offsets), device=self.device) + offsets
-        elif self.vocabulary * hidden <= eagle_checkpoint.FOLDED_TABLE and not bool(bias.any()):
-            matrix = target.unembed(torch.eye(hidden, dtype=target.dtype, device=self.device)).T
-        else:
-            # Fitted heads are remembered for as long as the target lives, so they must not keep it alive.
-            self._target = weakref.proxy(target)
-            return
-        self._look = self._product(torch.cat([from_hidden, matrix.to(from_hidden.dtype)]))
-
-    def _product(self, weight: Tensor) -> _Product:
-        return _Product(weight, self._dtype)
-
-    def _seen(self, hidden: Tensor) -> Tensor:
-        return self._normed(hidden) if self.eagle3 else hidden
-
-    def _token_input(self, embeddings: Tensor) -> Tensor:
-        return self._normed(embeddings) if self.eagle3 else embeddings
-
-    def _normed(self, x: Tensor) -> Tensor:
-        """Root-mean-square norm without weight, divided by sqrt(hidden): three operators where torch's own has
-        eight."""
-        return x / torch.linalg.vector_norm(x, 2, -1, True, dtype=x.dtype).hypot_(self._epsilon_length)
-
-
-def _together(parts: Sequence[Tensor]) -> Tensor:
-    """All rows, without a copy where there is one part only."""
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
+    def _normed(self, x: Tensor, norm: str) -> Tensor:
+        return functional.rms_norm(x, x.shape[-1:], self._norms[f"{norm}.weight"], self.config.epsilon)

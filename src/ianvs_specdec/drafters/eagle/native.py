@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ianvs_specdec.drafters.eagle import checkpoint as eagle_checkpoint
 from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint, rotations
 from ianvs_specdec.drafters.eagle.steps import Asked, Level, Pairs
 from ianvs_specdec.engine import TokenTree
@@ -20,6 +19,9 @@ from ianvs_specdec.targets.native.heads import Head, HeadState, Limits
 from ianvs_specdec.targets.native.model import POSITIONS_AT_ONCE, Layer, Model, Rotations
 from ianvs_specdec.targets.native.product import Product
 from ianvs_specdec.targets.native.target import NativeTarget
+
+FOLDED_TABLE = 1 << 25
+"""Numbers in a table of what every token brings into the layer: with more, they are computed anew."""
 
 
 @dataclass
@@ -154,7 +156,7 @@ class NativeHead:
     ) -> tuple[Tensor, Product | None]:
         """What every token brings into the layer, ``weight`` times its embedding after ``norm`` plus ``bias``: as a
         table, or where that would be too large as the embedding and the product."""
-        if len(embedding) * len(weight) > eagle_checkpoint.FOLDED_TABLE:
+        if len(embedding) * len(weight) > FOLDED_TABLE:
             return embedding.to(self._dtype).contiguous(), self._product(weight, bias)
         inputs = embedding.double()
         if norm is not None:

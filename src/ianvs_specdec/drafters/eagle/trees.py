@@ -1,4 +1,4 @@
-"""How a draft grows out of an EAGLE head: EAGLE-2's dynamic tree and the chain. (The static tree: ``static``.)
+"""How a draft grows out of an EAGLE head: EAGLE-2's dynamic tree, and trees of a fixed shape, EAGLE-1's and the chain.
 
 Each function is a generator (see ``lockstep``) that asks the head for logits and returns the tree. The order of nodes
 is that of the official implementation: level by level, within a level by the order of the parents, then by rank.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -16,6 +17,9 @@ from torch import Tensor
 from ianvs_specdec.drafters.eagle.guesses import Guesses
 from ianvs_specdec.drafters.eagle.steps import Growing, Head, Level, Pairs
 from ianvs_specdec.engine import TokenTree
+
+Path = tuple[int, ...]
+Paths = tuple[Path, ...]
 
 
 @dataclass
@@ -31,38 +35,63 @@ class Growth:
     nodes: int
     least: float
 
-    @property
-    def weighs(self) -> bool:
-        """Whether probabilities have to be known before the end."""
-        return self.least > -math.inf or not self.guesses.plain
+
+_PUBLISHED = "0 1 2 3 00 01 02 10 11 20 21 30 000 001 002 010 011 020 021 100 0000 0001 0002 00000 00001"
+PATHS: Paths = tuple(tuple(int(rank) for rank in path) for path in _PUBLISHED.split())
+"""EAGLE-1's tree, level by level; a path says which of its parent's best children each node is."""
+
+_RANK_RATES = (0.6, 0.2, 0.1, 0.05)
 
 
-def chain(growth: Growth, depth: int) -> Growing:
-    """The best guess, or with drawing guesses one draw, at each of ``depth`` positions."""
-    guesses = growth.guesses
-    levels = min(depth, growth.nodes)
-    drafted: list[Tensor] = []
+@cache
+def limited(nodes: int, depth: int | None = None, top_k: int | None = None) -> Paths:
+    """EAGLE-1's tree down to ``depth`` and to the ``top_k`` best children, and of that the ``nodes`` nodes that are
+    most often right, going by how often a guess of each rank is."""
+    allowed = [path for path in PATHS if (depth is None or len(path) <= depth) and (top_k is None or max(path) < top_k)]
+    ranked = sorted(allowed, key=lambda path: -math.prod(_RANK_RATES[rank] for rank in path))
+    return tuple(sorted(ranked[:nodes], key=lambda path: (len(path), path)))
+
+
+def static(growth: Growth, paths: Paths) -> Growing:
+    """The tree of these ``paths`` (level by level, not empty), less what is less likely than asked.
+
+    Draws have to be proposed, whatever they are, or the proposals are no draws from q any more. Left out are those that
+    q makes impossible, and those behind an unlikely one.
+    """
+    guesses, device = growth.guesses, growth.head.device
+    inner = {path[:-1] for path in paths}
+    tree = TokenTree([growth.root], [-1])
+    nodes: dict[Path, int] = {(): 0}
+    weights: dict[Path, float] = {(): 0.0}
     drawn_from: dict[int, Tensor] = {}
-    likelihood = 0.0
+    rows: list[Path] = [()]
+    drafted: list[Path] = []
     logits = yield growth.sequence, growth.pairs
-    for level in range(levels):
-        if not growth.weighs:
-            index = logits.argmax(dim=-1)
-        else:
-            scores, known = guesses.scores(logits, level + 1)
-            index = scores.argmax(dim=-1)
-            likelihood += float(known[0, index])
-            # What was drawn has to be proposed, or the proposals are no draws from q any more; what follows it has not.
-            if likelihood < growth.least and not guesses.draws:
-                break
-            if guesses.draws:
-                drawn_from[level] = known[0].exp()
-        token = guesses.tokens(index)
-        drafted.append(token)
-        if level + 1 == levels or likelihood < growth.least:
+    for depth in range(1, len(paths[-1]) + 1):
+        scores, known = guesses.scores(logits, depth)
+        here = [path for path in paths if len(path) == depth and path[:-1] in rows]
+        best = scores.topk(max(path[-1] for path in here) + 1, dim=-1).indices
+        tokens, likely = guesses.tokens(best).tolist(), known.gather(1, best).tolist()
+        if guesses.draws:
+            drawn_from |= {nodes[path]: q for path, q in zip(rows, known.exp(), strict=True)}
+        for path in here:
+            row, rank = rows.index(path[:-1]), path[-1]
+            weight = weights[path[:-1]] + likely[row][rank]
+            if weight > -math.inf and (guesses.draws or weight >= growth.least):
+                nodes[path], weights[path] = len(tree.tokens), weight
+                tree.tokens.append(tokens[row][rank])
+                tree.parents.append(nodes[path[:-1]])
+        grown = [path for path in here if path in inner and path in nodes and weights[path] >= growth.least]
+        if not grown:
             break
-        logits = yield growth.sequence, Level(token, level + 1)
-    return TokenTree.chain(growth.root, torch.cat(drafted).tolist() if drafted else (), drawn_from or None)
+        drafted += grown
+        seen = [[0.0 if path[: len(other)] == other else -math.inf for other in drafted] for path in grown]
+        level = torch.tensor([tree.tokens[nodes[path]] for path in grown], device=device)
+        above = torch.tensor([rows.index(path[:-1]) for path in grown], device=device)
+        rows = grown
+        logits = yield growth.sequence, Level(level, depth, above, torch.tensor(seen, device=device))
+    tree.probabilities = drawn_from or None
+    return tree
 
 
 class _Candidates:
@@ -122,7 +151,8 @@ def dynamic(growth: Growth, depth: int, top_k: int) -> Growing:
     guesses, device = growth.guesses, growth.head.device
     width = min(top_k, growth.nodes, growth.head.config.draft_vocabulary)
     levels = min(depth, growth.nodes)
-    least = max(growth.least, torch.finfo(torch.float32).min) if growth.weighs else growth.least
+    # What is impossible has a score of minus infinity, which plain log-probabilities do not have.
+    least = growth.least if guesses.plain else max(growth.least, torch.finfo(torch.float32).min)
     pool = _Candidates(width, growth.nodes, least)
     own = torch.full((width, width), -torch.inf, device=device).fill_diagonal_(0)
     mask = own.new_full((1, levels * width), -torch.inf)

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ianvs_specdec.drafters.lockstep import Growth, lockstep, only
-from ianvs_specdec.drafters.medusa.heads import HeadInput, Heads, Said, heads_for
+from ianvs_specdec.drafters.lockstep import only
+from ianvs_specdec.drafters.medusa.heads import Heads, heads_for
+from ianvs_specdec.drafters.probabilities import least_log, log_probabilities
 from ianvs_specdec.engine import Context, Drafter, Observation, Output, Target, TokenTree
 from ianvs_specdec.engine.sampling import Processor, by_probability
 
@@ -59,8 +60,6 @@ class Medusa(Drafter):
 
     def begin(self, target: Target, context: Context, prefill: Output) -> None:
         self._hidden = prefill.hidden[0][-1]
-        self._processor = Processor(context.sampling, context.tokens, target.device)
-        self._processed = len(context.tokens)
 
     def observe(self, observation: Observation) -> None:
         self._hidden = observation.output.hidden[0][observation.path[-1]]
@@ -70,45 +69,34 @@ class Medusa(Drafter):
 
     @classmethod
     def propose_all(cls, drafts: Sequence[tuple[Medusa, Context, int]]) -> list[TokenTree | Exception]:
-        growths = [drafter._grow(context, budget) for drafter, context, budget in drafts]
-        return lockstep(drafts[0][0]._heads, growths)
+        heads, asked = drafts[0][0]._heads, []
+        for drafter, context, budget in drafts:
+            nodes = min(budget, drafter._nodes)
+            asked.append((nodes, max(0, min(len(heads), nodes, context.remaining - 1))))
+        logits = heads(
+            torch.stack([drafter._hidden for drafter, _, _ in drafts]), max(1, *[depth for _, depth in asked])
+        )
+        return [
+            drafter._tree(context, own[:depth], nodes)
+            for (drafter, context, _), own, (nodes, depth) in zip(drafts, logits, asked, strict=True)
+        ]
 
-    def _grow(self, context: Context, budget: int) -> Growth[HeadInput, Said]:
-        root, nodes = context.tokens[-1], min(budget, self._nodes)
-        depth = min(len(self._heads), nodes, context.remaining - 1)
-        if depth < 1:
+    def _tree(self, context: Context, logits: Tensor, nodes: int) -> TokenTree:
+        """The tree of at most ``nodes`` guesses by the heads' ``logits [heads, vocabulary]``."""
+        root = context.tokens[-1]
+        if not len(logits):
             return TokenTree.chain(root)
-        width = 1 if self._shape == "chain" else min(CANDIDATES, nodes)
-        said = yield HeadInput(self._hidden, depth, width if by_probability(context.sampling) else 0)
-        if isinstance(said, Tensor):
-            best = self._log_probabilities(context, said).topk(min(width, said.shape[-1]), dim=-1)
-            said = best.values.tolist(), best.indices.tolist()
-        scores, tokens = said
-        least = math.log(context.confidence) if context.confidence > 0 else -math.inf
+        width = min(1 if self._shape == "chain" else CANDIDATES, nodes, logits.shape[-1])
+        if by_probability(context.sampling):
+            best, ids = self._heads.likeliest(logits, width)
+        else:
+            processor = Processor(context.sampling, context.tokens, logits.device)
+            positions = range(len(context.tokens), len(context.tokens) + len(logits))
+            best, ids = log_probabilities(context, processor, logits, positions).topk(width, dim=-1)
+        scores, tokens, least = best.tolist(), ids.tolist(), least_log(context)
         if self._shape == "dynamic":
             return _dynamic_tree(root, tokens, scores, nodes, least)
         return _static_tree(root, tokens, scores, self._paths[:nodes], least)
-
-    def _log_probabilities(self, context: Context, logits: Tensor) -> Tensor:
-        """What the heads give each token ``[heads, vocabulary]``, after everything that is done to the target's logits.
-
-        With coupled sampling this ranks tokens by the draw that the shared noise makes of them.
-        """
-        sampling = context.sampling
-        if sampling.repetition_penalty == 1.0 and (sampling.greedy or (sampling.top_p == 1.0 and not sampling.top_k)):
-            scores = logits.float() / (sampling.temperature or 1.0)
-        else:
-            for token in context.tokens[self._processed :]:
-                self._processor.extend(token)
-            self._processed = len(context.tokens)
-            process = self._processor.scores if sampling.greedy else self._processor.probabilities
-            scores = torch.stack([process(row) for row in logits])
-            scores = scores if sampling.greedy else scores.log()
-        if context.noise is not None:
-            position = len(context.tokens)
-            noise = torch.stack([context.noise.at(position + i) for i in range(len(scores))])
-            scores = scores.log_softmax(dim=-1) + noise
-        return scores.log_softmax(dim=-1)
 
 
 def _static_paths(shape: str, heads: int) -> list[tuple[int, ...]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -17,20 +16,6 @@ from ianvs_specdec.engine import Target
 from ianvs_specdec.targets.native.heads import ResidualHeads
 from ianvs_specdec.targets.native.product import Product
 from ianvs_specdec.targets.native.target import NativeTarget
-
-
-@dataclass
-class HeadInput:
-    """What the first ``heads`` heads say after a hidden state ``[hidden]``, taken after the target's final norm: their
-    logits, or with ``width`` only the likeliest tokens, at most so many."""
-
-    hidden: Tensor
-    heads: int
-    width: int = 0
-
-
-Said = Tensor | tuple[list[list[float]], list[list[int]]]
-"""``logits [heads, vocabulary]``, or log-probabilities and ids ``[heads, width]``, best first."""
 
 
 class Heads(ABC):
@@ -48,19 +33,6 @@ class Heads(ABC):
         """Log-probabilities and ids ``[..., width]`` of the likeliest tokens of ``logits [..., vocabulary]``."""
         best = logits.float().log_softmax(dim=-1).topk(width, dim=-1)
         return best.values, best.indices
-
-    def step(self, parts: Sequence[HeadInput]) -> list[Said]:
-        """What is asked for several hidden states, computed together."""
-        logits = self(torch.stack([part.hidden for part in parts]), max(part.heads for part in parts))
-        width = max(part.width for part in parts)
-        if width == 0:
-            return [own[: part.heads] for part, own in zip(parts, logits, strict=True)]
-        scores, tokens = (best.tolist() for best in self.likeliest(logits, min(width, logits.shape[-1])))
-        said: list[Said] = []
-        for row, part in enumerate(parts):
-            own = [[ranked[: part.width] for ranked in best[row][: part.heads]] for best in (scores, tokens)]
-            said.append((own[0], own[1]) if part.width else logits[row, : part.heads])
-        return said
 
 
 class MedusaHeads(Heads):

@@ -84,7 +84,7 @@ _PLAIN, _ROOT = _step(0, 0, 1), _chain(0)
 
 
 class SimulatedTarget:
-    """As far as the engine asks it. Its time is made by ``engine.emulation``."""
+    """As far as the engine asks it. Its time is made by ``backends.emulation``."""
 
     def __init__(self, costs: CostTable) -> None:
         self.costs, self.prompt_rows = costs, costs.prompt_rows

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import simpy
 
+from ianvs_specdec.backends.emulation import Emulation
 from ianvs_specdec.engine.costs import CostTable
-from ianvs_specdec.engine.emulation import Emulation
 from ianvs_specdec.engine.loop import Engine
 from ianvs_specdec.engine.scheduling import Length
 from ianvs_specdec.load.simulation.requests import (

@@ -1,4 +1,5 @@
-"""What GGUF calls the parts of a model: metadata, tensor names and the order of rows, for the Llama and Qwen families.
+"""What GGUF calls the parts of a model: metadata, tensor names and the order of rows, for the families
+without experts.
 
 Sources: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (keys and tensor names); the frequencies of Llama 3's
 position scaling are those of Llama 3.1's reference code.
@@ -14,24 +15,30 @@ from typing import Any
 import numpy as np
 
 from ianvs_specdec.common.errors import UserError, unknown
+from ianvs_specdec.models import families
+from ianvs_specdec.models.gguf.features import check_keys, features, local_rope, longrope
 from ianvs_specdec.models.rotary import window_of
 
-FAMILIES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
+FAMILIES = {
+    **{family: family for family in ("llama", "qwen2", "qwen3", "smollm3", "phi3", "granite", "olmo2", "gemma2")},
+    "mistral": "llama",
+    "gemma3_text": "gemma3",
+}
 """``model_type`` in config.json -> architecture in GGUF."""
+ALTERNATING = ("llama", "smollm3", "granite")
+"""Architectures that rotate each even dimension with the odd one after it."""
+SLIDING_BY_DEFAULT = ("mistral", "phi3")
 
-NEEDED = (
-    *("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output"),
-    *("ffn_norm", "ffn_gate", "ffn_up", "ffn_down"),
-)
-"""GGUF's names of the matrices that each layer must have."""
+_NORMS = {"input_norm": "attn_norm", "output_norm": "post_attention_norm", "down_norm": "post_ffw_norm"}
 IGNORED = "rotary_emb.inv_freq"
 ROPE_FACTORS = "rope_freqs.weight"
 
 
 @dataclass
 class Architecture:
-    """``metadata`` maps GGUF keys (without the architecture) to integers, floats and texts; ``tensors`` maps each GGUF
-    name to the name in the folder. ``rope_factors`` divide the rotary frequencies; None where all are 1.
+    """``metadata`` maps GGUF keys (without the architecture) to integers, floats, texts, lists; ``tensors`` maps each
+    GGUF name to the name in the folder. ``factors``: further tensors, which divide the rotary frequencies.
+    ``norm_offset`` is added to the weights of norms.
     """
 
     name: str
@@ -39,21 +46,25 @@ class Architecture:
     heads: int
     key_heads: int
     head_dim: int
-    metadata: dict[str, int | float | str]
+    metadata: dict[str, Any]
+    norm_offset: float = 0.0
     tensors: dict[str, str] = field(default_factory=dict)
-    rope_factors: np.ndarray[Any, Any] | None = None
+    factors: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
 
     def row_order(self, tensor: str) -> np.ndarray[Any, Any] | None:
         """The order in which the rows of a tensor (its GGUF name) are written; None as they are.
 
-        Hugging Face rotates the first half of a head's dimensions with the second, GGUF's architecture ``llama`` each
-        even dimension with the odd one after it.
+        Hugging Face rotates the first half of a head's dimensions with the second.
         """
-        if self.name != "llama" or not tensor.rpartition(".")[0].endswith(("attn_q", "attn_k")):
+        if self.name not in ALTERNATING or not tensor.rpartition(".")[0].endswith(("attn_q", "attn_k")):
             return None
         heads = self.heads if ".attn_q." in tensor else self.key_heads
         rows = np.arange(heads * self.head_dim).reshape(heads, 2, self.head_dim // 2)
         return rows.swapaxes(1, 2).reshape(-1)
+
+    def offset(self, tensor: str) -> float:
+        """What is added to a tensor (its GGUF name)."""
+        return self.norm_offset if tensor.endswith("norm.weight") else 0.0
 
 
 def architecture(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Architecture:
@@ -63,19 +74,23 @@ def architecture(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]
     family = config.get("model_type")
     if family not in FAMILIES:
         raise unknown("model_type to export in config.json", family, FAMILIES)
-    if config.get("hidden_act", "silu") != "silu":
-        raise UserError(f"config.json: hidden_act {config['hidden_act']!r} cannot be exported, only silu")
+    described = families.FAMILIES[family]
+    check_keys(config, family)
+    wanted = "silu" if described.activation == "hidden_act" else "gelu_pytorch_tanh"
+    if (stated := config.get(described.activation, wanted)) != wanted:
+        raise UserError(f"config.json: {described.activation} {stated!r} cannot be exported, only {wanted}")
     try:
         layers, heads, hidden = (
             int(config[key]) for key in ("num_hidden_layers", "num_attention_heads", "hidden_size")
         )
         # A layer with sliding-window attention is the same as one without in a context no longer than the window.
-        sliding = config.get("sliding_window") if config.get("use_sliding_window", family == "mistral") else None
+        slides = config.get("use_sliding_window", family in SLIDING_BY_DEFAULT)
+        sliding = config.get("sliding_window") if slides else None
         window = window_of(config) or int(config["max_position_embeddings"])
         context = min(window, int(sliding or window))
         key_heads = int(config.get("num_key_value_heads") or heads)
-        head_dim = int(config.get("head_dim") or hidden // heads)
-        metadata: dict[str, int | float | str] = {
+        head_dim = int(config.get("head_dim") or described.head_dim or hidden // heads)
+        metadata: dict[str, Any] = {
             "context_length": context,
             "embedding_length": hidden,
             "block_count": layers,
@@ -87,27 +102,34 @@ def architecture(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]
             "attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]),
             "rope.dimension_count": head_dim,
             "vocab_size": shapes["model.embed_tokens.weight"][0],
+            **features(config, family, head_dim),
         }
+        made = Architecture(FAMILIES[family], layers, heads, key_heads, head_dim, metadata, described.norm_offset)
+        _position(made, config, described)
     except KeyError as error:
         raise UserError(f"the model lacks {error}: it is not a complete model of the {family} family") from error
-    made = Architecture(FAMILIES[family], layers, heads, key_heads, head_dim, metadata)
-    _position(made, config)
-    _name_tensors(made, shapes)
+    _name_tensors(made, shapes, described)
     return made
 
 
-def _position(made: Architecture, config: Mapping[str, Any]) -> None:
+def _position(made: Architecture, config: Mapping[str, Any], family: families.Family) -> None:
     """Rotary positions: ``rope_parameters`` as transformers writes them now, ``rope_theta`` and ``rope_scaling`` as it
     did before.
     """
+    if family.local:
+        config, own = local_rope(config)
+        made.metadata |= own
     rope = {"rope_theta": config.get("rope_theta", 10000.0), **(config.get("rope_scaling") or {})}
     rope |= config.get("rope_parameters") or {}
     made.metadata["rope.freq_base"] = float(rope["rope_theta"])
-    if rope.get("partial_rotary_factor", 1.0) != 1.0:
+    if not family.partial and rope.get("partial_rotary_factor", 1.0) != 1.0:
         raise UserError("config.json: partial_rotary_factor cannot be exported")
     kind = rope.get("rope_type") or rope.get("type") or "default"
     if kind == "llama3":
-        made.rope_factors = _llama3_factors(rope, made.head_dim)
+        made.factors[ROPE_FACTORS] = _llama3_factors(rope, made.head_dim)
+    elif kind == "longrope" and family.partial:
+        own, made.factors = longrope(config, rope)
+        made.metadata |= own | {"context_length": min(made.metadata["context_length"], own["context_length"])}
     elif kind in ("linear", "yarn"):
         made.metadata |= {"rope.scaling.type": kind, "rope.scaling.factor": float(rope["factor"])}
         if kind == "yarn":
@@ -132,7 +154,14 @@ def _llama3_factors(rope: Mapping[str, Any], head_dim: int) -> np.ndarray[Any, A
     return np.asarray(1.0 / (smooth + (1.0 - smooth) / factor), dtype=np.float32)
 
 
-def _name_tensors(made: Architecture, shapes: Mapping[str, tuple[int, ...]]) -> None:
+def _needed(family: families.Family) -> list[str]:
+    """GGUF's names of the tensors that each layer must have."""
+    norms = [_NORMS.get(name, "ffn_norm") for name in family.norms]
+    parts = ("attn_qkv",) if family.fused else ("attn_q", "attn_k", "attn_v", "ffn_gate")
+    return [*norms, *parts, "attn_output", "ffn_up", "ffn_down"]
+
+
+def _name_tensors(made: Architecture, shapes: Mapping[str, tuple[int, ...]], family: families.Family) -> None:
     import gguf
 
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[made.name.upper()], made.layers)
@@ -145,7 +174,7 @@ def _name_tensors(made: Architecture, shapes: Mapping[str, tuple[int, ...]]) -> 
                 f"the weights hold {name}, which has no place in a {made.name} model: it cannot be exported"
             )
         made.tensors[place] = name
-    expected = {f"blk.{layer}.{part}.weight" for layer in range(made.layers) for part in NEEDED}
+    expected = {f"blk.{layer}.{part}.weight" for layer in range(made.layers) for part in _needed(family)}
     expected |= {"token_embd.weight", "output_norm.weight"}
     if missing := sorted(expected - made.tensors.keys()):
         raise UserError(f"the weights lack {len(missing)} tensors, {missing[0]} (GGUF's name) among them")

@@ -1,4 +1,4 @@
-"""A Hugging Face folder of the Llama or Qwen family as a GGUF file, for llama.cpp and what is built on it."""
+"""A Hugging Face folder as a GGUF file, for llama.cpp and what is built on it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from ianvs_specdec.common.errors import UserError, install, unknown
 from ianvs_specdec.common.storage.replacing import replacing
-from ianvs_specdec.models.gguf.architecture import ROPE_FACTORS, Architecture, architecture
+from ianvs_specdec.models.gguf.architecture import Architecture, architecture
 from ianvs_specdec.models.gguf.checkpoint import Checkpoint
 from ianvs_specdec.models.gguf.vocabulary import Vocabulary, vocabulary
 from ianvs_specdec.models.layout import check_model, read_config
@@ -49,16 +49,15 @@ def export_gguf(folder: Path, out: Path, kind: str) -> int:
         try:
             _write_metadata(writer, folder.resolve().name, model, words, kind)
             tensors = [_Tensor(writer, model, checkpoint, name, kind) for name in sorted(model.tensors, key=_place)]
-            if model.rope_factors is not None:
-                factors = model.rope_factors
-                writer.add_tensor_info(ROPE_FACTORS, factors.shape, factors.dtype, factors.nbytes)
+            for name, factors in model.factors.items():
+                writer.add_tensor_info(name, factors.shape, factors.dtype, factors.nbytes)
             writer.write_header_to_file(temporary)
             writer.write_kv_data_to_file()
             writer.write_ti_data_to_file()
             for tensor in tensors:
                 writer.write_tensor_data(tensor)
-            if model.rope_factors is not None:
-                writer.write_tensor_data(model.rope_factors)
+            for factors in model.factors.values():
+                writer.write_tensor_data(factors)
             writer.flush()
         finally:
             writer.close()
@@ -79,7 +78,8 @@ def _write_metadata(writer: Any, name: str, model: Architecture, words: Vocabula
     writer.add_file_type(gguf.LlamaFileType[{"f32": "ALL_F32"}.get(kind, f"MOSTLY_{kind.upper()}")])
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     for key, value in model.metadata.items():
-        add = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}[type(value)]
+        kinds = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string, list: writer.add_array}
+        add = kinds[type(value)]
         add(f"{model.name}.{key}", value)
     writer.add_tokenizer_model(words.model)
     writer.add_tokenizer_pre(words.pre)
@@ -103,7 +103,7 @@ class _Tensor:
 
         self._checkpoint, self._name = checkpoint, model.tensors[name]
         self._shape = checkpoint.shapes[self._name]
-        self._order = model.row_order(name)
+        self._order, self._offset = model.row_order(name), model.offset(name)
         if self._order is not None and len(self._order) != self._shape[0]:
             raise UserError(f"the tensor {self._name} has {self._shape[0]} rows; config.json says {len(self._order)}")
         if len(self._shape) == 1:
@@ -126,7 +126,7 @@ class _Tensor:
         rows = max(1, BLOCK_VALUES // max(1, int(np.prod(self._shape[1:]))))
         for start in range(0, self._shape[0], rows):
             wanted = slice(start, start + rows) if self._order is None else self._order[start : start + rows]
-            block = self._checkpoint.rows(self._name, wanted)
+            block = self._checkpoint.rows(self._name, wanted) + np.float32(self._offset)
             if not np.isfinite(block).all():
                 raise UserError(f"the tensor {self._name} holds numbers that are not finite (NaN or infinity)")
             half = self._type in (gguf.GGMLQuantizationType.F16, gguf.GGMLQuantizationType.Q8_0)

@@ -6,6 +6,7 @@ rules by which a text is split before the merges, so byte-level tokenizers are b
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,20 @@ from ianvs_specdec.models.loading import CAUSAL, check_finite, refusal
 
 MAGIC = b"GGUF"
 TYPES = ("bfloat16", "float16", "float32")
+UNQUANTIZED = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+QUANTIZED = "bfloat16"
+"""What ``dtype: auto`` makes of quantized weights."""
 
 
 @packages()
-def import_gguf(path: Path, folder: Path, kind: str) -> int:
+def import_gguf(path: Path, folder: Path, kind: str | None = None) -> int:
     """Write the model in ``path`` to ``folder``, with weights of the type ``kind``, one of ``TYPES``; returns the bytes
-    of the weights. The folder appears whole or not at all. Weights are in memory as float32, all of them at a time.
+    of the weights. None = without rounding: each tensor has the first of ``TYPES`` that holds all its numbers. The
+    folder appears whole or not at all. Weights are in memory as float32, all of them at a time.
 
     Raises UserError for a file that cannot be read, or whose weights are not those that its metadata ask for.
     """
-    if kind not in TYPES:
+    if kind not in (None, *TYPES):
         raise unknown("type of weights", kind, TYPES)
     with path.open("rb") as file:
         if file.read(len(MAGIC)) != MAGIC:
@@ -36,19 +41,19 @@ def import_gguf(path: Path, folder: Path, kind: str) -> int:
     from safetensors.torch import save_file
 
     try:
-        config, tensors = _read(path)
-        tokenizer = _tokenizer(path, config)
+        reader = _reader(path)
+        config, tensors = _read(path, reader)
+        tokenizer = _tokenizer(path, reader, config)
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
     except Exception as error:
         # Damaged files raise whatever their reader has.
         raise not_installed(error) or refusal(str(path), error) from error
-    dtype = getattr(torch, kind)
-    config.dtype = dtype
+    config.dtype = getattr(torch, kind or _kind(reader))
     with beside(folder) as temporary:
         config.save_pretrained(temporary)
         tokenizer.save_pretrained(temporary)
-        weights = {name: tensor.to(dtype).contiguous() for name, tensor in tensors.items()}
+        weights = {name: _stored(tensor, kind).contiguous() for name, tensor in tensors.items()}
         save_file(weights, temporary / "model.safetensors", metadata={"format": "pt"})
         temporary.chmod(0o755)
         (temporary / "model.safetensors").chmod(0o644)
@@ -56,15 +61,40 @@ def import_gguf(path: Path, folder: Path, kind: str) -> int:
     return sum(tensor.nbytes for tensor in weights.values())
 
 
-def _read(path: Path) -> tuple[Any, dict[str, Any]]:
-    """Configuration, and weights by name."""
+def _reader(path: Path) -> Any:
     import gguf
+
+    try:
+        return gguf.GGUFReader(path)
+    except ValueError as error:
+        if "GGMLQuantizationType" in str(error):
+            raise UserError(f"a tensor has an unknown type: {error}") from error
+        raise UserError(f"it is damaged or cut off ({error}): copy or download it again") from error
+
+
+def _kind(reader: Any) -> str:
+    """The type, one of ``TYPES``, of most weights of a file."""
+    numbers = Counter[str]()
+    for tensor in reader.tensors:
+        numbers[tensor.tensor_type.name] += int(tensor.n_elements)
+    return UNQUANTIZED.get(max(numbers, key=numbers.__getitem__, default=""), QUANTIZED)
+
+
+def _stored(tensor: Any, kind: str | None) -> Any:
+    import torch
+
+    types = [getattr(torch, name) for name in TYPES] if kind is None else [getattr(torch, kind)]
+    return next(made for made in map(tensor.to, types) if kind or torch.equal(made.float(), tensor.float()))
+
+
+def _read(path: Path, reader: Any) -> tuple[Any, dict[str, Any]]:
+    """Configuration, and weights by name."""
     import torch
     import transformers
     from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
-    reader = gguf.GGUFReader(path)
     _check_positions(reader)
+    _check_vocabulary(reader)
     config = transformers.AutoConfig.from_pretrained(
         path.parent, gguf_file=path.name, local_files_only=True, trust_remote_code=False
     )
@@ -97,19 +127,24 @@ def _check_positions(reader: Any) -> None:
         raise UserError(f"the rotary positions are scaled (rope.scaling.type {kind}): it cannot be converted")
 
 
-def _tokenizer(path: Path, config: Any) -> Any:
+def _check_vocabulary(reader: Any) -> None:
+    tokens = reader.get_field("tokenizer.ggml.tokens")
+    count = 0 if tokens is None else len(tokens.data)
+    rows = [int(tensor.shape[1]) for tensor in reader.tensors if tensor.name == "token_embd.weight"]
+    if rows != [count]:
+        raise UserError(f"its vocabulary has {count} tokens, and its embedding {rows[0] if rows else 'no'} rows")
+
+
+def _tokenizer(path: Path, reader: Any, config: Any) -> Any:
     """The tokenizer of a file. What ends an answer goes into ``config``."""
-    import gguf
     import transformers
 
-    fields = {name: field for name, field in gguf.GGUFReader(path).fields.items() if name.startswith("tokenizer.")}
+    fields = {name: field for name, field in reader.fields.items() if name.startswith("tokenizer.")}
 
     def value(name: str, default: Any = None) -> Any:
         return fields[f"tokenizer.{name}"].contents() if f"tokenizer.{name}" in fields else default
 
     tokens = value("ggml.tokens", [])
-    if len(tokens) != config.vocab_size:
-        raise UserError(f"the tokenizer has {len(tokens)} tokens, and the model {config.vocab_size}")
     ends = [value(f"ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
     known = list(dict.fromkeys(end for end in ends if end is not None))
     config.eos_token_id = known if len(known) > 1 else known[0] if known else None

@@ -14,7 +14,7 @@ from ianvs_specdec.net.link import units
 
 RANDOM = "random:"
 LONGEST = 7 * 86400.0
-"""Seconds of an outage or between two: whoever writes more has mistaken the unit."""
+"""Seconds of an outage or between two: more is a mistaken unit."""
 FORMS = "10s/120s (10 s of every 120 s), random:10s/120s (the same on average) or 10s@30s (once, after 30 s)"
 _FORM = re.compile(r"(random:)?([^/@]+)([/@])([^/@]+)")
 

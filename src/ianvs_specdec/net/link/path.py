@@ -16,7 +16,7 @@ from ianvs_specdec.net.link.presets import NONE, PRESETS
 QUEUE = 0.1
 """Seconds: the rule of thumb for a router's buffer is the bandwidth times a round trip of 100 ms (RFC 3439)."""
 LONGEST = 60.0
-"""Seconds: whoever writes more has mistaken the unit."""
+"""Seconds: more is a mistaken unit."""
 SLOWEST, FASTEST = 1e3, 1e12
 """Bits a second."""
 HOLD, CUT = "hold", "cut"

@@ -85,7 +85,7 @@ class Link:
         self._call(self._relay.cut)
 
     def so_far(self) -> dict[str, Any]:
-        """``summary`` for whoever is on the event loop of ``run``."""
+        """``summary``, called on the event loop of ``run``."""
         return self._relay.summary()
 
     def summary(self) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def share(value: Any, key: str) -> float:
 
 
 def _quantity(value: Any, key: str, units: Mapping[str, float], example: str) -> float:
-    """0 needs no unit. Whatever else has none is refused: nobody knows which was meant."""
+    """0 needs no unit. Any other number without one is refused as ambiguous."""
     given = _QUANTITY.fullmatch(str(value).lower())
     try:
         if given is None or isinstance(value, bool):

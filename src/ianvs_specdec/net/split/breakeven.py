@@ -16,10 +16,6 @@ anew::
 
     T = (1 - h) (k d + R + S) + h max((k + 1) d, S, (R + S) / n)
 
-Other outcomes can be drafted for in the same steps. A share g (``kept``) of those that are not as guessed has its draft
-when the verdict comes. Where R + S is shorter than a draft, the rest of it is drafted first. So k d is replaced by
-(1 - g) k d + g max(0, k d - R - S).
-
 Streaming takes t for a token, whatever the round trip is. It is beaten where T < e t.
 """
 
@@ -34,14 +30,13 @@ def round_tokens(length: int, acceptance: float) -> float:
 
 
 def round_seconds(
-    length: int, acceptance: float, *, way: float, service: float, draft: float, in_flight: int = 0, kept: float = 0.0
+    length: int, acceptance: float, *, way: float, service: float, draft: float, in_flight: int = 0
 ) -> float:
     """T: the mean seconds of a round. ``in_flight`` 0: nothing is drafted ahead."""
-    drafting, waiting = length * draft, way + service
+    anew, waiting = length * draft + way + service, way + service
     if not in_flight:
-        return drafting + waiting
+        return anew
     hit = acceptance ** (length + 1)
-    anew = (1 - kept) * drafting + kept * max(0.0, drafting - waiting) + waiting
     return (1 - hit) * anew + hit * max((length + 1) * draft, service, waiting / in_flight)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ianvs_specdec.plugin.workspace import upstream
 from ianvs_specdec.report.metrics import unparsed
 from ianvs_specdec.report.metrics.columns import all_columns, all_known
 from ianvs_specdec.report.metrics.groups import all_groups
@@ -14,6 +13,7 @@ from ianvs_specdec.report.metrics.judge import all_turn_scores
 from ianvs_specdec.report.metrics.rounds import all_rounds
 from ianvs_specdec.report.metrics.routing import all_router_quality
 from ianvs_specdec.report.metrics.table import Table, rounded
+from ianvs_specdec.workspace import upstream
 
 Metric = Callable[[Sequence[Any], Sequence[Any]], float]
 

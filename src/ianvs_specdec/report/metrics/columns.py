@@ -50,6 +50,11 @@ def ttft_sums(table: Table) -> tuple[Column, Column]:
     return table.query("ttft"), table.by_query(np.ones_like(table.turn("ttft")))
 
 
+def ttft_answer_sums(table: Table) -> tuple[Column, Column]:
+    """Seconds to the first token behind the thoughts summed over the turns, and the number of turns."""
+    return table.query("ttft_answer"), table.by_query(np.ones_like(table.turn("ttft_answer")))
+
+
 def itl_sums(table: Table) -> tuple[Column, Column]:
     """Seconds from the first to the last chunk, and the tokens that came after the first chunk."""
     seconds = table.by_query(table.turn("latency") - table.turn("ttft"))
@@ -151,6 +156,7 @@ def cut_prompts(table: Table) -> float:
 
 RATIOS: dict[str, Callable[[Table], tuple[Column, Column]]] = {
     "Time to First Token": ttft_sums,
+    "TTFT Answer": ttft_answer_sums,
     "Internal Token Latency": itl_sums,
     "Throughput": lambda table: (table.query("tokens"), table.query("busy")),
     "Speedup": speedup_sums,
@@ -211,6 +217,7 @@ TOTALS: dict[str, Callable[[Table], float]] = {
     "Edge Tokens Saved": lambda table: float(table.query("saved").sum()),
     "Cloud Prompt Tokens": lambda table: float(table.query("cloud_prompt").sum()),
     "Cloud Completion Tokens": lambda table: float(table.query("cloud_completion").sum()),
+    "Thinking Tokens": lambda table: float(table.turn("thinking").sum()),
     "Chance Level": chance_level,
     "Queries": lambda table: float(len(table)),
     "Replayed": lambda table: float(table.query("replayed").sum()),

@@ -1,7 +1,7 @@
 """95 % intervals by bootstrap over queries: half the distance between the 2.5th and the 97.5th percentile.
 
-Queries are drawn with replacement, as many as there are, ``RESAMPLES`` times with a fixed seed. A ratio of sums is
-resampled as such: numerator and denominator of a query stay together.
+Queries are drawn as for routers (``routing.evaluation.bootstrap``). A ratio of sums is resampled as such: numerator and
+denominator of a query stay together.
 """
 
 from __future__ import annotations
@@ -14,20 +14,15 @@ from numpy.typing import NDArray
 
 from ianvs_specdec.report.metrics.columns import MEANS, RATIOS, sums_of
 from ianvs_specdec.report.metrics.table import NAN, Column, Table
+from ianvs_specdec.routing.evaluation.bootstrap import draws
 
-RESAMPLES = 1000
-SEED = 0
 _BLOCK = 100
 
 
 @functools.lru_cache(maxsize=2)
 def _counts(queries: int) -> NDArray[np.uint8]:
-    """How often each query is drawn: ``[RESAMPLES, queries]``."""
-    generator = np.random.default_rng(SEED)
-    counts = np.empty((RESAMPLES, queries), dtype=np.uint8)
-    for row in counts:
-        row[:] = np.bincount(generator.integers(queries, size=queries), minlength=queries)
-    return counts
+    """How often each query is drawn: ``[draws, queries]``. The intervals of a test case have the same draws."""
+    return np.concatenate([block.astype(np.uint8) for block in draws(queries)])
 
 
 def half_width(numerator: Column, denominator: Column) -> float:
@@ -40,7 +35,7 @@ def half_width(numerator: Column, denominator: Column) -> float:
         return NAN
     sides = np.stack([numerator[both], denominator[both]], axis=1)
     counts = _counts(len(sides))
-    sums = np.concatenate([counts[i : i + _BLOCK].astype(np.float64) @ sides for i in range(0, RESAMPLES, _BLOCK)])
+    sums = np.concatenate([counts[i : i + _BLOCK].astype(np.float64) @ sides for i in range(0, len(counts), _BLOCK)])
     defined = sums[sums[:, 1] > 0]
     low, high = np.percentile(defined[:, 0] / defined[:, 1], [2.5, 97.5])
     return float(high - low) / 2

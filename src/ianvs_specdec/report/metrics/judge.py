@@ -9,9 +9,9 @@ import numpy as np
 
 from ianvs_specdec.backends.judge import kept_ratings
 from ianvs_specdec.benchmarks.judge_prompts import TURNS
-from ianvs_specdec.plugin.scoring import pair_of
 from ianvs_specdec.report.metrics.columns import KNOWN, mean
 from ianvs_specdec.report.metrics.table import NAN, Column, Table
+from ianvs_specdec.workspace.scoring import pair_of
 
 TURN_SCORE = "Turn {} Score"
 

@@ -17,16 +17,16 @@ import numpy as np
 
 from ianvs_specdec.benchmarks.rows import query_of_row, row_of
 from ianvs_specdec.common.errors import UserError, warn_once
-from ianvs_specdec.plugin.edge_first import answer_of
-from ianvs_specdec.plugin.scoring import pair_of
-from ianvs_specdec.plugin.workspace.journal_reader import KeptAnswers
-from ianvs_specdec.plugin.workspace.sides import SIDES, answered, answered_before, score
+from ianvs_specdec.records.response import answer_of
 from ianvs_specdec.records.run import job_folder
 from ianvs_specdec.report.metrics.table import NAN, Column, Table, rounded
 from ianvs_specdec.routing.evaluation.bootstrap import RESAMPLES, SEED
 from ianvs_specdec.routing.evaluation.curve import Sides
 from ianvs_specdec.routing.evaluation.quality import Scored
 from ianvs_specdec.routing.evaluation.results import evaluate
+from ianvs_specdec.workspace.journal_reader import KeptAnswers
+from ianvs_specdec.workspace.scoring import pair_of
+from ianvs_specdec.workspace.sides import SIDES, answered, answered_before, score
 
 NAMES = {"Router AUROC": "auroc", "Router APGR": "apgr"}
 

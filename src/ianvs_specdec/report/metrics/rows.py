@@ -15,33 +15,12 @@ Row = dict[str, float]
 NAN = float("nan")
 
 SPLIT = (
-    "rounds",
-    "in_flight",
-    "waits",
-    "drafting",
-    "hidden",
-    "ahead",
-    "hits",
-    "breaks",
-    "lost",
-    "prefill",
-    "work",
+    *("rounds", "in_flight", "waits", "drafting", "hidden"),
+    *("ahead", "hits", "breaks", "lost", "prefill", "work"),
     "base_token",
 )
 """Columns of turns: those of a split trace, and the seconds that the autoregressive stream takes for a token after its
 first piece."""
-
-TURN = (
-    *("query", "tokens", "first_tokens", "ttft", "latency", "steps", "drafted", "accepted", "emitted", "verified"),
-    *("bytes_up", "bytes_down", "memory", "retries", "issued", "base_latency", "base_issued", "base_tokens"),
-    *("identical", "near_tie"),
-    *SPLIT,
-)
-QUERY = (
-    *("hard", "replayed", "failed", "routing", "slo_ttft", "slo_itl", "slo_latency", "cloud_cost", "edge_cost"),
-    *("edge_prompt", "edge_completion", "cloud_prompt", "cloud_completion"),
-    *("truncated", "untold", "unparsed", "chance", "stopped", "saved"),
-)
 
 
 def turn_row(query: int, turn: Response, result: Response, waited: float) -> Row:
@@ -58,6 +37,8 @@ def turn_row(query: int, turn: Response, result: Response, waited: float) -> Row
         "tokens": sum(chunk[1] for chunk in chunks),
         "first_tokens": chunks[0][1] if chunks else 0,
         "ttft": waited + chunks[0][0] if chunks else NAN,
+        "ttft_answer": waited + number(_answered(trace)),
+        "thinking": trace.get("thinking", 0),
         "latency": waited + chunks[-1][0] if chunks else NAN,
         "steps": len(steps),
         "drafted": drafted,
@@ -76,6 +57,13 @@ def turn_row(query: int, turn: Response, result: Response, waited: float) -> Row
         "near_tie": NAN if identical is None else number(baseline.get("near_tie", False)),
         **_split(trace.get("split"), baseline),
     }
+
+
+def _answered(trace: Response) -> float | None:
+    """When the first token of the answer came, behind all thoughts; None where there is none."""
+    if trace.get("thinking"):
+        return trace.get("answered")
+    return trace["chunks"][0][0] if trace["chunks"] else None
 
 
 def query_row(hard: Any, result: Response, edge: Response | None, cloud: Response | None) -> Row:

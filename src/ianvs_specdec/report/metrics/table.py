@@ -13,29 +13,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.plugin.edge_first import answer_of
-from ianvs_specdec.plugin.scoring import scores
-from ianvs_specdec.report.metrics.rows import NAN, QUERY, TURN, Response, Row, number, query_row, turn_row
+from ianvs_specdec.records.response import answer_of
+from ianvs_specdec.report.metrics.rows import NAN, Response, Row, number, query_row, turn_row
+from ianvs_specdec.workspace.scoring import scores
 
 Column = NDArray[np.float64]
-
-SPAN = ("issued", "latency", "share", "tokens")
 
 
 class _Rows:
     """Rows of numbers as 8 bytes each: a test case may have many thousands."""
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names, self._values = names, array("d")
+    def __init__(self) -> None:
+        self._names: tuple[str, ...] = ()
+        self._values: array[float] = array("d")
 
     def append(self, row: Row) -> None:
-        self._values.extend(row[name] for name in self._names)
+        """``row`` has the columns of the first row, in its order."""
+        self._names = self._names or tuple(row)
+        self._values.extend(row.values())
 
     def __len__(self) -> int:
-        return len(self._values) // len(self._names)
+        return len(self._values) // max(1, len(self._names))
 
     def columns(self) -> dict[str, Column]:
-        table = np.array(self._values, dtype=np.float64).reshape(-1, len(self._names))
+        table = np.array(self._values, dtype=np.float64).reshape(len(self), len(self._names))
         return {name: table[:, place].copy() for place, name in enumerate(self._names)}
 
 
@@ -48,7 +49,7 @@ class _Requests:
 
     def __init__(self) -> None:
         self._turns: list[int] = []
-        self._own, self._base = _Rows(SPAN), _Rows(SPAN)
+        self._own, self._base = _Rows(), _Rows()
         self._told: set[tuple[str, Any]] = set()
 
     def add(self, turn: int, answer: Response) -> None:
@@ -67,6 +68,8 @@ class _Requests:
 
     def busy(self, turns: int) -> tuple[Column, Column]:
         """``busy`` and ``base_busy`` of each turn."""
+        if not self._turns:
+            return np.zeros(turns), np.zeros(turns)
         own, base = self._own.columns(), self._base.columns()
         with np.errstate(divide="ignore", invalid="ignore"):
             shares = _busy(own), _busy(base) / base["tokens"] * own["tokens"]
@@ -79,7 +82,8 @@ class _Requests:
         first = told[1] is None or told not in self._told
         self._told.add(told)
         issued = times.get("issued") if first else None
-        return dict(zip(SPAN, map(number, (issued, latency, times.get("busy"), tokens)), strict=True))
+        known = {"issued": issued, "latency": latency, "share": times.get("busy"), "tokens": tokens}
+        return {name: number(value) for name, value in known.items()}
 
 
 def rounded(value: float) -> float:
@@ -118,20 +122,21 @@ class Table:
     each side were made on one hardware; else they are NaN.
     """
 
-    TIMINGS: ClassVar[tuple[str, ...]] = ("ttft", "latency", "busy", "base_latency", "base_busy")
+    TIMINGS: ClassVar[tuple[str, ...]] = ("ttft", "ttft_answer", "latency", "busy", "base_latency", "base_busy")
 
     _last: ClassVar[tuple[list[int], Mapping[int, Any], int, Table | None]] = [], {}, 0, None
 
     def __init__(self, y_true: Sequence[Any], y_pred: Sequence[Any]) -> None:
         if len(y_true) != len(y_pred):
             raise UserError(f"{len(y_pred)} results for {len(y_true)} answers: the dataset changed while the job ran")
-        turns, queries, requests = _Rows(TURN), _Rows(QUERY), _Requests()
+        turns, queries, requests = _Rows(), _Rows(), _Requests()
         gaps: list[float] = []
         hardware: dict[Any, set[Any]] = {}
         replayed = False
         for index, (hard, result, asked_first, cloud) in enumerate(y_pred):
             edge = answer_of(result, asked_first)
             answers = _before(edge, cloud)
+            replayed = replayed or bool(result.get("replayed"))
             before = [turn for answer in answers for turn in answer.get("turns", ()) if turn["trace"]["chunks"]]
             waited = sum((turn["trace"]["chunks"][-1][0] for turn in before), 0.0)
             # Of a request that was given up: the seconds from its beginning to the last failure.
@@ -153,7 +158,7 @@ class Table:
                 hardware.setdefault(result.get("side"), set()).add(turn.get("hardware"))
                 waited = 0.0
             queries.append(query_row(hard, result, edge, cloud))
-        self._turns, self._queries = turns.columns(), queries.columns()
+        self._turns, self._queries = {"query": np.empty(0), **turns.columns()}, queries.columns()
         self.gaps: Column = np.array(gaps, dtype=np.float64)
         self._unscored: UserError | None = None
         try:
@@ -165,7 +170,7 @@ class Table:
         self._queries["score"] = np.array([number(score) for score in scored], dtype=np.float64)
         self.groups = [str(result.get("group", "")) for _, result, _, _ in y_pred]
         self._turns["busy"], self._turns["base_busy"] = requests.busy(len(turns))
-        if (replayed or self._queries["replayed"].any()) and any(len(machines) > 1 for machines in hardware.values()):
+        if replayed and any(len(machines) > 1 for machines in hardware.values()):
             for name in self.TIMINGS:
                 self._turns[name] = np.full_like(self._turns[name], NAN)
             self.gaps = np.empty(0)
@@ -176,8 +181,8 @@ class Table:
 
         Results of other plugins may be plain dicts, which cannot be referred to weakly: they are read for each metric.
         """
-        # An id is an object's own as long as the object lives.
-        ids = list(map(id, itertools.chain.from_iterable(y_pred)))
+        # An id is an object's own as long as the object lives, and rows live as long as their results.
+        ids = [*map(id, y_pred), *map(id, itertools.chain.from_iterable(y_pred[:1]))]
         known, alive, most, table = cls._last
         if table is None or not ids or ids != known or len(alive) < most:
             table = cls(y_true, y_pred)
@@ -210,11 +215,11 @@ class Table:
         return table
 
     def __len__(self) -> int:
-        return len(self._queries["hard"])
+        return len(self.groups)
 
     def turn(self, name: str) -> Column:
         """A column with one entry per turn."""
-        return self._turns[name]
+        return self._turns[name] if self._turns["query"].size else np.empty(0)
 
     def query(self, name: str) -> Column:
         """A column with one entry per query; a column of turns is summed over the turns of each query.
@@ -223,7 +228,7 @@ class Table:
         """
         if name == "score" and self._unscored is not None:
             raise self._unscored
-        return self._queries[name] if name in self._queries else self.by_query(self._turns[name])
+        return self._queries[name] if name in self._queries else self.by_query(self.turn(name))
 
     def by_query(self, turns: Column) -> Column:
         """Sum per query of a column of turns; NaN where a turn is undefined, and for a query without turns."""

@@ -13,42 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ianvs_specdec.routing.outcomes.recorded import Floats, Outcomes
+from ianvs_specdec.routing.outcomes.recorded import Floats
+from ianvs_specdec.routing.outcomes.recorded import Sides as Sides
 
 ROUNDING = 1e-9
 """Sums that differ by less are equal."""
-
-
-@dataclass(frozen=True, eq=False)
-class Sides:
-    """What both models made of the same queries: quality (in any unit) and cost, float64 [queries] each.
-
-    Without a cloud cost there is no money to speak of; without an edge cost the edge is taken to cost nothing.
-    """
-
-    edge: Floats
-    cloud: Floats
-    edge_cost: Floats | None = None
-    cloud_cost: Floats | None = None
-
-    @classmethod
-    def of(cls, outcomes: Outcomes) -> Sides:
-        return cls(outcomes.edge, outcomes.cloud, outcomes.edge_cost, outcomes.cloud_cost)
-
-    def __len__(self) -> int:
-        return len(self.edge)
-
-    @property
-    def gain(self) -> Floats:
-        return self.cloud - self.edge
-
-    @property
-    def extra(self) -> Floats | None:
-        """What the cloud costs more than the edge; None where that is not known, or nothing on the whole."""
-        if self.cloud_cost is None:
-            return None
-        extra = self.cloud_cost if self.edge_cost is None else self.cloud_cost - self.edge_cost
-        return extra if extra.sum() > 0 else None
 
 
 class Ranking:

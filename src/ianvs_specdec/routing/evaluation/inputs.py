@@ -3,48 +3,47 @@
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ianvs_specdec.benchmarks.files import records
 from ianvs_specdec.common.errors import UserError, unknown
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.plugin.workspace.cases import read_workspace
-from ianvs_specdec.plugin.workspace.sides import scores_of
 from ianvs_specdec.routing.evaluation.curve import ROUNDING
+from ianvs_specdec.routing.evaluation.pool import BASELINES, Chooser, between_two, chooser, only
 from ianvs_specdec.routing.evaluation.quality import Scored
-from ianvs_specdec.routing.evaluation.results import BASELINES
 from ianvs_specdec.routing.learned.folder import SEEN, TrainedRouter, read_seen
 from ianvs_specdec.routing.outcomes.labels import truths
-from ianvs_specdec.routing.outcomes.recorded import Floats, Outcomes, Recorded
+from ianvs_specdec.routing.outcomes.pool import Pool
+from ianvs_specdec.routing.outcomes.recorded import Floats, Outcomes
 from ianvs_specdec.routing.routers import ROUTERS, build_router
+from ianvs_specdec.workspace.cases import read_workspace
+from ianvs_specdec.workspace.sides import scores_of
 
 WARM_UP = 5
 """Queries that are scored once before any is timed."""
 
 
-Kind = TypeVar("Kind", bound=Recorded)
-
-
 @dataclass
-class EvaluationInputs(Generic[Kind]):
-    """``outcomes``: the queries that are evaluated; ``routers``: their scores of exactly these; ``notes``: what the
-    user is to know, one line each; ``left_out``: how many queries are not taken, by reason; ``reserved``: names that
-    no router is to have.
+class EvaluationInputs:
+    """``outcomes``: the queries that are evaluated; ``routers``: their scores of exactly these; ``notes`` for the user,
+    one line each; ``left_out``: how many queries are left out, by reason.
     """
 
-    outcomes: Kind
+    outcomes: Outcomes | Pool
     routers: list[Scored] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
-    reserved: Collection[str] = BASELINES
 
     def take(self, chosen: NDArray[np.bool_], reason: str) -> None:
         """Leave out the queries that are not ``chosen``, for this reason."""
@@ -56,7 +55,7 @@ class EvaluationInputs(Generic[Kind]):
 
     def add(self, router: Scored, origin: str) -> None:
         """Add a router, under a name that no other one has."""
-        taken = {*self.reserved, *(known.name for known in self.routers)}
+        taken = {*BASELINES, *map(only, self.outcomes.models), *(known.name for known in self.routers)}
         numbered = (f"{router.name} ({origin}, {number})" for number in itertools.count(2))
         names = itertools.chain([router.name, f"{router.name} ({origin})"], numbered)
         self.routers.append(replace(router, name=next(name for name in names if name not in taken)))
@@ -91,17 +90,22 @@ class EvaluationInputs(Generic[Kind]):
                     f"first is the one with id {identifier!r}"
                 )
 
+    def set_labels(self, kind: str) -> None:
+        """Take the scores so far for probabilities of this label."""
+        labels = label_of(self.outcomes, kind)
+        self.routers = [replace(router, labels=labels) for router in self.routers]
 
-def set_labels(inputs: EvaluationInputs[Outcomes], kind: str) -> None:
-    """Take the scores so far for probabilities of this label."""
-    labels = label_of(inputs.outcomes, kind)
-    inputs.routers = [replace(router, labels=labels) for router in inputs.routers]
+    def choosers(self, thresholds: Sequence[float] | None) -> list[Chooser]:
+        """``thresholds``: those of routers that choose from a pool, see ``pool.chooser``."""
+        if isinstance(self.outcomes, Pool):
+            return [chooser(router, self.outcomes, thresholds) for router in self.routers]
+        return [between_two(router) for router in self.routers]
 
 
-def label_of(outcomes: Outcomes, kind: str, epsilon: float = 0.0) -> Floats | None:
+def label_of(outcomes: Outcomes | Pool, kind: str, epsilon: float = 0.0) -> Floats | None:
     """The labels of this kind; None where these outcomes have none: soft ones need several answers to a query."""
     try:
-        return truths(outcomes, kind, epsilon)
+        return None if isinstance(outcomes, Pool) else truths(outcomes, kind, epsilon)
     except UserError:
         return None
 
@@ -128,7 +132,7 @@ class Named:
     threshold: float
     trained: TrainedRouter | None = None
 
-    def scored(self, outcomes: Recorded, sample: int) -> Scored:
+    def scored(self, outcomes: Outcomes | Pool, sample: int) -> Scored:
         """Its scores of all queries, and the time of up to ``sample`` single ones. UserError if one is no number."""
         seconds = self._times(outcomes.queries, sample)
         scores = np.asarray(self.score(outcomes.queries), dtype=np.float64)
@@ -136,9 +140,7 @@ class Named:
             identifier = outcomes.queries[bad[0]].id
             raise UserError(f"router {self.given}: its score of the query with id {identifier!r} is {scores[bad[0]]}")
         known = self.trained
-        labels = None
-        if known is not None and isinstance(outcomes, Outcomes):
-            labels = label_of(outcomes, known.label, known.epsilon)
+        labels = None if known is None else label_of(outcomes, known.label, known.epsilon)
         return Scored.at(self.name, scores, self.threshold, labels=labels, seconds=seconds)
 
     def _times(self, queries: Sequence[Query], sample: int) -> Floats:
@@ -168,7 +170,7 @@ def threads(count: int) -> Iterator[None]:
 
 
 def job_routers(job: Path, outcomes: Outcomes) -> Iterator[Scored]:
-    """The routers of a job's test cases, with what they decided. Equal scores with the same decisions are told once;
+    """The routers of a job's test cases, with what they decided. Equal scores with the same decisions count once;
     routers that gave all queries the same score, or have not scored all of them, are left out, as there is no curve of
     theirs.
     """
@@ -209,8 +211,31 @@ def _paths(value: Any) -> Iterator[Path]:
             yield from _paths(item)
 
 
-def undefined(outcomes: Outcomes, routers: Iterable[Scored]) -> Iterator[str]:
-    """Why metrics are empty, one line a reason."""
+def undefined(inputs: EvaluationInputs, choosers: Sequence[Chooser]) -> Iterator[str]:
+    """Notes on the figures for the user, one line each."""
+    outcomes = inputs.outcomes
+    yield from _of_pool(outcomes) if isinstance(outcomes, Pool) else _of_pair(outcomes)
+    for one in choosers:
+        router = one.router
+        if np.ptp(router.scores) == 0:
+            yield f"{router.name} gives all queries the same score: it routes as random does"
+        if one.chosen is None and isinstance(outcomes, Pool):
+            yield f"{router.name}: scores are not all from 0 to 1: give --threshold for its decisions"
+        if router.labels is not None and not 0 <= router.scores.min() <= router.scores.max() <= 1:
+            yield f"{router.name}: scores are not all from 0 to 1, so they have no calibration error"
+
+
+def _of_pool(pool: Pool) -> Iterator[str]:
+    means = 100 * pool.quality.mean(axis=0)
+    yield f"from the cheapest to the dearest model: {', '.join(pool.models)}; the best alone is {pool.best}"
+    if means[-1] - means[0] <= 100 * ROUNDING:
+        yield (
+            f"{pool.models[-1]}, the dearest, is not better than {pool.models[0]}, the cheapest ({means[-1]:.2f} % and "
+            f"{means[0]:.2f} %): PGR, APGR, CPT and ParetoDist are not defined"
+        )
+
+
+def _of_pair(outcomes: Outcomes) -> Iterator[str]:
     edge, cloud = 100 * outcomes.edge.mean(), 100 * outcomes.cloud.mean()
     if not (outcomes.gain > 0).any():
         yield "the cloud answers no query better: AUROC, recall and F1 are not defined"
@@ -222,13 +247,79 @@ def undefined(outcomes: Outcomes, routers: Iterable[Scored]) -> Iterator[str]:
             "are not defined"
         )
     if outcomes.cloud_cost is None and outcomes.edge_cost is not None:
-        yield "there is edge_cost without cloud_cost: nothing is told by money"
+        yield "there is edge_cost without cloud_cost: there are no figures by money"
     elif outcomes.cloud_cost is not None:
         ours = 0.0 if outcomes.edge_cost is None else float(outcomes.edge_cost.mean())
         if outcomes.cloud_cost.mean() <= ours:
             yield "the cloud costs no more than the edge on the whole: there is no curve by money"
-    for router in routers:
-        if np.ptp(router.scores) == 0:
-            yield f"{router.name} gives all queries the same score: it routes as random does"
-        if router.labels is not None and not 0 <= router.scores.min() <= router.scores.max() <= 1:
-            yield f"{router.name}: scores are not all from 0 to 1, so they have no calibration error"
+
+
+KEYS = ("query_id", "row")
+
+
+def read_scores(path: Path, outcomes: Outcomes | Pool) -> dict[str, Floats]:
+    """Scores from elsewhere: CSV with the columns ``router``, ``score`` and ``query_id`` (the ``id`` of outcomes) or
+    ``row`` (their place in the file, from 0), and ``model``, where a router has a score for each model of a pool: the
+    quality that it expects of its answer. Others are ignored. The higher the score, the sooner a query goes to the
+    cloud.
+
+    Router -> its score of each query of ``outcomes``, [queries], NaN where there is none; of a pool whose models the
+    file names, [queries, models]. UserError with file and line.
+    """
+    models = outcomes.models if isinstance(outcomes, Pool) else ()
+    if not path.name.lower().endswith((".csv", ".csv.gz")):
+        raise UserError(f"--scores {path}: scores are read from files that end in .csv or .csv.gz")
+    found: dict[str, Floats] = {}
+    places: Mapping[str, int] | None = None
+    for where, record in records(path):
+        key = _key(record, path)
+        places = _places(key, outcomes, path) if places is None else places
+        text, name = record[key].strip(), record["router"].strip()
+        if text not in places:
+            hint = " (rows are counted from 0)" if key == "row" else ""
+            raise UserError(f"{where}: no outcome has the {key} {text[:40]!r}; there are {len(outcomes)}{hint}")
+        if not name:
+            raise UserError(f"{where}: router is empty")
+        of_models = bool(models) and "model" in record
+        shape = (len(outcomes), len(models)) if of_models else (len(outcomes),)
+        column = found.setdefault(name, np.full(shape, np.nan))
+        if of_models:
+            model = record["model"].strip()
+            if model not in models:
+                known = ", ".join(models)
+                raise UserError(f"{where}: no model of the pool is named {model[:40]!r}; there are {known}")
+            column, name = column[:, models.index(model)], f"{name}, {model},"
+        if not math.isnan(column[places[text]]):
+            raise UserError(f"{where}: {name} has a second score for the query with {key} {text[:40]!r}")
+        column[places[text]] = _score(record["score"], where)
+    if not found:
+        raise UserError(f"{path}: there are no scores in it")
+    return found
+
+
+def _key(record: Mapping[str, str], path: Path) -> str:
+    """The column that names the query. UserError where a column is missing."""
+    key = next((name for name in KEYS if name in record), "")
+    missing = [name for name in ("router", "score") if name not in record] + ["query_id or row"] * (not key)
+    if missing:
+        there = ", ".join(filter(None, record)) or "nothing"
+        raise UserError(f"{path}: the column {missing[0]} is missing; found: {there}")
+    return key
+
+
+def _places(key: str, outcomes: Outcomes | Pool, path: Path) -> dict[str, int]:
+    names = [query.id if key == "query_id" else str(place) for place, query in enumerate(outcomes.queries)]
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise UserError(f"{path}: two outcomes have the id {name!r}: name queries by the column row instead")
+    return {name: place for place, name in enumerate(names)}
+
+
+def _score(text: str, where: str) -> float:
+    try:
+        score = float(text)
+    except ValueError:
+        score = math.nan
+    if not math.isfinite(score):
+        raise UserError(f"{where}: score must be a number, not {text[:40]!r}")
+    return score

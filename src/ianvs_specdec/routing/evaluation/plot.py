@@ -7,17 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ianvs_specdec.routing.evaluation.pareto import frontier_of
-from ianvs_specdec.routing.evaluation.results import (
-    GRID,
-    ORACLE,
-    ORACLE_MONEY,
-    ORACLES,
-    RANDOM,
-    Curve,
-    Evaluation,
-    Result,
-)
+from ianvs_specdec.routing.evaluation.pool import ORACLE, ORACLE_MONEY, ORACLES, RANDOM
+from ianvs_specdec.routing.evaluation.results import GRID, Curve, Evaluation, Result, frontier_of
 from ianvs_specdec.routing.outcomes.recorded import Floats
 
 COLOURS = ("#1f6fb4", "#d1661c", "#2b8a4b", "#a83a8c", "#7a5c2e", "#c23b3b", "#4a4fb0", "#138a8a")

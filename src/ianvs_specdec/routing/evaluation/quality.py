@@ -1,4 +1,4 @@
-"""The quality of a router's scores on queries that both models have answered.
+"""The quality of routing between models that have answered the same queries.
 
 Over all thresholds (none of these needs one):
 
@@ -10,26 +10,28 @@ Over all thresholds (none of these needs one):
   ``..._money`` when that part of the cloud's extra cost is saved.
 - ``auroc``: probability that a query that the cloud answers better has a higher score than one it does not.
 
-At the router's own threshold: ``share`` of the queries in the cloud (%), ``quality`` (%), ``quality_of_cloud`` (% of
-the cloud's), ``pgr``, ``cost`` (per 1,000 queries), and of the decisions, which are right if exactly the queries that
-the cloud answers better go there, ``accuracy``, ``precision``, ``recall`` and ``f1``. ``gain_best`` is by how many
-% the quality is above that of the better model alone, and ``gap_oracle`` by how many % it is below that of the oracle,
-which takes the better answer to each query (Gain@B and Gap@O of LLMRouterBench, arXiv 2601.07206; here all queries
-count alike).
+Of a router's own decisions: ``share`` of the queries in the cloud (%), ``quality`` (%), ``quality_of_cloud`` (% of the
+cloud's), ``pgr``, ``cost`` (per 1,000 queries), and, with a decision right if exactly the queries that the cloud
+answers better go there, ``accuracy``, ``precision``, ``recall`` and ``f1``. ``gain_best`` is by how many % the quality
+is above that of the better model alone, and ``gap_oracle`` by how many % it is below that of the oracle, which takes
+the better answer to each query (Gain@B and Gap@O of LLMRouterBench, arXiv 2601.07206; here all queries count alike).
+``ece`` is the expected calibration error of the scores as probabilities of the router's training label, in ``BINS``
+intervals of equal width.
 
-``pareto_dist`` and ``pareto_dist_money`` depend on the other routers: see ``pareto``.
-
-``ece`` is the expected calibration error: how far scores, taken as probabilities of what the router was trained to
-tell, are from what happens, in ``BINS`` intervals of equal width.
+Of a pool of more models only the figures over money are defined, from the cheapest model to the most expensive one,
+with ``share:NAME`` as the share of the queries of each model. ``pareto_dist`` and ``pareto_dist_money`` depend on the
+other routers: see ``results.mean_distances``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from ianvs_specdec.routing.evaluation.curve import ROUNDING, DrawnCurves, Sides
+from ianvs_specdec.routing.evaluation.curve import ROUNDING, DrawnCurves
 from ianvs_specdec.routing.outcomes.recorded import Floats
 
 Values = dict[str, Floats]
@@ -40,9 +42,25 @@ SAVED = (0.2, 0.4)
 BINS = 10
 
 
+class Answers(Protocol):
+    """``quality`` [queries, models] of the models' answers and their ``cost`` (None: unknown), the cheapest model
+    first. ``is_pair``: an edge and a cloud, between which the share of queries is a cost of its own.
+    """
+
+    @property
+    def quality(self) -> Floats: ...
+    @property
+    def cost(self) -> Floats | None: ...
+    @property
+    def models(self) -> tuple[str, ...]: ...
+    @property
+    def is_pair(self) -> bool: ...
+    def __len__(self) -> int: ...
+
+
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """A router's scores, float64 [queries], and what else is known of it.
+    """A router's scores, float64 [queries], or of each model of a pool the quality it expects, [queries, models].
 
     ``sent``: the probability that it sends a query to the cloud by itself, float64 [queries], 0 or 1 where nothing is
     drawn; ``threshold``: from which score on it does, where that is all; ``labels``: what its scores are probabilities
@@ -62,9 +80,18 @@ class Scored:
         return cls(name, scores, (scores >= threshold).astype(np.float64), threshold, **known)
 
 
-def over_thresholds(path: DrawnCurves, edge: Floats) -> Values:
-    """The metrics that need no threshold. ``edge``: the quality of the edge alone, [draws]."""
-    cloud = edge + path.total
+def extra_cost(answers: Answers) -> Floats | None:
+    """What each model costs more than the cheaper one before it, [queries, models - 1]; None where that is not known,
+    or nothing in total.
+    """
+    if answers.cost is None:
+        return None
+    extra = np.diff(answers.cost, axis=1)
+    return extra if extra.sum() > 0 else None
+
+
+def over_thresholds(path: DrawnCurves, start: Floats) -> Values:
+    """The metrics that need no threshold. ``start``: the quality of the cheapest model alone, [draws]."""
     values: Values = {"auroc": path.auroc()}
     for suffix, axis in (("", path.share), ("_money", path.money)):
         if axis is None:
@@ -77,49 +104,66 @@ def over_thresholds(path: DrawnCurves, edge: Floats) -> Values:
             drop = path.total - gained[:, index]
             values[f"drop{100 * saved:.0f}{suffix}"] = 100.0 * drop
             if axis is path.share:
-                values[f"drop{100 * saved:.0f}_relative"] = 100.0 * ratio(drop, cloud)
+                values[f"drop{100 * saved:.0f}_relative"] = 100.0 * ratio(drop, start + path.total)
     return values
 
 
 class Tally:
-    """The metrics that are made of sums over the queries: those at a router's own threshold, and its calibration."""
+    """The metrics that are sums over the queries. ``chosen``: with which probability the router asks each model,
+    float64 [queries, models], or None where that is not known.
+    """
 
-    def __init__(self, router: Scored, sides: Sides) -> None:
-        columns = [np.ones(len(sides)), sides.edge, sides.cloud]
-        self._decides, self._priced = router.sent is not None, sides.cloud_cost is not None
-        if router.sent is not None:
-            better = (sides.gain > 0).astype(np.float64)
-            columns += [sides.edge + router.sent * sides.gain, router.sent, better, router.sent * better]
-            if sides.cloud_cost is not None:
-                ours = np.zeros(len(sides)) if sides.edge_cost is None else sides.edge_cost
-                columns.append(ours + router.sent * (sides.cloud_cost - ours))
-        self._bins, self._bound = len(columns), np.maximum(sides.edge, sides.cloud)
-        self._columns = np.stack([*columns, *_miscalibrated(router)], axis=1)
+    def __init__(self, router: Scored, chosen: Floats | None, answers: Answers) -> None:
+        quality, self._models = answers.quality, answers.models
+        self._pair, self._decides = answers.is_pair, chosen is not None
+        columns = {"best": quality.max(axis=1)}
+        if chosen is not None:
+            columns |= {share_of(name): part for name, part in zip(self._models, chosen.T, strict=True)}
+            columns["asked"] = (chosen * quality).sum(axis=1)
+            if answers.cost is not None:
+                columns["cost"] = (chosen * answers.cost).sum(axis=1)
+            if self._pair:
+                better = (quality[:, 1] > quality[:, 0]).astype(np.float64)
+                columns |= {"sent": chosen[:, 1], "better": better, "hits": chosen[:, 1] * better}
+        self._names, bins = tuple(columns), _miscalibrated(router)
+        self._columns = np.stack([*quality.T, *columns.values(), *bins], axis=1)
 
-    def __call__(self, weights: Floats) -> Values:
-        """``weights``: [draws, queries]. ``edge`` is the quality of the edge alone, from 0 to 1."""
+    def __call__(self, weights: Floats) -> tuple[Floats, Values]:
+        """``weights``: [draws, queries]. The quality of each model alone, [models, draws], and the metrics."""
         sums = (weights @ self._columns).T / weights.sum(axis=1)
-        _, edge, cloud = sums[:3]
-        values: Values = {"edge": edge}
-        if self._decides:
-            quality, sent, better, hits = sums[3:7]
-            values |= {
-                "share": 100.0 * sent,
-                "quality": 100.0 * quality,
-                "quality_of_cloud": 100.0 * ratio(quality, cloud),
-                "pgr": ratio(quality - edge, cloud - edge),
-                "gain_best": 100.0 * (ratio(quality, np.maximum(edge, cloud)) - 1.0),
-                "gap_oracle": 100.0 * (1.0 - ratio(quality, (weights @ self._bound) / weights.sum(axis=1))),
-                "accuracy": 1.0 - (sent + better - 2 * hits),
-                "precision": ratio(hits, sent),
-                "recall": ratio(hits, better),
-                "f1": ratio(2 * hits, np.where(better > ROUNDING, sent + better, 0.0)),
-            }
-            if self._priced:
-                values["cost"] = 1000.0 * sums[7]
-        if len(sums) > self._bins:
-            values["ece"] = np.abs(sums[self._bins :]).sum(axis=0)
-        return values
+        alone, rest = np.split(sums, [len(self._models)])
+        known = dict(zip(self._names, rest, strict=False))
+        values = self._decided(alone, known) if self._decides else {}
+        if len(bins := rest[len(self._names) :]):
+            values["ece"] = np.abs(bins).sum(axis=0)
+        return alone, values
+
+    def _decided(self, alone: Floats, known: Mapping[str, Floats]) -> Values:
+        quality = known["asked"]
+        values = {
+            "quality": 100.0 * quality,
+            "pgr": ratio(quality - alone[0], alone[-1] - alone[0]),
+            "gain_best": 100.0 * (ratio(quality, alone.max(axis=0)) - 1.0),
+            "gap_oracle": 100.0 * (1.0 - ratio(quality, known["best"])),
+        }
+        if "cost" in known:
+            values["cost"] = 1000.0 * known["cost"]
+        if not self._pair:
+            return values | {name: 100.0 * known[name] for name in map(share_of, self._models)}
+        sent, better, hits = known["sent"], known["better"], known["hits"]
+        return values | {
+            "share": 100.0 * sent,
+            "quality_of_cloud": 100.0 * ratio(quality, alone[1]),
+            "accuracy": 1.0 - (sent + better - 2 * hits),
+            "precision": ratio(hits, sent),
+            "recall": ratio(hits, better),
+            "f1": ratio(2 * hits, np.where(better > ROUNDING, sent + better, 0.0)),
+        }
+
+
+def share_of(model: str) -> str:
+    """The metric that is the share of the queries (%) of this model."""
+    return f"share:{model}"
 
 
 def _miscalibrated(router: Scored) -> list[Floats]:

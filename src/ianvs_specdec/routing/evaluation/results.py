@@ -8,7 +8,6 @@ many that as many steps remain.
 from __future__ import annotations
 
 import itertools
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,8 +15,8 @@ import numpy as np
 
 from ianvs_specdec.routing.evaluation.bootstrap import RESAMPLES, SEED, Estimate, draws, estimate, intervals, p_values
 from ianvs_specdec.routing.evaluation.curve import ROUNDING, DrawnCurves, Ranking, Sides
-from ianvs_specdec.routing.evaluation.pareto import mean_distances
-from ianvs_specdec.routing.evaluation.quality import Scored, Tally, Values, over_thresholds
+from ianvs_specdec.routing.evaluation.pool import ORACLES, RANDOM, Chooser, baselines, between_two
+from ianvs_specdec.routing.evaluation.quality import Answers, Scored, Tally, Values, extra_cost, over_thresholds
 from ianvs_specdec.routing.outcomes.recorded import Floats
 
 STEPS = 1000
@@ -26,12 +25,7 @@ GRID: Floats = np.arange(101) / 100.0
 LEVELS: Floats = np.arange(5, 100, 5) / 100.0
 """Cost levels at which curves are compared."""
 TIMED = 1000
-"""Of more single queries that were timed, so many are taken, spread evenly."""
-EDGE, CLOUD, RANDOM, ORACLE, ORACLE_MONEY = ("always-edge", "always-cloud", "random", "oracle", "oracle by cost")
-"""What every evaluation has beside the routers; the last only where costs are known."""
-BASELINES = (EDGE, CLOUD, RANDOM, ORACLE, ORACLE_MONEY)
-ORACLES = (ORACLE, ORACLE_MONEY)
-"""They know the answers, so that they are on no frontier of routers."""
+"""The most timed queries that percentiles are computed from, spread evenly."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,61 +96,62 @@ class Evaluation:
 
 def evaluate(sides: Sides, routers: Sequence[Scored], *, resamples: int = RESAMPLES, seed: int = SEED) -> Evaluation:
     """``sides``: qualities from 0 to 1; ``routers``: their scores on the same queries, their names all different."""
-    known = [_Routed(router, sides) for router in (*_baselines(sides), *routers)]
-    return measured(known, len(sides), resamples=resamples, seed=seed)
+    return evaluate_choices(sides, [between_two(router) for router in routers], resamples=resamples, seed=seed)
 
 
-def measured(
-    known: Sequence[Candidate], queries: int, *, resamples: int, seed: int, models: Sequence[str] = ()
+def evaluate_choices(
+    answers: Answers, choosers: Sequence[Chooser], *, resamples: int = RESAMPLES, seed: int = SEED
 ) -> Evaluation:
-    """What all of these come to on the same draws. One of them is named ``RANDOM``."""
+    """``choosers``: routers of the same queries, their names all different. All are measured on the same draws."""
+    known = [Candidate(one, answers) for one in (*baselines(answers), *choosers)]
     _add_distances(known, [candidate.values for candidate in known])
-    for weights in draws(queries, resamples, seed):
+    for weights in draws(len(answers), resamples, seed):
         _add_distances(known, [candidate.draw(weights) for candidate in known])
     compared = [candidate for candidate in known if not candidate.baseline]
     random = next(candidate for candidate in known if candidate.router.name == RANDOM)
     pairs = [*((candidate, random) for candidate in compared), *itertools.combinations(compared, 2)]
     return Evaluation(
-        queries=queries,
+        queries=len(answers),
         resamples=resamples,
         seed=seed,
         results=[candidate.result() for candidate in known],
         differences=[item for pair in pairs for item in _compare(*pair)],
-        models=models,
+        models=() if answers.is_pair else answers.models,
     )
 
 
-def _baselines(sides: Sides) -> list[Scored]:
-    """Random routing is told at one half. An oracle sends what gains; by money, what gains most for it first."""
-    none, gain, extra = np.zeros(len(sides)), sides.gain, sides.extra
-    better = (gain > 0).astype(np.float64)
-    found = [Scored(EDGE, none, none), Scored(CLOUD, none, none + 1.0), Scored(RANDOM, none, none + 0.5)]
-    found.append(Scored(ORACLE, gain, better))
-    if extra is not None:
-        found.append(Scored(ORACLE_MONEY, gain / np.maximum(extra, 1e-9 * extra.max()), better))
-    return found
+class Candidate:
+    """A router, its metrics on the queries as they are, and those in each draw so far. What is known of its curve has
+    names that begin with ``@``, [draws, levels].
+    """
 
-
-class Candidate(ABC):
-    """A router, its values on the queries as they are, and those in each draw so far."""
-
-    def __init__(self, router: Scored, ranking: Ranking, queries: int, baseline: bool) -> None:
-        self.router, self.ranking, self.baseline = router, ranking, baseline
-        self._coarse = ranking.coarse(STEPS)
-        self.values = self._measure(ranking, np.ones((1, queries)))
+    def __init__(self, chooser: Chooser, answers: Answers) -> None:
+        self.router, self.baseline = chooser.router, chooser.baseline
+        self._pair, self._steps, quality = answers.is_pair, chooser.steps, answers.quality
+        self._tally, self._count = Tally(self.router, chooser.chosen, answers), quality.shape[1] - 1
+        # The mean over queries is wanted, and there are as many steps of each.
+        self._gain, extra = self._count * np.diff(quality, axis=1).ravel(), extra_cost(answers)
+        self._cost, self._extra = answers.cost, None if extra is None else extra.ravel()
+        self.ranking = Ranking(np.zeros(1) if chooser.steps is None else chooser.steps.ravel())
+        self._coarse = self.ranking.coarse(STEPS)
+        self.values = self.measure(self.ranking, np.ones((1, len(quality))))
         self._drawn: list[Values] = []
 
     def draw(self, weights: Floats) -> Values:
-        self._drawn.append(self._measure(self._coarse, weights))
+        self._drawn.append(self.measure(self._coarse, weights))
         return self._drawn[-1]
 
-    @abstractmethod
-    def _measure(self, ranking: Ranking, weights: Floats) -> Values:
-        """The metrics, [draws], and what is said of the curve: names that begin with ``@``, [draws, levels]."""
-
-    @abstractmethod
-    def _curve(self) -> Curve | None:
-        """The curve on the queries as they are."""
+    def measure(self, ranking: Ranking, weights: Floats) -> Values:
+        """``weights``: of the queries in each draw, [draws, queries]."""
+        alone, values = self._tally(weights)
+        if self._steps is None:
+            return values
+        each = weights if self._count == 1 else np.repeat(weights, self._count, axis=1)
+        path = DrawnCurves.of(ranking, each, self._gain, self._extra)
+        found, axes = over_thresholds(path, alone[0]), {"share": path.share, "money": path.money}
+        if not self._pair:
+            found, axes = {name: found[name] for name in found if name.endswith("_money")}, {"money": path.money}
+        return values | found | _at_levels(path, alone[0], axes)
 
     def drawn(self, name: str) -> Floats:
         return np.concatenate([block[name] for block in self._drawn])
@@ -167,10 +162,33 @@ class Candidate(ABC):
         metrics |= overhead(self.router.seconds)
         return Result(self.router.name, self.router.threshold, metrics, self._curve(), self.baseline)
 
+    def _curve(self) -> Curve | None:
+        name = "@share grid" if self._pair else "@money grid"
+        if name not in self.values:
+            return None
+        low, high = intervals(self.drawn(name))
+        return Curve(self.values[name][0], low, high, self._costs(), self._thresholds())
 
-def at_levels(path: DrawnCurves, start: Floats, axes: Mapping[str, Floats | None]) -> Values:
-    """The curve at the levels of each axis, as the names that begin with ``@`` tell it: in % at ``GRID`` and, for
-    comparisons, at ``LEVELS``, and normalised by both ends. ``start``: the quality where the curve begins, [draws].
+    def _costs(self) -> Floats | None:
+        if self._cost is None:
+            return None
+        # Spent money moves along the curve as quality does.
+        spent, axis = self._count * np.diff(self._cost, axis=1).ravel(), None if self._pair else self._extra
+        path = DrawnCurves.of(self.ranking, np.ones((1, len(spent))), spent, axis)
+        along = path.share if path.money is None else path.money
+        return 1000.0 * (self._cost[:, 0].mean() + path.at(along, GRID)[0])
+
+    def _thresholds(self) -> Floats:
+        if not self._pair:
+            return np.full(len(GRID), np.nan)
+        place = np.ceil(GRID * len(self.router.scores) - 1e-9).astype(np.intp) - 1
+        scores = self.router.scores[self.ranking.order]
+        return np.where(place < 0, np.nan, scores[place.clip(min=0)])
+
+
+def _at_levels(path: DrawnCurves, start: Floats, axes: Mapping[str, Floats | None]) -> Values:
+    """The curve at the levels of each axis: in % at ``GRID`` and, for comparisons, at ``LEVELS``, and normalised by
+    both ends. ``start``: the quality where the curve begins, [draws].
     """
     total = np.where(path.total > ROUNDING, path.total, np.nan)[:, None]
     values = {}
@@ -181,42 +199,6 @@ def at_levels(path: DrawnCurves, start: Floats, axes: Mapping[str, Floats | None
             values[f"@{name}"] = values[f"@{name} grid"][:, np.rint(100 * LEVELS).astype(np.intp)]
             values[f"@{name} normalised"] = gained / total
     return values
-
-
-class _Routed(Candidate):
-    """A router between two models."""
-
-    def __init__(self, router: Scored, sides: Sides) -> None:
-        self.sides, self._tally = sides, Tally(router, sides)
-        self._gain, self._extra = sides.gain, sides.extra
-        super().__init__(router, Ranking(router.scores), len(sides), router.name in BASELINES)
-
-    def _measure(self, ranking: Ranking, weights: Floats) -> Values:
-        values = self._tally(weights)
-        edge = values.pop("edge")
-        if self.router.name in (EDGE, CLOUD):
-            return values
-        path = DrawnCurves.of(ranking, weights, self._gain, self._extra)
-        return values | over_thresholds(path, edge) | at_levels(path, edge, {"share": path.share, "money": path.money})
-
-    def _curve(self) -> Curve | None:
-        if "@share grid" not in self.values:
-            return None
-        low, high = intervals(self.drawn("@share grid"))
-        return Curve(self.values["@share grid"][0], low, high, self._costs(), self._thresholds())
-
-    def _costs(self) -> Floats | None:
-        if self.sides.cloud_cost is None:
-            return None
-        ours = np.zeros(len(self.sides)) if self.sides.edge_cost is None else self.sides.edge_cost
-        # Spent money moves along the curve as quality does.
-        spent = DrawnCurves.of(self.ranking, np.ones((1, len(self.sides))), self.sides.cloud_cost - ours, None)
-        return 1000.0 * (ours.mean() + spent.at(spent.share, GRID)[0])
-
-    def _thresholds(self) -> Floats:
-        place = np.ceil(GRID * len(self.sides) - 1e-9).astype(np.intp) - 1
-        scores = self.router.scores[self.ranking.order]
-        return np.where(place < 0, np.nan, scores[place.clip(min=0)])
 
 
 def _add_distances(known: Sequence[Candidate], measured: Sequence[Values]) -> None:
@@ -265,3 +247,35 @@ def _differences(
     columns = [column.tolist() for column in (values, *intervals(drawn), p_values(drawn))]
     for level, *numbers in zip(levels, *columns, strict=True):
         yield Difference(*what, level, *numbers)
+
+
+def mean_distances(levels: Floats, curves: Sequence[Floats]) -> list[Floats]:
+    """ParetoDist: of each curve, the mean distance of its points from the frontier of all, [draws]; NaN where it is not
+    defined. LLMRouterBench (arXiv 2601.07206) names it the average distance to the Pareto frontier.
+
+    Both axes are normalised by the ends of the curve: cost is 0 for the cheapest model alone and 1 for the dearest, and
+    quality likewise. The frontier holds the points of all routers that no other point beats with more quality at no
+    more cost. The distance is the Euclidean one to the nearest point of the frontier.
+
+    ``levels``: rising costs, [levels]; ``curves``: the quality at each, [draws, levels] with NaN in draws without any.
+    """
+    best = np.maximum.reduce(list(curves))
+    cheaper = np.concatenate([np.full((len(best), 1), -np.inf), np.maximum.accumulate(best, axis=1)[:, :-1]], axis=1)
+    # A point of infinite quality is nearest to none.
+    frontier = np.where((best > cheaper + ROUNDING) | np.isnan(best), best, np.inf)
+    found = []
+    for curve in curves:
+        nearest = np.full(curve.shape, np.inf)
+        for place, level in enumerate(levels):
+            squared = (levels - level) ** 2 + (curve - frontier[:, place : place + 1]) ** 2
+            np.minimum(nearest, squared, out=nearest)
+        found.append(np.sqrt(nearest).mean(axis=1))
+    return found
+
+
+def frontier_of(x: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """Of points [points], those that no other one beats with more ``y`` at no more ``x``, by rising ``x``."""
+    order = np.lexsort((-y, x))
+    x, y = x[order], y[order]
+    kept = y > np.concatenate([[-np.inf], np.maximum.accumulate(y)[:-1]]) + ROUNDING
+    return x[kept], y[kept]

@@ -11,7 +11,7 @@ from tabulate import tabulate
 
 from ianvs_specdec.common.storage.cells import csv_text
 from ianvs_specdec.routing.evaluation.bootstrap import LEVEL, Estimate
-from ianvs_specdec.routing.evaluation.pool import share_of
+from ianvs_specdec.routing.evaluation.quality import share_of
 from ianvs_specdec.routing.evaluation.results import GRID, LEVELS, Difference, Evaluation, Result
 
 FORMAT = 2
@@ -63,18 +63,13 @@ METRICS = (*OVERALL, *DROPS, *BY_COST, *DECIDED, *JUDGED, *TIMES, *COMPARED)
 TITLES = {
     "over all thresholds; cost: share of the queries in the cloud": OVERALL,
     "quality below the cloud alone when 20 or 40 % of the queries stay on the edge": DROPS,
-    "over all thresholds; cost: money, drop when 20 or 40 % of what the cloud costs more is saved": BY_COST,
-    "what is sent to the cloud, and what comes of it": DECIDED,
-    "quality above the better model alone and below the oracle; distance from the frontier of these routers": COMPARED,
+    "over all thresholds; cost: money; drop: when 20 or 40 % of the difference in cost is saved": BY_COST,
+    "decisions, and what comes of them": DECIDED,
+    "quality above the best model alone and below the oracle; distance from the frontier of these routers": COMPARED,
     "decisions (right: exactly what the cloud answers better goes there), and calibration": JUDGED,
     "routing overhead, queries one by one": TIMES,
 }
-POOL_TITLES = {
-    "from the cheapest model to the dearest; drop: below the dearest when 20 or 40 % of the way is saved": BY_COST,
-    "what comes of the choices; PGR: of the way from the cheapest model to the dearest": DECIDED,
-    "quality above the best model alone and below the oracle; distance from the frontier of these routers": COMPARED,
-    "routing overhead, queries one by one": TIMES,
-}
+"""A table is shown if an evaluation has one of its metrics."""
 
 
 def _shares(evaluation: Evaluation) -> dict[str, tuple[str, str]]:
@@ -84,9 +79,7 @@ def _shares(evaluation: Evaluation) -> dict[str, tuple[str, str]]:
 
 def to_text(evaluation: Evaluation) -> str:
     """The tables for the screen."""
-    titles: dict[str, dict[str, tuple[str, str]]] = TITLES
-    if evaluation.models:
-        titles = {**POOL_TITLES, "queries that each model is asked, %": _shares(evaluation)}
+    titles = {**TITLES, "queries that each model is asked, %": _shares(evaluation)}
     blocks = [_table(title, columns, evaluation.results) for title, columns in titles.items()]
     return "\n\n".join(filter(None, [*blocks, _comparisons(evaluation)])) + "\n"
 

@@ -9,18 +9,22 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ianvs_specdec.common.errors import unknown
+from ianvs_specdec.common.settings import Settings
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.outcomes.recorded import Floats
+
+if TYPE_CHECKING:
+    from ianvs_specdec.routing.outcomes.states import Halves
 
 CLASSIFIERS = {
     "logistic": "ianvs_specdec.routing.learned.text:LogisticClassifier",
     "knn": "ianvs_specdec.routing.learned.text:NeighbourClassifier",
     "encoder": "ianvs_specdec.routing.learned.transformer:TransformerClassifier",
     "probe": "ianvs_specdec.routing.learned.probe:ProbeClassifier",
-    "lifelong": "ianvs_specdec.routing.learned.adapted:AdaptedClassifier",
+    "lifelong": "ianvs_specdec.routing.learned.online:AdaptedClassifier",
 }
 """Name -> ``module:class``."""
 FITTED = ("encoder", "knn", "logistic", "probe")
@@ -30,8 +34,8 @@ FITTED = ("encoder", "knn", "logistic", "probe")
 class Classifier(ABC):
     """Scores queries from 0 to 1. The scores are raw: ``folder.TrainedRouter`` calibrates them."""
 
-    OPTIONS: ClassVar[dict[str, Any]] = {}
-    """What ``fit`` can be told beside the data, with the defaults."""
+    Options: ClassVar[type[Settings]] = Settings
+    """Arguments of ``fit`` that a user may set."""
     FOLDS: ClassVar[int] = 5
     """Into how many parts the training queries are divided for calibration, see ``training.RouterRecipe``."""
 
@@ -43,6 +47,15 @@ class Classifier(ABC):
     @abstractmethod
     def score(self, queries: Sequence[Query]) -> Floats:
         """float64 [queries], from 0 to 1."""
+
+    @property
+    def probe(self) -> Any:
+        """The ``ProbeClassifier`` that reads the edge's hidden states; then ``score_read`` scores. None: no need."""
+        return None
+
+    def score_read(self, queries: Sequence[Query], states: Halves) -> Floats:
+        """float64 [queries], by the probe's ``states`` of them, float16 [queries, layers, 2 * hidden]."""
+        raise NotImplementedError
 
     @abstractmethod
     def save(self, folder: Path) -> None:

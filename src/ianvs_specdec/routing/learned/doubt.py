@@ -3,35 +3,34 @@
 A fitted one is a logistic regression on the signals' logits: with one signal Platt scaling, a monotone map; with
 several a learned scorer as in FrugalGPT (arXiv 2305.05176), of signals in place of the text. The file is JSON:
 ``format`` (1), ``slopes`` (signal -> number from 0), ``offset``, ``threshold``, and ``report``: what it was fitted to.
-Where it can be told from the beginning of the edge's answer, too, ``after`` has ``tokens``, how long that is, and its
+Where the beginning of the edge's answer is scored, too, ``after`` has ``tokens``, how long that is, and its
 own ``slopes``, ``offset`` and ``threshold``.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
+import numpy as np
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.models.documents import read_object
 from ianvs_specdec.records.identity import write_atomically
+from ianvs_specdec.routing.learned import logistic
+from ianvs_specdec.routing.outcomes.recorded import Floats
 
 FORMAT = 1
 LARGEST = 1e100
 """No number is beyond it; NaN and infinity are not within."""
+RIDGE = 1e-2
+"""Draws slopes to 0 where the data say nothing."""
 EPSILON = 1e-4
 """Signals are taken to be at least this far from 0 and 1, where a logit has no end."""
-
-
-def logit(doubt: float) -> float:
-    clipped = min(max(doubt, EPSILON), 1.0 - EPSILON)
-    return math.log(clipped / (1.0 - clipped))
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,7 @@ class Doubt:
         """From 0 to 1, of the doubts by signal."""
         if self.slopes is None:
             return sum(doubts[name] for name in self.signals) / len(self.signals)
-        weighed = sum(slope * logit(doubts[name]) for name, slope in self.slopes.items())
-        return 0.5 * (1.0 + math.tanh(0.5 * (weighed + self.offset)))
+        return float(scores(doubts, self.slopes, self.offset))
 
     def save(self, path: Path) -> None:
         """Write the file, whole or not at all."""
@@ -66,20 +64,20 @@ class Doubt:
     def load(cls, path: Path) -> Doubt:
         """Raises UserError that names the file."""
         try:
-            told = msgspec.convert(read_object(path), _File)
+            file = msgspec.convert(read_object(path), _File)
         except UserError as error:
             raise UserError(f"calibration {error}; specdec route calibrate makes one", key="calibration") from None
         except msgspec.ValidationError as error:
             raise _not_a_calibration(path, str(error)) from error
-        after = told.after
-        if after is not None and not set(after.slopes) <= set(told.slopes):
+        after = file.after
+        if after is not None and not set(after.slopes) <= set(file.slopes):
             raise _not_a_calibration(path, "after has other signals")
         return cls(
-            tuple(told.slopes),
-            told.slopes,
-            told.offset,
-            told.threshold,
-            told.report,
+            tuple(file.slopes),
+            file.slopes,
+            file.offset,
+            file.threshold,
+            file.report,
             None
             if after is None
             else Beginning(after.tokens, cls(tuple(after.slopes), after.slopes, after.offset, after.threshold)),
@@ -112,3 +110,35 @@ class _File(_Fit, kw_only=True):
 
 def _not_a_calibration(path: Path, reason: str) -> UserError:
     return UserError(f"calibration {path}: not a file that specdec route calibrate made: {reason}", key="calibration")
+
+
+def fit(doubts: Mapping[str, Floats], labels: Floats) -> tuple[dict[str, float], float]:
+    """Slopes by signal, and the offset, of the logistic regression of ``labels`` (float64 [queries], 0 to 1) on the
+    logits of ``doubts`` (float64 [queries] each, 0 to 1) that has the smallest cross-entropy without a slope below 0: a
+    signal that would be taken for the contrary of what it says is left out, with slope 0.
+
+    Raises UserError if the labels are all alike, or no signal says anything.
+    """
+    if labels.min() == labels.max():
+        raise UserError(f"nothing to learn: all {len(labels)} queries have the same label, {labels[0]:g}")
+    x = np.stack([logistic.logit(values, EPSILON) for values in doubts.values()], axis=1)
+    slopes, offset = logistic.fit(x, labels, ridge=RIDGE, least=0.0)
+    if slopes.max() <= 0:
+        raise UserError(f"nothing to learn: none of {', '.join(doubts)} is higher where the cloud answers better")
+    return dict(zip(doubts, slopes.tolist(), strict=True)), offset
+
+
+def scores(doubts: Mapping[str, Any], slopes: Mapping[str, float], offset: float) -> Any:
+    """From 0 to 1, of doubts that are numbers or float64 [queries]."""
+    weighed = [slope * logistic.logit(doubts[name], EPSILON) for name, slope in slopes.items()]
+    return logistic.sigmoid(np.sum(weighed, axis=0) + offset)
+
+
+def cross_fitted(doubts: Mapping[str, Floats], labels: Floats, folds: Sequence[np.ndarray]) -> Floats:
+    """Scores [queries], those of each of ``folds`` (row numbers) from a fit to the others."""
+    found = np.empty(len(labels))
+    for held in folds:
+        rest = np.setdiff1d(np.arange(len(labels)), held)
+        fitted = fit({name: values[rest] for name, values in doubts.items()}, labels[rest])
+        found[held] = scores({name: values[held] for name, values in doubts.items()}, *fitted)
+    return found

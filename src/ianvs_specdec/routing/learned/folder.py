@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -23,14 +23,21 @@ from ianvs_specdec.common.storage.replacing import beside, put_in_place
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.models.documents import read_object
 from ianvs_specdec.records.identity import write_atomically
-from ianvs_specdec.routing.learned.arrays import read_array
-from ianvs_specdec.routing.learned.calibration import Calibration
 from ianvs_specdec.routing.learned.classifier import Classifier, classifier
+from ianvs_specdec.routing.learned.logistic import Calibration
 from ianvs_specdec.routing.outcomes.recorded import Floats
+
+if TYPE_CHECKING:
+    from ianvs_specdec.routing.outcomes.states import Halves
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 FORMAT: Literal[1] = 1
 FILE = "router.json"
 SEEN = "training_queries.npy"
+LIFELONG_BASE = "base"
+"""The folder of the trained router inside one of kind ``lifelong``."""
 LARGEST = 1e100
 """No number of a router is beyond it; NaN and infinity are not within."""
 
@@ -54,6 +61,15 @@ class TrainedRouter:
     def score(self, queries: Sequence[Query]) -> Floats:
         """The calibrated probability that each query should go to the cloud, float64 [queries]."""
         return self.calibration(self.classifier.score(queries))
+
+    @property
+    def probe(self) -> Any:
+        """See ``Classifier.probe``."""
+        return self.classifier.probe
+
+    def score_read(self, queries: Sequence[Query], states: Halves) -> Floats:
+        """As ``score``, of a router with a ``probe`` whose ``states`` of the queries were read."""
+        return self.calibration(self.classifier.score_read(queries, states))
 
     def save(self, folder: Path) -> None:
         """Write the folder, whole or not at all. A router that is there already is replaced; no other folder is."""
@@ -103,6 +119,12 @@ def check_folder(folder: Path) -> None:
         raise UserError(f"--out {folder} is a file: give the folder to write")
 
 
+def is_probe(folder: Path) -> bool:
+    """Whether the router in a folder reads the edge's hidden states. Raises UserError as ``read_settings`` does."""
+    kind = read_settings(folder).kind
+    return kind == "probe" or (kind == "lifelong" and is_probe(folder / LIFELONG_BASE))
+
+
 def read_seen(folder: Path) -> NDArray[np.uint64]:
     """Digests of the queries that the router was trained with. Raises UserError; loads no classifier."""
     try:
@@ -147,3 +169,45 @@ def read_settings(folder: Path) -> RouterSettings:
         return msgspec.convert(read_object(path, key="path"), RouterSettings)
     except msgspec.ValidationError as error:
         raise UserError(f"{path} is not as this version writes it: {error}", key="path") from error
+
+
+MOST_BYTES = 4 << 30
+"""Of all arrays of a file together. Compressed, they may be a thousand times as large as the file."""
+
+
+def read_array(path: Path) -> NDArray[Any]:
+    """The array of a ``.npy`` file. Raises OSError, or ValueError for one that is damaged."""
+    with _reading(path):
+        array: NDArray[Any] = np.load(path, allow_pickle=False)
+    return array
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of a ``.npz`` file, all numbers finite. Raises OSError, or ValueError for one that is damaged."""
+    # By its path numpy would leave a file open that is no archive.
+    with path.open("rb") as opened, _reading(path):
+        with zipfile.ZipFile(opened) as archive:
+            size = sum(part.file_size for part in archive.infolist())
+        if size > MOST_BYTES:
+            raise ValueError(f"it holds {size} bytes of arrays, more than {MOST_BYTES}")
+        opened.seek(0)
+        with np.load(opened, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        for name, array in arrays.items():
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                raise ValueError(f"the array {name} holds numbers that are not finite (NaN or infinity)")
+    return arrays
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError:
+        raise
+    except MemoryError as error:
+        raise ValueError(f"{path.name} claims a shape that does not fit into memory") from error
+    except Exception as error:
+        # Damaged files raise whatever their reader has, the decompressor's own exceptions among them.
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"{path.name} is damaged: {reason}") from error

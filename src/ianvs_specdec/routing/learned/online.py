@@ -19,14 +19,20 @@ import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query
+from ianvs_specdec.routing.learned.classifier import Classifier
+from ianvs_specdec.routing.learned.folder import LIFELONG_BASE, TrainedRouter, read_arrays
+from ianvs_specdec.routing.learned.probe import ProbeClassifier
 from ianvs_specdec.routing.learned.reading import excerpt
 from ianvs_specdec.routing.outcomes.recorded import Floats, text_of
+from ianvs_specdec.routing.outcomes.states import Halves
 
 SIDES = ("edge", "cloud")
 CAPACITY = 640
@@ -211,3 +217,47 @@ def unsquash(y: float) -> float:
     if y > 1.0 - MARGIN:
         return 1.0 - unsquash(1.0 - y)
     return y
+
+
+KIND = "lifelong"
+LEARNED = "online.npz"
+
+
+class AdaptedClassifier(Classifier):
+    """``base`` scores, ``learner`` corrects."""
+
+    def __init__(self, base: TrainedRouter, learner: OnlineLearner) -> None:
+        self.base, self.learner = base, learner
+
+    @classmethod
+    def fit(cls, queries: Sequence[Query], targets: Floats, *, seed: int = 0, **options: Any) -> AdaptedClassifier:
+        raise UserError("a lifelong router learns from feedback: train another kind, and name it in LifelongRouter")
+
+    @property
+    def probe(self) -> ProbeClassifier | None:
+        return self.base.probe
+
+    def score(self, queries: Sequence[Query]) -> Floats:
+        if self.probe is not None:
+            return self.score_read(queries, self.probe.recorded(queries))
+        scores = self.base.score(queries).tolist()
+        return np.array([self._score(query, score, None) for query, score in zip(queries, scores, strict=True)])
+
+    def score_read(self, queries: Sequence[Query], states: Halves) -> Floats:
+        assert self.probe is not None
+        scores, seen = self.base.score_read(queries, states).tolist(), self.probe.directions(states)
+        read = zip(queries, scores, seen, strict=True)
+        return np.array([self._score(query, score, state) for query, score, state in read])
+
+    def _score(self, query: Query, score: float, state: Floats | None) -> float:
+        return self.learner.solution.score(score, grams_of(query), query.group, state)
+
+    def save(self, folder: Path) -> None:
+        self.base.save(folder / LIFELONG_BASE)
+        # What is loaded takes all observations into account.
+        self.learner.solve()
+        np.savez_compressed(folder / LEARNED, allow_pickle=False, **self.learner.arrays())
+
+    @classmethod
+    def load(cls, folder: Path) -> AdaptedClassifier:
+        return cls(TrainedRouter.load(folder / LIFELONG_BASE), OnlineLearner.of_arrays(read_arrays(folder / LEARNED)))

@@ -14,26 +14,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 from scipy.sparse import csr_array
+from sklearn.ensemble import GradientBoostingRegressor
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.linear_model import Ridge
 from sklearn.preprocessing import normalize
 
-from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.errors import UserError, packages
+from ianvs_specdec.common.settings import Settings, Text
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.models.documents import read_object
 from ianvs_specdec.records.identity import write_atomically
-from ianvs_specdec.routing.learned.arrays import read_arrays
 from ianvs_specdec.routing.learned.classifier import Classifier
+from ianvs_specdec.routing.learned.folder import read_arrays
 from ianvs_specdec.routing.learned.logistic import sigmoid
-from ianvs_specdec.routing.learned.reading import FEATURES, excerpt, surface_of
-from ianvs_specdec.routing.learned.sentences import Sentences
-from ianvs_specdec.routing.learned.trees import check_trees, grow, predict
+from ianvs_specdec.routing.learned.reading import FEATURES, LONGEST, excerpt, surface_of
 from ianvs_specdec.routing.outcomes.recorded import Floats, text_of
 
 SETTINGS, ARRAYS = "text.json", "text.npz"
@@ -67,6 +69,44 @@ _COUNTS = HashingVectorizer(
 )
 
 
+class TextOptions(Settings):
+    noun = "option of the router"
+
+    embedding: Text | None = Field(None, description="a model of sentence-transformers, by folder or name")
+
+
+BATCH = 32
+
+
+class Sentences:
+    """``name``: a folder, or a model on the Hugging Face hub. Raises UserError if it cannot be loaded. ``known`` takes
+    up the vectors of all texts, none of which is encoded again; without it the time of each call is that of new texts.
+    """
+
+    def __init__(self, name: str, known: dict[str, NDArray[np.float32]] | None = None) -> None:
+        self.name, self._model, self.known = name, _loaded(name), known
+
+    def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Vectors of length 1, float32 [texts, dimensions]."""
+        bounded = [text[:LONGEST] for text in texts]
+        known = {} if self.known is None else self.known
+        if new := [text for text in dict.fromkeys(bounded) if text not in known]:
+            how = {"normalize_embeddings": True, "convert_to_numpy": True, "show_progress_bar": False}
+            known |= zip(new, self._model.encode(new, batch_size=BATCH, **how), strict=True)
+        return np.array([known[text] for text in bounded], dtype=np.float32)
+
+
+@lru_cache(maxsize=1)
+def _loaded(name: str) -> Any:
+    with packages():
+        from sentence_transformers import SentenceTransformer
+    try:
+        return SentenceTransformer(name, device="cpu", trust_remote_code=False)
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise UserError(f"the embedding {name!r} cannot be loaded: {reason:.300}", key="embedding") from error
+
+
 class NeighbourClassifier(Classifier):
     """``arrays``: float32, by name. ``idf`` [BUCKETS]; ``mean`` and ``deviation`` of the surface numbers [FEATURES]; of
     the training queries that are kept, ``forms`` [kept, FEATURES], ``labels`` [kept] and what they are about: vectors
@@ -75,7 +115,7 @@ class NeighbourClassifier(Classifier):
     Raises ValueError where the arrays do not fit each other.
     """
 
-    OPTIONS: ClassVar[dict[str, Any]] = {"embedding": None}
+    Options: ClassVar[type[Settings]] = TextOptions
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]], embedding: Sentences | None) -> None:
         self.arrays, self._embedding = arrays, embedding
@@ -213,3 +253,51 @@ def _unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def _standardized(forms: NDArray[np.float32], arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
     return np.clip((forms - arrays["mean"]) / arrays["deviation"], -FARTHEST, FARTHEST)
+
+
+TREES, DEPTH, RATE = 160, 3, 0.05
+NODES = 2 ** (DEPTH + 1) - 1
+
+
+def grow(features: NDArray[np.float32], targets: Floats, seed: int) -> dict[str, NDArray[Any]]:
+    """Boosted regression trees (Friedman 2002) as arrays, which hold no code: [TREES, NODES], on ``features`` [rows,
+    columns]. A leaf is its own child.
+    """
+    model = GradientBoostingRegressor(
+        n_estimators=TREES,
+        max_depth=DEPTH,
+        learning_rate=RATE,
+        subsample=0.5,
+        max_features=0.2,
+        min_samples_leaf=int(np.clip(len(targets) // 50, 3, 50)),
+        random_state=seed,
+    ).fit(features, targets)
+    children = np.tile(np.arange(NODES, dtype=np.int16), (2, len(model.estimators_), 1))
+    feature, limit, value = (np.zeros(children.shape[1:], kind) for kind in (np.int16, np.float64, np.float64))
+    for number, (one,) in enumerate(model.estimators_):
+        tree, own = one.tree_, slice(one.tree_.node_count)
+        inner = np.flatnonzero(tree.children_left >= 0)
+        children[0, number, inner], children[1, number, inner] = tree.children_left[inner], tree.children_right[inner]
+        feature[number, inner], limit[number, inner] = tree.feature[inner], tree.threshold[inner]
+        value[number, own] = RATE * tree.value[:, 0, 0]
+    return {"children": children, "feature": feature, "limit": limit, "value": value, "base": model.init_.constant_}
+
+
+def check_trees(arrays: Mapping[str, NDArray[Any]], columns: int) -> None:
+    """Raise ValueError unless these are arrays of trees on this number of columns."""
+    children, feature, shape = arrays["children"], arrays["feature"], arrays["value"].shape
+    if children.shape != (2, *shape) or not feature.shape == arrays["limit"].shape == shape or len(shape) != 2:
+        raise ValueError("the arrays of the trees do not fit")
+    for numbers, end in ((children, shape[1]), (feature, columns)):
+        if numbers.dtype.kind != "i" or not 0 <= numbers.min() <= numbers.max() < end:
+            raise ValueError("the arrays of the trees name what is not there")
+
+
+def predict(arrays: Mapping[str, NDArray[Any]], features: NDArray[np.float32]) -> Floats:
+    """float64 [rows] of ``features`` [rows, columns]."""
+    rows, trees = np.arange(len(features))[:, None], np.arange(len(arrays["value"]))
+    node = np.zeros((len(features), len(trees)), np.intp)
+    for _ in range(DEPTH):
+        above = features[rows, arrays["feature"][trees, node]] > arrays["limit"][trees, node]
+        node = arrays["children"][above.astype(np.intp), trees, node]
+    return arrays["base"].item() + arrays["value"][trees, node].sum(axis=1)

@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ianvs_specdec.common.errors import UserError, unknown
-from ianvs_specdec.routing.learned.calibration import fit_calibration
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.routing.learned.classifier import Classifier, classifier
 from ianvs_specdec.routing.learned.folder import TrainedRouter
-from ianvs_specdec.routing.learned.sentences import Sentences
-from ianvs_specdec.routing.learned.threshold import keeping, sharing
+from ianvs_specdec.routing.learned.logistic import fit_calibration
 from ianvs_specdec.routing.outcomes.labels import targets
 from ianvs_specdec.routing.outcomes.recorded import Floats, Outcomes
 from ianvs_specdec.routing.outcomes.states import RecordedStates
@@ -33,7 +31,7 @@ class RouterRecipe:
     """How to train.
 
     ``kind``: see ``classifier.CLASSIFIERS``; ``label`` and ``epsilon``: see ``labels``; ``options``: the kind's own.
-    ``folds``: for the scores that calibration and threshold are made with, each of so many parts is scored by a
+    ``folds``: for the scores that calibration and threshold are made with, each of this number of parts is scored by a
     classifier fitted to the others; 1 = the share ``HOLD`` is kept from the only classifier that is fitted; None = the
     kind's own. ``by``: parts are of rows, or of whole groups, as the queries to come will be. The threshold keeps the
     share ``keep`` of the cloud's quality, or sends ``cloud_share`` of the queries to the cloud.
@@ -54,9 +52,7 @@ def train(outcomes: Outcomes, recipe: RouterRecipe, states: RecordedStates | Non
     """Train on all of ``outcomes``, a probe on the edge's ``states`` of their queries. Raises UserError if there are
     too few, or all have the same label."""
     kind = classifier(recipe.kind)
-    for name in recipe.options:
-        if name not in kind.OPTIONS:
-            raise unknown(f"option of {recipe.kind}", name, kind.OPTIONS)
+    kind.Options.parse(recipe.options)
     if len(outcomes) < FEWEST:
         raise UserError(f"{len(outcomes)} outcomes are too few to train a router: give at least {FEWEST}")
     labels = targets(outcomes, recipe.label, recipe.epsilon)
@@ -86,6 +82,8 @@ def _cross_fit(
 
     given: dict[str, Any] = {**recipe.options, **({} if states is None else {"states": states})}
     if given.get("embedding"):
+        from ianvs_specdec.routing.learned.text import Sentences
+
         given["embedding"] = Sentences(given["embedding"], {})
 
     def fitted(rows: NDArray[np.bool_]) -> Classifier:
@@ -115,3 +113,44 @@ def fold_numbers(outcomes: Outcomes, by: str, folds: int, seed: int) -> NDArray[
         raise UserError(f"{len(names)} different {by}s cannot be divided into {folds} folds: give fewer --folds")
     shuffled: NDArray[np.intp] = np.random.default_rng(seed).permutation(len(names)) % folds
     return shuffled[members]
+
+
+ONE_SIDED_95 = 1.645
+ALL = 0.0
+"""At this threshold every query goes to the cloud."""
+
+
+def keeping(scores: Floats, outcomes: Outcomes, keep: float) -> float:
+    """The highest threshold, so the fewest queries in the cloud, at which the share ``keep`` of the cloud's quality is
+    kept with 95 % confidence: the one-sided normal bound of quality - keep * cloud, over queries, is not below 0.
+    """
+    thresholds, edges = _candidates(scores)
+    excess = outcomes.edge - keep * outcomes.cloud
+    order = np.argsort(-scores, kind="stable")
+    gain = outcomes.gain[order]
+    # With the first n queries in the cloud the excess of each of them is its gain higher.
+    change = gain * (gain + 2 * excess[order])
+    count = len(scores)
+    sums = np.concatenate([[0.0], np.cumsum(gain)])[edges] + excess.sum()
+    squares = np.concatenate([[0.0], np.cumsum(change)])[edges] + (excess**2).sum()
+    mean = sums / count
+    error = np.sqrt(np.maximum(squares / count - mean**2, 0.0) / count)
+    enough = np.flatnonzero(mean - ONE_SIDED_95 * error >= 0)
+    return float(thresholds[enough[0]]) if len(enough) else ALL
+
+
+def sharing(scores: Floats, share: float) -> float:
+    """The threshold at which no more than ``share`` of the queries go to the cloud, and as many of it as can."""
+    thresholds, edges = _candidates(scores)
+    permitted = np.flatnonzero(edges <= share * len(scores) + 1e-9)
+    return float(thresholds[permitted[-1]])
+
+
+def _candidates(scores: Floats) -> tuple[Floats, np.ndarray]:
+    """Thresholds from high to low, halfway between neighbouring scores, and how many queries reach each.
+
+    Scores are below 1, as calibrated ones are.
+    """
+    values, counts = np.unique(scores, return_counts=True)
+    between = np.concatenate([[ALL], (values[1:] + values[:-1]) / 2, [(values[-1] + 1.0) / 2]])
+    return between[::-1], np.concatenate([[0], np.cumsum(counts[::-1])])

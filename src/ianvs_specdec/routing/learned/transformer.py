@@ -1,4 +1,4 @@
-"""A transformer reads the query: an encoder or a causal LM with one output, fine-tuned, or a small one from nothing.
+"""A transformer reads the query: an encoder or a causal LM with one output, fine-tuned, or a small one from scratch.
 
 Any model that transformers loads for sequence classification will do. Its one logit is trained with cross-entropy on
 labels from 0 to 1, as Hybrid LLM (arXiv 2404.14618) does with DeBERTa, RouteLLM (arXiv 2406.18665) with BERT and Llama.
@@ -8,14 +8,23 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterator, Sequence
+import logging
+import math
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 import torch
+from pydantic import BeforeValidator, Field
+from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 
 from ianvs_specdec.common.errors import UserError, unknown
+from ianvs_specdec.common.settings import Count, Settings, Text
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.models.documents import read_object
 from ianvs_specdec.models.loading import check_device
@@ -29,7 +38,6 @@ from ianvs_specdec.routing.learned.transformer_model import (
     window,
     word_tokenizer,
 )
-from ianvs_specdec.routing.learned.transformer_training import Schedule, scores_of, train
 from ianvs_specdec.routing.outcomes.recorded import Floats, text_of
 
 MODEL, SETTINGS = "encoder", "encoder.json"
@@ -37,37 +45,46 @@ SMALL = 16_000_000
 """Weights: a smaller model scores one query on one thread."""
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 LAYERS, WIDTH = 1, 128
-FINE_TUNING: dict[str, Any] = {"epochs": 3, "learning_rate": 3e-5}
-FROM_NOTHING: dict[str, Any] = {"epochs": 5, "learning_rate": 2e-3}
+
+
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+
+
+def _number(value: Any) -> Any:
+    """YAML reads 3e-5 as a text."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+class EncoderOptions(Settings):
+    """``model`` is a folder in Hugging Face format or a name on the hub, of which ``layers`` keeps the first few;
+    without it an encoder of ``layers`` layers and the ``width`` is trained from scratch, on the words of the queries or
+    on the tokens of ``tokenizer`` (a folder). ``max_length`` tokens are read: of a longer query its beginning and end.
+    ``dtype`` is how the weights are stored, ``device`` where training takes place.
+    """
+
+    noun = "option of encoder"
+
+    model: Text | None = None
+    layers: Count | None = None
+    width: Count | None = None
+    tokenizer: Text | None = None
+    max_length: Count = 256
+    epochs: Count | None = None
+    learning_rate: Annotated[float, Field(gt=0, lt=1), BeforeValidator(_number)] | None = None
+    batch_size: Count = 16
+    weight_decay: Fraction = 0.01
+    dropout: Fraction = 0.1
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    device: Text = "cpu"
 
 
 class TransformerClassifier(Classifier):
-    """One logit per query.
+    """One logit per query."""
 
-    ``model`` is a folder in Hugging Face format or a name on the hub, of which ``layers`` keeps the first few; without
-    it an encoder of ``layers`` layers and the ``width`` is trained from nothing, on the words of the queries or on the
-    tokens of ``tokenizer`` (a folder). ``max_length`` tokens are read: of a longer query its beginning and its end.
-    Training takes ``epochs``, or ends after ``patience`` epochs in which ``validation``, the share of the queries that
-    it does not see, is predicted no better; the best state is kept. ``dtype`` is how the weights are stored, ``device``
-    where training takes place.
-    """
-
-    OPTIONS: ClassVar[dict[str, Any]] = {
-        "model": None,
-        "layers": None,
-        "width": None,
-        "tokenizer": None,
-        "max_length": 256,
-        "epochs": None,
-        "learning_rate": None,
-        "batch_size": 16,
-        "patience": 3,
-        "validation": 0.1,
-        "weight_decay": 0.01,
-        "dropout": 0.1,
-        "dtype": "float32",
-        "device": "cpu",
-    }
+    Options: ClassVar[type[Settings]] = EncoderOptions
     FOLDS: ClassVar[int] = 1
 
     def __init__(self, model: Any, tokens: QueryTokens, dtype: str) -> None:
@@ -80,26 +97,28 @@ class TransformerClassifier(Classifier):
 
     @classmethod
     def fit(cls, queries: Sequence[Query], targets: Floats, *, seed: int = 0, **options: Any) -> TransformerClassifier:
-        given = {name: _number(value) for name, value in {**cls.OPTIONS, **options}.items()}
-        _check(given)
-        # Weights and dropout are drawn from a generator of their own: nobody else's numbers change.
+        given = EncoderOptions.parse(options)
+        for name in ("width", "tokenizer"):
+            if given.model and getattr(given, name):
+                raise UserError(f"{name} is for an encoder trained from scratch: a model has its own", key=name)
+        # Weights and dropout are drawn from a generator of their own: no other numbers change.
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             texts = [text_of(query) for query in queries]
             model, tokenizer = _model(given, texts)
-            tokens = QueryTokens(tokenizer, window(model, given["max_length"]), model.config.pad_token_id)
+            tokens = QueryTokens(tokenizer, window(model, given.max_length), model.config.pad_token_id)
             model.config.pad_token_id = tokens.pad
-            check_device(given["device"])
-            model.to(given["device"])
-            inputs = [tokens(text) for text in texts]
-            defaults = FINE_TUNING if given["model"] else FROM_NOTHING
+            check_device(given.device)
+            model.to(given.device)
             schedule = Schedule(
-                **{name: defaults[name] if given[name] is None else given[name] for name in defaults},
-                **{name: given[name] for name in ("batch_size", "patience", "validation", "weight_decay")},
+                epochs=given.epochs or (3 if given.model else 5),
+                learning_rate=given.learning_rate or (3e-5 if given.model else 2e-3),
+                batch_size=given.batch_size,
+                weight_decay=given.weight_decay,
                 seed=seed,
             )
-            train(model, inputs, targets, schedule, tokens.pad)
-        return cls(model.cpu(), tokens, given["dtype"])
+            train(model, [tokens(text) for text in texts], targets, schedule, tokens.pad)
+        return cls(model.cpu(), tokens, given.dtype)
 
     def score(self, queries: Sequence[Query]) -> Floats:
         inputs = [self._tokens(text_of(query)) for query in queries]
@@ -133,7 +152,7 @@ class TransformerClassifier(Classifier):
 
 @contextmanager
 def _threads(number: int) -> Iterator[None]:
-    """So many threads of torch, for whoever calls."""
+    """This number of torch threads inside."""
     before = torch.get_num_threads()
     if number != before:
         torch.set_num_threads(number)
@@ -144,39 +163,105 @@ def _threads(number: int) -> Iterator[None]:
             torch.set_num_threads(before)
 
 
-def _model(given: dict[str, Any], texts: Sequence[str]) -> tuple[Any, Any]:
-    if given["model"]:
-        return pretrained(given["model"], given["layers"], start=True)
-    tokenizer = tokenizer_of(given["tokenizer"]) if given["tokenizer"] else word_tokenizer(texts)
-    shape = {"layers": given["layers"] or LAYERS, "width": given["width"] or WIDTH}
-    return untrained(tokenizer, **shape, positions=given["max_length"] + 2, dropout=given["dropout"]), tokenizer
+def _model(given: EncoderOptions, texts: Sequence[str]) -> tuple[Any, Any]:
+    if given.model:
+        return pretrained(given.model, given.layers, start=True)
+    tokenizer = tokenizer_of(given.tokenizer) if given.tokenizer else word_tokenizer(texts)
+    shape = {"layers": given.layers or LAYERS, "width": given.width or WIDTH}
+    return untrained(tokenizer, **shape, positions=given.max_length + 2, dropout=given.dropout), tokenizer
 
 
-def _number(value: Any) -> Any:
-    """YAML reads 3e-5 as a text."""
-    try:
-        return float(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
+log = logging.getLogger(__name__)
+
+WARM_UP = 0.1
+"""Share of the steps in which the learning rate rises."""
+CLIP = 1.0
+SCORED_AT_ONCE = 64
+SORTED_BATCHES = 16
+"""Batches that are cut from queries sorted by length together: little padding, and still a random order."""
+
+Tokens = list[int]
 
 
-def _check(given: dict[str, Any]) -> None:
-    """Raise UserError for options that cannot work."""
-    rules: list[tuple[str, type | tuple[type, ...], Callable[[Any], bool], str]] = [
-        ("layers width epochs max_length batch_size patience", int, lambda v: v >= 1, "a whole number from 1"),
-        ("learning_rate", (int, float), lambda v: 0 < v < 1, "a number between 0 and 1"),
-        ("weight_decay validation dropout", (int, float), lambda v: 0 <= v < 1, "a number from 0 to below 1"),
-        ("model tokenizer device", str, bool, "a text"),
+@dataclass(frozen=True)
+class Schedule:
+    """How to train; see ``transformer.TransformerClassifier``."""
+
+    epochs: int
+    learning_rate: float
+    batch_size: int
+    weight_decay: float
+    seed: int
+
+
+def logits_of(model: Any, inputs: Sequence[Tokens], pad: int) -> torch.Tensor:
+    """float32 [inputs]. One input goes without padding and mask."""
+    rows = [torch.tensor(tokens, device=model.device) for tokens in inputs]
+    ids = pad_sequence(rows, batch_first=True, padding_value=pad)
+    if len(rows) == 1:
+        return model(input_ids=ids).logits[:, 0].float()
+    mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
+    return model(input_ids=ids, attention_mask=mask).logits[:, 0].float()
+
+
+@torch.inference_mode()
+def scores_of(model: Any, inputs: Sequence[Tokens], pad: int) -> Floats:
+    """The sigmoid of the logits, float64 [inputs]. The model is in evaluation mode."""
+    scores = np.zeros(len(inputs))
+    order = np.argsort([len(tokens) for tokens in inputs], kind="stable")
+    for start in range(0, len(order), SCORED_AT_ONCE):
+        rows = order[start : start + SCORED_AT_ONCE]
+        scores[rows] = torch.sigmoid(logits_of(model, [inputs[row] for row in rows], pad).double()).cpu().numpy()
+    return scores
+
+
+def train(model: Any, inputs: Sequence[Tokens], targets: Floats, schedule: Schedule, pad: int) -> None:
+    """Train ``model`` in place on token ids and labels (float64 [inputs], 0 to 1). Draws from torch's generator."""
+    rng = np.random.default_rng(schedule.seed)
+    rows = rng.permutation(len(inputs))
+    optimizer = _optimizer(model, schedule)
+    steps = schedule.epochs * math.ceil(len(rows) / schedule.batch_size)
+    rates = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, steps))
+    labels = torch.tensor(targets, dtype=torch.float32, device=model.device)
+    model.train()
+    for epoch in range(schedule.epochs):
+        started, total = time.perf_counter(), 0.0
+        for batch in _batches(inputs, rows, schedule.batch_size, rng):
+            logits = logits_of(model, [inputs[row] for row in batch], pad)
+            loss = functional.binary_cross_entropy_with_logits(logits, labels[batch])
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+            optimizer.step()
+            rates.step()
+            total += loss.item() * len(batch)
+        seconds = time.perf_counter() - started
+        log.info("epoch %d of %d: loss %.4f, %.0f s", epoch + 1, schedule.epochs, total / len(rows), seconds)
+    model.eval()
+
+
+def _optimizer(model: Any, schedule: Schedule) -> torch.optim.Optimizer:
+    matrices = [p for p in model.parameters() if p.ndim >= 2]
+    others = [p for p in model.parameters() if p.ndim < 2]
+    groups: list[dict[str, Any]] = [
+        {"params": matrices, "weight_decay": schedule.weight_decay},
+        {"params": others, "weight_decay": 0.0},
     ]
-    for names, kinds, ok, wanted in rules:
-        for name in names.split():
-            value = given[name]
-            if value is None and TransformerClassifier.OPTIONS[name] is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, kinds) or not ok(value):
-                raise UserError(f"{name} must be {wanted}, not {value!r}", key=name)
-    if given["dtype"] not in DTYPES:
-        raise unknown("dtype", given["dtype"], DTYPES, key="dtype")
-    for name in ("width", "tokenizer"):
-        if given["model"] and given[name]:
-            raise UserError(f"{name} is for an encoder trained from scratch: a model has its own", key=name)
+    return torch.optim.AdamW(groups, lr=schedule.learning_rate)
+
+
+def _rate(step: int, steps: int) -> float:
+    """Factor of the learning rate."""
+    warm_up = max(1.0, WARM_UP * steps)
+    return min((step + 1) / warm_up, max(0.0, (steps - step) / max(1.0, steps - warm_up)))
+
+
+def _batches(inputs: Sequence[Tokens], rows: np.ndarray, size: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    shuffled = rng.permutation(rows)
+    batches = []
+    for start in range(0, len(shuffled), size * SORTED_BATCHES):
+        chunk = shuffled[start : start + size * SORTED_BATCHES]
+        chunk = chunk[np.argsort([len(inputs[row]) for row in chunk], kind="stable")]
+        batches += [chunk[i : i + size] for i in range(0, len(chunk), size)]
+    for index in rng.permutation(len(batches)):
+        yield batches[index]

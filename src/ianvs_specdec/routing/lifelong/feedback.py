@@ -3,7 +3,7 @@
 One feedback is a JSON object: ``query_id`` (or ``query``: the question, or its first turn), ``side`` (``edge`` or
 ``cloud``, whose answer it is on), and ``score``, from 0 to 1, or ``thumb``: ``up`` or ``down``. Other keys are ignored.
 
-The log of a router has one line for each feedback that was received and one for each that was learned, in that order,
+The log of a router has one line for each feedback that was received at an endpoint and one for each that was learned,
 so that a run that goes on, or is made again, learns the same at the same places.
 """
 
@@ -14,15 +14,16 @@ import ipaddress
 import json
 import logging
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from types import NoneType
-from typing import Any, TypeGuard
+from typing import Annotated, Any, Literal, TypeGuard
+
+import msgspec
+from pydantic import Field
 
 from ianvs_specdec.common.errors import UserError, unknown
+from ianvs_specdec.common.settings import Settings, Text
 from ianvs_specdec.common.storage.claim import claim
 from ianvs_specdec.common.storage.lines import LineFile
 from ianvs_specdec.routing.learned.online import SIDES
@@ -30,6 +31,8 @@ from ianvs_specdec.routing.learned.online import SIDES
 log = logging.getLogger(__name__)
 
 THUMBS = {"up": 1.0, "down": 0.0}
+SCORER = "scorer:"
+"""Begins the source of feedback by the benchmark's scorer, which comes again in each run."""
 LONGEST = 65536
 """Bytes of one feedback."""
 LOOPBACK = "127.0.0.1"
@@ -41,15 +44,14 @@ def named(text: str) -> str:
     return "text:" + hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
-@dataclass(frozen=True)
-class Feedback:
-    """``query``: the query's id, or what its text is ``named``; ``score``: 0 to 1; ``source``: a name of its own;
-    ``model``: whose answer it is on, where that is known.
+class Feedback(msgspec.Struct, frozen=True, omit_defaults=True):
+    """``query``: the query's id, or its text as ``named``; ``score``: 0 to 1; ``source``: a name of its own; ``model``:
+    whose answer it is on, where that is known.
     """
 
     query: str
-    side: str
-    score: float
+    side: Literal["edge", "cloud"]
+    score: Annotated[float, msgspec.Meta(ge=0, le=1)]
     source: str = ""
     model: str = ""
 
@@ -76,22 +78,13 @@ class Feedback:
             raise UserError(f"{where}: score must be a number from 0 to 1, or thumb up or down")
         return cls(str(name), record["side"], float(score), where)
 
-    @classmethod
-    def logged(cls, record: Mapping[str, Any], source: str) -> Feedback:
-        """As a line of a log has it. Raises ValueError where anything in it is not what it should be."""
-        query, side, score, model = (record.get(name) for name in ("query", "side", "score", "model"))
-        whole = isinstance(query, str) and side in SIDES and _is_score(score) and isinstance(model, (str, NoneType))
-        if not whole:
-            raise ValueError("not a feedback")
-        return cls(str(query), str(side), float(score or 0.0), source, model or "")
-
 
 def _is_score(value: Any) -> TypeGuard[float]:
     return not isinstance(value, bool) and isinstance(value, (int, float)) and 0 <= value <= 1
 
 
 class FeedbackFile:
-    """A file of JSON lines that may grow while it is read. Damaged lines are told once, and counted."""
+    """A file of JSON lines that may grow while it is read. Damaged lines are counted, and the first is logged."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -131,93 +124,79 @@ class FeedbackFile:
                 log.warning("feedback: a line is ignored, as will be others like it: %s", reason)
 
 
+class LogLine(Feedback, frozen=True, omit_defaults=True, kw_only=True):
+    """A feedback that was received, or the ``learned``-th that was learned, after ``answers`` answers."""
+
+    run: str
+    learned: int | None = None
+    answers: int = 0
+
+
 class FeedbackLog:
     """What a router has received and learned, one JSON line each, in the job's folder. Appended only.
 
     Without a ``path``, outside of a job, nothing is kept.
 
-    ``earlier``: what runs before this one learned from feedback that will not come again by itself, as ``(answers
-    given before it, feedbacks learned before it, feedback)``; ``waiting``: what they received and did not learn;
-    ``receipts``: how many they received.
+    ``earlier``: what runs before this one learned from feedback that will not come again by itself, in that order;
+    ``waiting``: what they received and did not learn; ``receipts``: how many they received.
     """
 
     def __init__(self, path: Path | None, run: str, fresh: bool = False) -> None:
         self.path, self.run = path, run
-        self.earlier: list[tuple[int, int, Feedback]] = []
+        self.earlier: list[LogLine] = []
         self.waiting: dict[str, Feedback] = {}
-        self._known: Counter[tuple[int, str, str, str]] = Counter()
         self._learned: set[str] = set()
         self.receipts = 0
-        if path is None:
-            self._file = None
-            return
-        self._file = LineFile(path)
-        with self._keeping():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._claim = claim(path.parent, run)
-        self._read_all(path, fresh)
+        self._file = None if path is None else LineFile(path)
+        if path is not None:
+            with self._keeping():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._claim = claim(path.parent, run)
+                self._read(path, fresh)
+        self.earlier.sort(key=lambda line: (line.answers, line.learned))
 
     def received(self, feedback: Feedback) -> None:
-        """Keep a feedback that nobody else keeps."""
-        self._append({"received": feedback.source, **_content(feedback), "run": self.run})
+        """Keep a feedback that is kept nowhere else."""
+        self._append(LogLine(*_fields(feedback), run=self.run))
 
     def learned(self, feedback: Feedback, answers: int, count: int) -> None:
         """Keep when a feedback was learned: after how many answers and feedbacks. Not if that is known."""
-        if feedback.source in self._learned:
-            return
-        key = (count, feedback.query, feedback.side, feedback.model)
-        if self._known[key]:
-            self._known[key] -= 1
-            return
-        self._append(
-            {"learned": count, "answers": answers, "source": feedback.source, **_content(feedback), "run": self.run}
-        )
+        if feedback.source not in self._learned:
+            self._append(LogLine(*_fields(feedback), run=self.run, learned=count, answers=answers))
 
     def sync(self) -> None:
         """Force what was kept onto the disk."""
         if self._file is not None:
             self._file.sync()
 
-    def _read_all(self, path: Path, fresh: bool) -> None:
+    def _read(self, path: Path, fresh: bool) -> None:
         """Take in what was kept before; a ``fresh`` run passes over all but its own."""
         damaged = 0
-        for line in _lines_of(path):
+        for line in path.read_bytes().splitlines() if path.exists() else ():
             try:
-                record = json.loads(line)
-                if not isinstance(record, dict):
-                    raise ValueError("not an object")
-                if record.get("run") == self.run or not fresh:
-                    self._take_in(record)
-            except (ValueError, RecursionError):
-                damaged += 1
+                kept = msgspec.json.decode(line, type=LogLine)
+            except (msgspec.DecodeError, RecursionError):
+                damaged += bool(line.strip())
+                continue
+            if kept.run == self.run or not fresh:
+                self._take_in(kept)
         if damaged:
             log.warning("%s: %d damaged line%s ignored", path, damaged, "s"[: damaged != 1])
 
-    def _take_in(self, record: Mapping[str, Any]) -> None:
-        """Raises ValueError where the record is damaged."""
-        source = record.get("received", record.get("source", ""))
-        if not isinstance(source, str):
-            raise ValueError("no source")
-        feedback = Feedback.logged(record, source)
-        if "received" in record:
-            self.waiting[source] = feedback
+    def _take_in(self, kept: LogLine) -> None:
+        if kept.learned is None:
+            self.waiting[kept.source] = Feedback(*_fields(kept))
             self.receipts += 1
             return
-        count, answers = record.get("learned"), record.get("answers")
-        if not isinstance(count, int) or not isinstance(answers, int):
-            raise ValueError("no places")
-        self.waiting.pop(source, None)
-        if not source:
-            self._known[(count, feedback.query, feedback.side, feedback.model)] += 1
-        elif source not in self._learned:
-            self._learned.add(source)
-            self.earlier.append((answers, count, feedback))
+        self.waiting.pop(kept.source, None)
+        if kept.source not in self._learned and not kept.source.startswith(SCORER):
+            self.earlier.append(kept)
+        self._learned.add(kept.source)
 
-    def _append(self, record: Mapping[str, Any]) -> None:
-        if self._file is None:
-            return
-        with self._keeping():
-            self._file.append(json.dumps(record, separators=(",", ":")).encode() + b"\n")
+    def _append(self, line: LogLine) -> None:
+        if self._file is not None:
+            with self._keeping():
+                self._file.append(msgspec.json.encode(line) + b"\n")
 
     @contextmanager
     def _keeping(self) -> Iterator[None]:
@@ -229,20 +208,18 @@ class FeedbackLog:
             ) from error
 
 
-def _lines_of(path: Path) -> Iterator[bytes]:
-    """The lines of a log that hold anything; none without the file."""
-    try:
-        with path.open("rb") as file:
-            yield from filter(bytes.strip, file)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}", key="feedback") from error
+def _fields(feedback: Feedback) -> tuple[Any, ...]:
+    return feedback.query, feedback.side, feedback.score, feedback.source, feedback.model
 
 
-def _content(feedback: Feedback) -> dict[str, Any]:
-    model = {"model": feedback.model} if feedback.model else {}
-    return {"query": feedback.query, "side": feedback.side, "score": feedback.score, **model}
+class Endpoint(Settings):
+    """Where feedback is taken over HTTP."""
+
+    noun = "key of feedback"
+
+    port: int = Field(ge=0, le=65535, description="a number, 0 for any that is free")
+    token_env: Text | None = None
+    host: str | None = None
 
 
 def check_feedback(value: Any) -> None:
@@ -253,31 +230,27 @@ def check_feedback(value: Any) -> None:
         if value != "scorer" and not value.endswith(".jsonl"):
             raise UserError(f"feedback must be scorer, or a file that ends in .jsonl, not {value!r}", key="feedback")
         return
-    if not isinstance(value, Mapping) or "port" not in value:
+    if not isinstance(value, Mapping) or not value:
         raise UserError(
             f"feedback must be scorer, a file, or a mapping with port (and token_env), not {value!r}", key="feedback"
         )
-    _check_endpoint(value)
+    endpoint_of(value)
 
 
-def _check_endpoint(value: Mapping[Any, Any]) -> None:
-    for name in value:
-        if name not in ("port", "token_env", "host"):
-            raise unknown("key of feedback", str(name), ("port", "token_env", "host"), key="feedback")
-    port = value["port"]
-    if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= 65535:
+def endpoint_of(value: Mapping[str, Any]) -> Endpoint:
+    """Raises UserError for an endpoint at which anybody could give feedback."""
+    try:
+        found = Endpoint.parse(value)
+    except UserError as error:
+        faults = "; ".join(map(str, (error, *error.others)))
+        raise UserError(f"feedback: {faults}", key="feedback") from error
+    if not is_loopback(found.host or LOOPBACK) and not found.token_env:
         raise UserError(
-            f"feedback: port must be a whole number from 0 (any that is free) to 65535, not {port!r}", key="feedback"
-        )
-    for name in ("token_env", "host"):
-        if not isinstance(value.get(name, ""), str):
-            raise UserError(f"feedback: {name} must be a text, not {value[name]!r}", key="feedback")
-    if not is_loopback(value.get("host") or LOOPBACK) and not value.get("token_env"):
-        raise UserError(
-            f"feedback: on host {value['host']} anybody could teach the router; give token_env: NAME, an environment "
+            f"feedback: on host {found.host} anybody could teach the router; give token_env: NAME, an environment "
             "variable with a token, or leave host out, so that it is for this machine only",
             key="feedback",
         )
+    return found
 
 
 def is_loopback(host: str) -> bool:

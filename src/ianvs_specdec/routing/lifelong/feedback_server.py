@@ -23,7 +23,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.routing.lifelong.feedback import LONGEST, LOOPBACK, Feedback, check_feedback, is_loopback
+from ianvs_specdec.routing.lifelong.feedback import LONGEST, LOOPBACK, Feedback, endpoint_of, is_loopback
 
 log = logging.getLogger(__name__)
 
@@ -37,9 +37,9 @@ class FeedbackServer:
     """Listens until ``close``. ``receive`` is called with each feedback, from threads of the server."""
 
     def __init__(self, settings: Mapping[str, Any], receive: Callable[[Feedback], None]) -> None:
-        check_feedback(settings)
-        host, port = (settings.get("host") or LOOPBACK).strip("[]"), settings["port"]
-        variable = settings.get("token_env") or ""
+        endpoint = endpoint_of(settings)
+        host, port = (endpoint.host or LOOPBACK).strip("[]"), endpoint.port
+        variable = endpoint.token_env
         token = os.environ.get(variable, "") if variable else ""
         if variable and not token:
             raise UserError(f"feedback: the environment variable {variable} (token_env) is not set", key="feedback")
@@ -87,7 +87,7 @@ class _Server(ThreadingHTTPServer):
             self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that has left is nobody's error. What else goes wrong is told in one line, and ends its request."""
+        """A client that has left is no error. Any other fault is logged in one line, and ends its request."""
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
             log.warning("feedback: a request could not be answered: %s: %s", type(error).__name__, error)

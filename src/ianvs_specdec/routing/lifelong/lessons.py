@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
-import weakref
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ianvs_specdec.benchmarks.rows import row_of
 from ianvs_specdec.benchmarks.scorers import scorer
-from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.errors import UserError, warn_once
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.routing.learned.adapted import KIND, AdaptedClassifier
-from ianvs_specdec.routing.learned.calibration import Calibration
 from ianvs_specdec.routing.learned.folder import TrainedRouter
-from ianvs_specdec.routing.learned.online import SIDES, Experience, OnlineLearner, grams_of
-from ianvs_specdec.routing.lifelong.exploration import Exploration
-from ianvs_specdec.routing.lifelong.feedback import Feedback, FeedbackFile, FeedbackLog, named
+from ianvs_specdec.routing.learned.logistic import Calibration
+from ianvs_specdec.routing.learned.online import KIND, SIDES, AdaptedClassifier, Experience, OnlineLearner, grams_of
+from ianvs_specdec.routing.lifelong.feedback import SCORER, Feedback, FeedbackFile, FeedbackLog, named
 from ianvs_specdec.routing.outcomes.quality import share
 from ianvs_specdec.routing.outcomes.recorded import Floats, digests, text_of
 
@@ -32,13 +31,13 @@ log = logging.getLogger(__name__)
 REMEMBERED = 10_000
 """Answers that feedback may still come on, and feedbacks on answers that may still come: the newest of each."""
 COSTLY = ("judge",)
-"""Scorers that ask somebody, who wants to be paid: not for every answer."""
+"""Scorers that cost money: not for every answer."""
 
 
 @dataclass(frozen=True, eq=False)
 class AskedQuery:
-    """What is to be known of a query to learn from an answer to it. ``score`` is the trained router's; ``digest`` tells
-    its text from others; ``state`` is what a probe makes of it (see ``ProbeClassifier.directions``).
+    """The facts of a query that learning from its answer needs. ``score`` is the trained router's; ``digest``
+    identifies its text; ``state`` is what a probe makes of it (see ``ProbeClassifier.directions``).
     """
 
     grams: NDArray[np.float32]
@@ -57,28 +56,136 @@ def name_of(query: Query) -> str:
     return query.id or named(text_of(query))
 
 
-class Sources:
-    """Where feedback comes from besides the scorer: a file, an endpoint, and what earlier runs received."""
+BOOST = 6.0
+MOST = 0.5
+FEW = 10
+"""With fewer feedbacks from a group than this, little is known of a model's answers there."""
+FAST, SLOW = 0.1, 0.02
+DIFFERENT = 0.2
+"""About twice the standard deviation of the fast average of right and wrong answers."""
 
-    def __init__(self, feedback: Any, book: FeedbackLog) -> None:
-        self._book = book
-        self._known = {past.source for _, _, past in book.earlier}
-        self._mutex = threading.Lock()
-        # Of more than that the oldest are left to the next run: the log has them.
-        self._received = deque(book.waiting.values(), maxlen=REMEMBERED)
-        self._number = book.receipts
-        self._file = FeedbackFile(Path(feedback)) if isinstance(feedback, str) and feedback != "scorer" else None
+
+@dataclass
+class _Average:
+    fast: float = 0.0
+    slow: float = 0.0
+    count: int = 0
+
+    def add(self, value: float) -> None:
+        self.count += 1
+        # At first the plain mean.
+        self.fast += max(FAST, 1 / self.count) * (value - self.fast)
+        self.slow += max(SLOW, 1 / self.count) * (value - self.slow)
+
+
+class Exploration:
+    """A share of them everywhere, ``BOOST`` times that share in a group in which little is known of the other model's
+    answers, or where answers have lately been worth something else than before: a fast and a slow moving average of
+    the residuals differ.
+
+    ``share``: of the decisions, where nothing calls for more.
+    """
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+        self._averages: dict[tuple[str, int], _Average] = {}
+
+    def observe(self, group: str, side: int, residual: float) -> None:
+        """``residual``: what an answer was worth beyond what was expected by its query's score."""
+        self._averages.setdefault((group, side), _Average()).add(residual)
+
+    def of(self, group: str, side: int) -> float:
+        """The probability with which a query of the group goes to ``side``, though it is the other one's."""
+        known = [found for either in (0, 1) if (found := self._averages.get((group, either)))]
+        own = self._averages.get((group, side))
+        new = own is None or own.count < FEW
+        changed = any(abs(average.fast - average.slow) > DIFFERENT for average in known)
+        return min(MOST, self.share * (BOOST if new or changed else 1.0))
+
+
+class Lessons:
+    """Learns one feedback after the other. Thread-safe; what is learned depends on the order of answers and feedback.
+
+    ``answered`` is called after each answer. Then are learned: the scorer's opinion, if it is a source; what an earlier
+    run learned at this place; and what has come in on answers that were given. ``router``, which scores by ``learner``,
+    is saved in ``to`` (None: nowhere) after each ``every`` feedbacks and at the end. Feedback on its queries is no more
+    new to it than what it was trained with.
+    """
+
+    def __init__(
+        self,
+        router: TrainedRouter,
+        learner: OnlineLearner,
+        exploration: Exploration,
+        book: FeedbackLog,
+        feedback: Any,
+        to: Path | None,
+        every: int,
+    ) -> None:
+        self.learner, self.exploration, self.count = learner, exploration, 0
+        self._router, self._to, self._every, self._unsaved = router, to, every, False
+        self._seen: set[np.uint64] = set()
+        self._book, self._earlier = book, deque(book.earlier)
+        self._known = {line.source for line in book.earlier}
+        self._scored, self._answers = feedback == "scorer", 0
+        # With the item, the model that has answered.
+        self._given: OrderedDict[tuple[str, str], tuple[AskedQuery, str]] = OrderedDict()
+        # Feedback on answers that may still come, the newest.
+        self._pending: deque[Feedback] = deque(maxlen=REMEMBERED)
+        self._mutex = threading.RLock()
+        # What came in at the endpoint. Of more than that the oldest are left to the next run: the log has them.
+        self._received, self._receipts = deque(book.waiting.values(), maxlen=REMEMBERED), book.receipts
+        self._file = FeedbackFile(Path(feedback)) if isinstance(feedback, str) and not self._scored else None
+        self._server, self.url = None, None
         if isinstance(feedback, Mapping):
-            # Weakly, so that the port is free for the next router when this one goes.
-            receive = weakref.WeakMethod(self._receive)
             from ianvs_specdec.routing.lifelong.feedback_server import FeedbackServer
 
-            server = FeedbackServer(feedback, lambda item: take(item) if (take := receive()) else None)
-            weakref.finalize(self, server.close)
-            self.url = server.url
-            log.warning("feedback is taken at %s", server.url)
+            self._server = FeedbackServer(feedback, self._receive)
+            self.url = self._server.url
+            log.warning("feedback is taken at %s", self.url)
 
-    def new(self) -> Iterator[Feedback]:
+    def answered(self, side: str, query: Query, item: AskedQuery, data: Any, response: Mapping[str, Any]) -> None:
+        with self._mutex:
+            self._answers += 1
+            names = {name_of(query), named(text_of(query)), named(query.turns[0])}
+            for name in names:
+                _remember(self._given, (name, side), (item, str(response.get("model", ""))))
+            if self._scored and (worth := _worth(query, data, response)) is not None:
+                self._learn(Feedback(name_of(query), _side(side), worth, f"{SCORER}{self._answers}"))
+            while self._earlier and self._earlier[0].answers <= self._answers:
+                self._take(self._earlier.popleft())
+            for feedback in self._new():
+                self._take(feedback)
+            for feedback in [one for one in self._pending if one.side == side and one.query in names]:
+                self._pending.remove(feedback)
+                self._learn(feedback)
+
+    def learn(self, side: str, item: AskedQuery, worth: float) -> None:
+        """Learn what a program says, past the log."""
+        with self._mutex:
+            self._count_in(side, item, worth)
+
+    def take_in(self, side: str, item: AskedQuery, worth: float) -> None:
+        """Learn what is no feedback of this run."""
+        observation = Experience(item.grams, item.group, SIDES.index(side), item.score, worth, item.state)
+        self.exploration.observe(item.group, observation.side, observation.residual)
+        self.learner.observe(observation)
+        self._seen.add(item.digest)
+
+    def close(self) -> None:
+        """Save what has not been saved. Called when the router goes, where no error would be heard."""
+        if self._server is not None:
+            self._server.close()
+        self._book.sync()
+        if self._answers and not self.count:
+            log.warning("LifelongRouter: no feedback came on %d answers, so it has learned nothing", self._answers)
+        if self._unsaved:
+            try:
+                self._save()
+            except UserError as error:
+                log.warning("%s", error)
+
+    def _new(self) -> Iterator[Feedback]:
         # No further than to what is here now: it may come in as fast as it is taken.
         for _ in range(len(self._received)):
             yield self._received.popleft()
@@ -87,152 +194,63 @@ class Sources:
 
     def _receive(self, feedback: Feedback) -> None:
         with self._mutex:
-            self._number += 1
-            kept = replace(feedback, source=f"{self._book.run}:{self._number}")
+            self._receipts += 1
+            kept = replace(feedback, source=f"{self._book.run}:{self._receipts}")
             self._book.received(kept)
             self._received.append(kept)
 
+    def _take(self, feedback: Feedback) -> None:
+        """Learn it now, or when the answer comes that it is on."""
+        if (feedback.query, feedback.side) in self._given:
+            self._learn(feedback)
+            return
+        if len(self._pending) == REMEMBERED:
+            warn_once(f"feedback: more than {REMEMBERED} wait for their answers; the oldest are passed over")
+        self._pending.append(feedback)
 
-class Keeper:
-    """Saves a router, whole or not at all, when it is called; ``to`` None: nowhere. What it has learned from is no more
-    new to it than what it was trained with.
-    """
+    def _learn(self, feedback: Feedback) -> None:
+        item, model = self._given[feedback.query, feedback.side]
+        # Test cases with other models may have a router with the same settings, and so the same log.
+        if feedback.model in ("", model):
+            self._book.learned(replace(feedback, model=model), self._answers, self.count)
+            self._count_in(feedback.side, item, feedback.score)
 
-    def __init__(self, router: TrainedRouter, to: Path | None) -> None:
-        self._router, self._to = router, to
-        self._seen: set[np.uint64] = set()
-        self._unsaved = False
-        self.answers = self.lessons = 0
-
-    def saw(self, item: AskedQuery) -> None:
-        self._seen.add(item.digest)
-
-    def learned(self) -> None:
+    def _count_in(self, side: str, item: AskedQuery, worth: float) -> None:
+        self.take_in(side, item, worth)
+        self.count += 1
         self._unsaved = True
-        self.lessons += 1
+        if self.count % self._every == 0:
+            self._save()
 
-    def __call__(self) -> None:
+    def _save(self) -> None:
         if self._to is not None:
+            seen = np.union1d(self._router.seen, np.fromiter(self._seen, dtype=np.uint64))
             try:
-                seen = np.fromiter(self._seen, dtype=np.uint64)
-                replace(self._router, seen=np.union1d(self._router.seen, seen)).save(self._to)
+                dataclasses.replace(self._router, seen=seen).save(self._to)
             except OSError as error:
                 message = f"what was learned cannot be saved in {self._to}: {error.strerror or error}"
                 raise UserError(message, key="save_to") from error
         self._unsaved = False
 
-    def last(self) -> None:
-        """Save what has not been saved. Called when the router goes, where no error would be heard."""
-        if self.answers and not self.lessons:
-            log.warning("LifelongRouter: no feedback came on %d answers, so it has learned nothing", self.answers)
-        if self._unsaved:
-            try:
-                self()
-            except UserError as error:
-                log.warning("%s", error)
+
+def _worth(query: Query, data: Any, response: Mapping[str, Any]) -> float | None:
+    """The scorer's opinion of an answer, from 0 to 1."""
+    row = row_of(data)
+    if not isinstance(row, Mapping) or "gold" not in row or query.scorer in COSTLY:
+        warn_once("feedback: scorer: rows without an answer, or with a judge, have no feedback")
+        return None
+    answers = [turn["completion"] for turn in response["turns"]]
+    return share(query.scorer, scorer(query.scorer)(answers, row["gold"]))
 
 
-class Lessons:
-    """Learns one feedback after the other. Thread-safe; what is learned depends on the order of answers and feedback.
-
-    ``answered`` is called after each answer. Then are learned: the scorer's opinion, if it is a source; what an earlier
-    run learned at this place; and what has come in on answers that were given. ``keep`` is called with the router as it
-    has become, after each ``every`` feedbacks and at the end.
-    """
-
-    def __init__(
-        self,
-        learner: OnlineLearner,
-        exploration: Exploration,
-        book: FeedbackLog,
-        feedback: Any,
-        keep: Keeper,
-        every: int,
-    ) -> None:
-        self.learner, self._book, self._keep, self._every = learner, book, keep, every
-        self.sources = Sources(feedback, book)
-        self.exploration = exploration
-        self._scored = feedback == "scorer"
-        self._earlier = deque(sorted(book.earlier, key=lambda past: past[:2]))
-        self._answers = self.count = 0
-        # With the item, the model that has answered.
-        self._given: OrderedDict[tuple[str, str], tuple[AskedQuery, str]] = OrderedDict()
-        # Feedback on answers that may still come, the newest.
-        self._pending: deque[Feedback] = deque(maxlen=REMEMBERED)
-        self._told = self._full = False
-        weakref.finalize(self, book.sync)
-        self._mutex = threading.RLock()
-
-    def answered(self, side: str, query: Query, item: AskedQuery, data: Any, response: Mapping[str, Any]) -> None:
-        with self._mutex:
-            self._answers += 1
-            self._keep.answers = self._answers
-            names = {name_of(query), named(text_of(query)), named(query.turns[0])}
-            for name in names:
-                _remember(self._given, (name, side), (item, str(response.get("model", ""))))
-            if self._scored and (worth := self._worth(query, data, response)) is not None:
-                self._learn(Feedback(name_of(query), side, worth))
-            while self._earlier and self._earlier[0][0] <= self._answers:
-                self._take(self._earlier.popleft()[2])
-            for feedback in self.sources.new():
-                self._take(feedback)
-            for feedback in [one for one in self._pending if one.side == side and one.query in names]:
-                self._pending.remove(feedback)
-                self._learn(feedback)
-
-    def told(self, side: str, item: AskedQuery, worth: float) -> None:
-        """Learn what a program says, past the log."""
-        with self._mutex:
-            self._count_in(side, item, worth)
-
-    def _worth(self, query: Query, data: Any, response: Mapping[str, Any]) -> float | None:
-        row = row_of(data)
-        if not isinstance(row, Mapping) or "gold" not in row or query.scorer in COSTLY:
-            if not self._told:
-                log.warning("feedback: scorer: rows without an answer, or with a judge, have no feedback")
-            self._told = True
-            return None
-        answers = [turn["completion"] for turn in response["turns"]]
-        return share(query.scorer, scorer(query.scorer)(answers, row["gold"]))
-
-    def _take(self, feedback: Feedback) -> None:
-        """Learn it now, or when the answer comes that it is on."""
-        key = feedback.query, feedback.side
-        if key in self._given:
-            self._learn(feedback)
-        else:
-            if len(self._pending) == REMEMBERED and not self._full:
-                self._full = True
-                log.warning("feedback: more than %d wait for their answers; the oldest are passed over", REMEMBERED)
-            self._pending.append(feedback)
-
-    def _learn(self, feedback: Feedback) -> None:
-        item, model = self._given[feedback.query, feedback.side]
-        # Test cases with other models may have a router with the same settings, and so the same log.
-        if feedback.model not in ("", model):
-            return
-        self._book.learned(replace(feedback, model=model), self._answers, self.count)
-        self._count_in(feedback.side, item, feedback.score)
-
-    def _count_in(self, side: str, item: AskedQuery, worth: float) -> None:
-        self.take_in(side, item, worth)
-        self.count += 1
-        self._keep.learned()
-        if self.count % self._every == 0:
-            self._keep()
-
-    def take_in(self, side: str, item: AskedQuery, worth: float) -> None:
-        """Learn what is no feedback of this run."""
-        observation = Experience(item.grams, item.group, SIDES.index(side), item.score, worth, item.state)
-        self.exploration.observe(item.group, observation.side, observation.residual)
-        self.learner.observe(observation)
-        self._keep.saw(item)
+def _side(side: str) -> Literal["edge", "cloud"]:
+    return "edge" if side == "edge" else "cloud"
 
 
 def adapted(base: TrainedRouter, learner: OnlineLearner) -> TrainedRouter:
     """A trained router that scores as ``base`` does with what ``learner`` has learned."""
     classifier = AdaptedClassifier(base, learner)
-    return replace(base, kind=KIND, classifier=classifier, calibration=Calibration())
+    return dataclasses.replace(base, kind=KIND, classifier=classifier, calibration=Calibration())
 
 
 def _remember(memory: OrderedDict[Any, Any], key: Any, value: Any) -> None:

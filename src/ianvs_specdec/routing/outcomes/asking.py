@@ -25,10 +25,10 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 from ianvs_specdec.plugin.processor import DatasetProcessor
-from ianvs_specdec.plugin.response import Response
 from ianvs_specdec.plugin.routed import RoutedModel
-from ianvs_specdec.routing.outcomes.quality import Quality, Scores
-from ianvs_specdec.routing.outcomes.recorded import Floats, Outcomes, Samples
+from ianvs_specdec.records.response import Response
+from ianvs_specdec.routing.outcomes.quality import Quality, compared
+from ianvs_specdec.routing.outcomes.recorded import Outcomes
 
 SIDES: Mapping[str, type[RoutedModel]] = {"edge": EdgeModel, "cloud": CloudModel}
 TEMPERATURE = 1.0
@@ -91,7 +91,7 @@ def read_rows(path: Path, quality: Quality, scorers: Mapping[str, Any], limit: i
         data.x.append(row)
         data.y.append(None)
     if not places:
-        raise UserError(f"{path}: there are no questions in it")
+        raise UserError(f"{path}: the file has no questions")
     rows = DatasetProcessor(**scorers)(data).x
     chosen = spread(list(zip(places, rows, strict=True)), limit)
     queries = tuple(query_of_row(row) for _, row in chosen)
@@ -209,36 +209,15 @@ def _compared(asked: Questions, sides: Mapping[str, _Side], quality: Quality) ->
     if not whole.any():
         raise UserError(f"none of {len(whole)} queries was answered by both models: {reason}")
     places = np.flatnonzero(whole).tolist()
-    columns: dict[str, Any] = {}
-    scored = np.ones(len(places), dtype=bool)
-    for name, side in sides.items():
-        scores = _scored(asked, side, places, quality)
-        scored &= np.array([None not in query for query in scores])
-        columns[name] = np.array([query[0] for query in scores], dtype=np.float64)
-        columns[f"{name}_cost"] = _costs([side[place][0].cost for place in places])
-        columns[f"{name}_samples"] = _samples([query[1:] for query in scores])
-    if not scored.any():
+    queries, golds = ([column[place] for place in places] for column in (asked.queries, asked.golds))
+    answers = {
+        name: [[(answer.texts or (), answer.cost) for answer in side[place]] for place in places]
+        for name, side in sides.items()
+    }
+    outcomes = compared(queries, golds, answers, quality)
+    if not len(outcomes):
         raise UserError(f"none of the answers to {len(places)} queries has a score; nothing was written")
-    outcomes = Outcomes(tuple(asked.queries[place] for place in places), **columns).take(scored)
-    return Collected(outcomes, failed, int((~scored).sum()), reason, unparsed)
-
-
-def _scored(asked: Questions, side: _Side, places: list[int], quality: Quality) -> list[Scores]:
-    """Per query the scores of all its answers. They are scored all at once: a judge is asked many at a time."""
-    flat = [(place, answer.texts or ()) for place in places for answer in side[place]]
-    queries, golds = [asked.queries[place] for place, _ in flat], [asked.golds[place] for place, _ in flat]
-    scores = quality(queries, [texts for _, texts in flat], golds)
-    each = len(flat) // len(places)
-    return [scores[start : start + each] for start in range(0, len(scores), each)]
-
-
-def _costs(costs: Sequence[float | None]) -> Floats | None:
-    return None if None in costs else np.array(costs, dtype=np.float64)
-
-
-def _samples(scores: Sequence[Scores]) -> Samples | None:
-    # Rows with a None among them are taken out before anyone looks.
-    return tuple(tuple(value or 0.0 for value in query) for query in scores) if scores and scores[0] else None
+    return Collected(outcomes, failed, len(places) - len(outcomes), reason, unparsed)
 
 
 @contextmanager

@@ -7,16 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ianvs_specdec.benchmarks import code
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.plugin.workspace.cases import Case, Dataset, Workspace, read_workspace
-from ianvs_specdec.plugin.workspace.judged import JudgedQuery, judgments, score
-from ianvs_specdec.plugin.workspace.sides import SIDES, Answered, Pair, PairedAnswers
-from ianvs_specdec.routing.outcomes.quality import BenchmarkQuality, Quality, share
-from ianvs_specdec.routing.outcomes.recorded import Floats, Outcomes
+from ianvs_specdec.routing.outcomes.quality import Answers, BenchmarkQuality, Quality, Scores, compared, share
+from ianvs_specdec.routing.outcomes.recorded import Outcomes
+from ianvs_specdec.workspace.cases import Case, Dataset, Workspace, read_workspace
+from ianvs_specdec.workspace.judged import JudgedQuery, judgments, score
+from ianvs_specdec.workspace.sides import SIDES, Answered, Pair, PairedAnswers
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +28,7 @@ def outcomes_of_job(folder: Path, quality: Quality | None = None, algorithm: str
     ``quality``: how answers are scored (None = by the benchmark's scorer; ratings of a judge are taken from the job's
     journal). ``algorithm`` names the one to take where the job holds several pairs of models or data files. Call it in
     the folder in which ``ianvs`` was run, so that the data file is found. Raises UserError where there is nothing, or
-    not one pair only; queries that are left out are told in the log.
+    not one pair only; the log names the number of queries that are left out.
     """
     workspace = read_workspace(folder)
     if len(workspace.jobs) > 1:
@@ -70,32 +68,24 @@ def _nothing(folder: Path, workspace: Workspace, algorithm: str | None) -> str:
 def _outcomes(cases: list[Case], dataset: Dataset, both: Both, quality: Quality, workspace: Workspace) -> Outcomes:
     queries = [dataset.queries[index] for index in both]
     golds = [_gold(dataset.queries[index], dataset.golds[index], cases[0]) for index in both]
-    if not isinstance(quality, BenchmarkQuality):
+    if isinstance(quality, BenchmarkQuality):
+        quality = _JournalRatings(cases[0], workspace)
+    else:
         for index, query, gold in zip(both, queries, golds, strict=True):
             quality.check(query, gold, f"row {index + 1} of {cases[0].config.get('dataset')}")
-    scores = {}
-    for place, side in enumerate(SIDES):
-        texts = [answers[place].texts for answers in both.values()]
-        scores[side] = quality(queries, texts, golds)
-        if isinstance(quality, BenchmarkQuality):
-            _add_ratings(scores[side], queries, texts, golds, cases[0], workspace)
-    scored = np.array([None not in pair for pair in zip(*scores.values(), strict=True)])
-    if not scored.any():
+    answers = {
+        side: [[(pair[place].texts, pair[place].cost)] for pair in both.values()] for place, side in enumerate(SIDES)
+    }
+    outcomes = compared(queries, golds, answers, quality)
+    if not len(outcomes):
         raise UserError(f"{workspace.folder} holds no score for any of {len(both)} queries that both models answered")
-    if missing := len(dataset.queries) - int(scored.sum()):
+    if missing := len(dataset.queries) - len(outcomes):
         unanswered = len(dataset.queries) - len(both)
         log.warning(
             "%d of %d queries are left out: %d were not answered by both models, %d have no score",
             *(missing, len(dataset.queries), unanswered, missing - unanswered),
         )
-    edge_scores, cloud_scores = (np.array(column, dtype=np.float64) for column in scores.values())
-    edge_cost, cloud_cost = (_costs(answers) for answers in zip(*both.values(), strict=True))
-    return Outcomes(tuple(queries), edge_scores, cloud_scores, edge_cost, cloud_cost).take(scored)
-
-
-def _costs(answers: Sequence[Answered]) -> Floats | None:
-    costs = [answer.cost for answer in answers]
-    return None if None in costs else np.array(costs, dtype=np.float64)
+    return outcomes
 
 
 def _gold(query: Query, gold: Any, case: Case) -> Any:
@@ -106,17 +96,17 @@ def _gold(query: Query, gold: Any, case: Case) -> Any:
     return gold
 
 
-def _add_ratings(
-    found: list[float | None],
-    queries: list[Query],
-    texts: list[tuple[str, ...]],
-    golds: list[Any],
-    case: Case,
-    workspace: Workspace,
-) -> None:
-    """Fill in what the job's judge said, as its journal has it."""
-    rows = enumerate(zip(queries, texts, golds, strict=True))
-    asked = {place: JudgedQuery(*row) for place, row in rows if row[0].scorer == "judge"}
-    for place, judged in judgments(workspace, case, asked)[1].items() if asked else ():
-        if (mean := score(judged)) is not None:
-            found[place] = share("judge", mean)
+class _JournalRatings(BenchmarkQuality):
+    """With the ratings of the job's judge, as its journal has them."""
+
+    def __init__(self, case: Case, workspace: Workspace) -> None:
+        self._case, self._workspace = case, workspace
+
+    def __call__(self, queries: Sequence[Query], answers: Sequence[Answers], golds: Sequence[Any]) -> Scores:
+        found = super().__call__(queries, answers, golds)
+        rows = enumerate(zip(queries, map(tuple, answers), golds, strict=True))
+        asked = {place: JudgedQuery(*row) for place, row in rows if row[0].scorer == "judge"}
+        for place, judged in judgments(self._workspace, self._case, asked)[1].items() if asked else ():
+            if (mean := score(judged)) is not None:
+                found[place] = share("judge", mean)
+        return found

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -30,6 +30,7 @@ class Pool(Recorded):
     quality: Floats
     cost: Floats
     models: tuple[str, ...]
+    is_pair: ClassVar[bool] = False
 
     def _columns(self) -> dict[str, Any]:
         return {name: column for name, column in super()._columns().items() if name != "models"}

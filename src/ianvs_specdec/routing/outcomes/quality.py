@@ -9,12 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ianvs_specdec.benchmarks import scorers
 from ianvs_specdec.benchmarks.judge_prompts import HIGHEST, LOWEST
 from ianvs_specdec.benchmarks.thoughts import without_thoughts
 from ianvs_specdec.common.errors import UserError, install, unknown
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.plugin.scoring import TOGETHER
+from ianvs_specdec.routing.outcomes.recorded import Outcomes
+from ianvs_specdec.workspace.scoring import TOGETHER
 
 Answers = Sequence[str]
 """One query's answers, turn by turn."""
@@ -33,7 +36,7 @@ class Quality(ABC):
 
     @abstractmethod
     def check(self, query: Query, gold: Any, where: str) -> None:
-        """Raise UserError if an answer to this query could not be scored. Nobody has been asked yet."""
+        """Raise UserError if an answer to this query could not be scored. No model has been asked yet."""
 
     @abstractmethod
     def __call__(self, queries: Sequence[Query], answers: Sequence[Answers], golds: Sequence[Any]) -> Scores:
@@ -85,7 +88,7 @@ class ReferenceQuality(Quality):
         self._likeness = likeness
 
     def check(self, query: Query, gold: Any, where: str) -> None:
-        if query.scorer == "choice":
+        if query.scorer in scorers.CHOICES:
             raise UserError(f"{where}: its answer is a letter, no text to compare with: use --quality benchmark")
         if not any(scorers.references_of(gold)[: len(query.turns)]):
             wanted = '{"references": [one per turn]}, or a text'
@@ -144,3 +147,26 @@ def quality(name: str = "benchmark") -> Quality:
     if name not in LIKENESSES:
         raise unknown("quality scorer", name, NAMES)
     return ReferenceQuality(LIKENESSES[name]())
+
+
+Given = Sequence[Sequence[tuple[Answers, float | None]]]
+"""By query the texts and the cost of one or more answers: the first is that of the model, the others are samples."""
+
+
+def compared(queries: Sequence[Query], golds: Sequence[Any], sides: Mapping[str, Given], quality: Quality) -> Outcomes:
+    """The outcomes of the queries whose answers all have a score. ``sides``: ``edge`` and ``cloud``."""
+    columns: dict[str, Any] = {}
+    scored = np.ones(len(queries), dtype=bool)
+    for name, answers in sides.items():
+        each = len(answers[0])
+        # All at once: a judge is asked many at a time.
+        repeated = [(query, gold) for query, gold in zip(queries, golds, strict=True) for _ in range(each)]
+        texts = [given for query in answers for given, _ in query]
+        found = quality([query for query, _ in repeated], texts, [gold for _, gold in repeated])
+        scored &= np.array([None not in found[start : start + each] for start in range(0, len(found), each)])
+        scores = np.array([np.nan if one is None else one for one in found]).reshape(len(queries), each)
+        costs = [query[0][1] for query in answers]
+        columns[name] = scores[:, 0]
+        columns[f"{name}_cost"] = None if None in costs else np.array(costs, dtype=np.float64)
+        columns[f"{name}_samples"] = tuple(map(tuple, scores[:, 1:].tolist())) if each > 1 else None
+    return Outcomes(tuple(queries), **columns).take(scored)

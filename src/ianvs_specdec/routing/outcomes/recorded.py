@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,25 +95,50 @@ class Recorded:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcomes(Recorded):
-    """What two models made of the same queries, column by column.
+class Sides:
+    """The quality and cost of both models' answers to the same queries, float64 [queries] each.
 
-    ``edge`` and ``cloud`` are float64 [queries], from 0 to 1. ``edge_cost`` and ``cloud_cost`` are float64 [queries],
-    in the money that prices are in, or None. ``edge_samples`` and ``cloud_samples`` hold the quality of several answers
-    to each query, or None.
+    Without a cloud cost nothing is known by money; an edge without a cost is free.
     """
 
     edge: Floats
     cloud: Floats
     edge_cost: Floats | None = None
     cloud_cost: Floats | None = None
-    edge_samples: Samples | None = None
-    cloud_samples: Samples | None = None
+
+    models: ClassVar[tuple[str, ...]] = ("edge", "cloud")
+    is_pair: ClassVar[bool] = True
+
+    def __len__(self) -> int:
+        return len(self.edge)
 
     @property
     def gain(self) -> Floats:
         """How much better the cloud's answer is, from -1 to 1."""
         return self.cloud - self.edge
+
+    @property
+    def quality(self) -> Floats:
+        """float64 [queries, 2]."""
+        return np.stack([self.edge, self.cloud], axis=1)
+
+    @property
+    def cost(self) -> Floats | None:
+        """float64 [queries, 2]."""
+        if self.cloud_cost is None:
+            return None
+        return np.stack([np.zeros(len(self)) if self.edge_cost is None else self.edge_cost, self.cloud_cost], axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Outcomes(Sides, Recorded):
+    """What two models made of the same queries, column by column. ``edge`` and ``cloud`` are from 0 to 1, costs in the
+    money that prices are in. ``edge_samples`` and ``cloud_samples``: the quality of several answers to each query, or
+    None.
+    """
+
+    edge_samples: Samples | None = None
+    cloud_samples: Samples | None = None
 
     def summary(self) -> dict[str, float]:
         """How many queries, and the mean quality of both sides, for reports."""

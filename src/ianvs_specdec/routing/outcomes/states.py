@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ianvs_specdec.backends.base import LLM
-from ianvs_specdec.backends.prompts import chat_template, model_folder
+from ianvs_specdec.backends.prompts import chat_template, model_digest, model_folder
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.storage.purpose import keep_to
 from ianvs_specdec.common.storage.replacing import replacing
@@ -72,7 +72,7 @@ def record_all(
     if sizes is None:
         raise UserError(f"the configuration of {llm.model} does not tell how many layers it has", key="model")
     layers = tuple(range(sizes.layers + 1))
-    name, own = Path(llm.model).name, FileDigests(None).folder(files)
+    name, own = Path(llm.model).name, model_digest(llm.model, FileDigests(None))
     check(name, own)
     told = timed(sampling.first(1), chat_template(llm), folder)
     rows = record(llm, queries, layers, folder, own, on_query, told)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import json
-import math
 import numbers
 import os
 import time
@@ -13,15 +11,18 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast, get_type_hints
+
+from pydantic import create_model
 
 from ianvs_specdec.benchmarks.rows import query_of_row, row_of
 from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.settings import Settings, Share, build
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin.overhead import Routing, restore_routing_time
-from ianvs_specdec.plugin.response import Response
 from ianvs_specdec.records.identity import digest
 from ianvs_specdec.records.journal import Journal
+from ianvs_specdec.records.response import Response
 from ianvs_specdec.records.run import current_repeat
 
 SHOWN = 60
@@ -69,26 +70,24 @@ class Router(ABC):
         shipped = (base for base in cls.__mro__ if base is not Router)
         cls.built_by_check = not any(base.__module__.startswith(f"{__package__}.") for base in shipped)
 
-    _given: tuple[Any, ...] = ()
-
-    def __new__(cls, *args: Any, **hyperparameters: Any) -> Any:
-        router = super().__new__(cls)
-        # A time belongs to the router with these hyperparameters, whatever its class makes of them.
-        router._given = (args, hyperparameters)
-        return router
-
-    def __init__(self, threshold: float = 0.5) -> None:
-        self.threshold = number("threshold", threshold, low=0.0, high=1.0)
+    def __init__(self, threshold: Share = 0.5) -> None:
+        Router.check_hyperparameters(locals())
+        self.threshold = float(threshold)
 
     @classmethod
     def check_hyperparameters(cls, hyperparameters: Mapping[str, Any]) -> None:
-        """Raise UserError, with the ``key`` at fault, for hyperparameters that cannot work. Loads no model."""
-        known = inspect.signature(cls).parameters.values()
-        defaults = {one.name: None if one.default is one.empty else one.default for one in known}
-        given = {**defaults, **hyperparameters}
-        cls.check(given)
-        if given.get("threshold") is not None:
-            number("threshold", given["threshold"], low=0.0, high=1.0)
+        """Raise UserError, with the ``key`` at fault, for hyperparameters that cannot work. Loads no model.
+
+        A router of this package declares them by the types of its constructor's parameters. ``hyperparameters`` may be
+        the ``locals()`` of that constructor. Of a user's constructor only ``threshold`` is known.
+        """
+        shipped = next((base for base in cls.__mro__ if base.__module__.startswith(f"{__package__}.")), Router)
+        own = any("__init__" in vars(base) for base in cls.__mro__[: cls.__mro__.index(shipped)])
+        known = declared(Router if own else shipped)
+        build(known, {name: value for name, value in hyperparameters.items() if name in known.model_fields})
+        defaults = {name: field.default for name, field in known.model_fields.items() if not field.is_required()}
+        if not own:
+            cls.check_together({**defaults, **hyperparameters})
 
     @classmethod  # noqa: B027 (most routers get along with any other module)
     def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:
@@ -96,9 +95,11 @@ class Router(ABC):
         case. Loads no model.
         """
 
-    @staticmethod  # noqa: B027 (many routers have nothing of their own to check)
-    def check(given: Mapping[str, Any]) -> None:
-        """The router's own part: ``given`` has all hyperparameters, as a constructor's ``locals()`` do."""
+    @classmethod  # noqa: B027 (most hyperparameters are independent of each other)
+    def check_together(cls, given: Mapping[str, Any]) -> None:
+        """Raise UserError, with the ``key`` at fault, for values that do not fit each other. ``given`` has all of them,
+        those that are not set with their defaults; each is valid by itself.
+        """
 
     @abstractmethod
     def score(self, query: Query) -> float:
@@ -123,7 +124,7 @@ class Router(ABC):
         try:
             decision = self.decide(data)
         except Exception as error:
-            # An error that is told already, and one of a router that comes with the package, stay what they are.
+            # A UserError has its message, and errors of the package's own routers are faults of the package.
             if isinstance(error, UserError) or not self._is_own():
                 raise
             raise UserError(f"{self._about(data)} failed: {_in_words(error)}") from error
@@ -169,9 +170,16 @@ class Router(ABC):
         return decision.hard
 
     @functools.cached_property
-    def _arguments(self) -> str:
-        """The router's arguments as text."""
-        return json.dumps(self._given, sort_keys=True, default=lambda value: type(value).__name__)
+    def _settings(self) -> dict[str, Any]:
+        """Its plain attributes at its first decision, and those of a router inside: a time belongs to the router with
+        these."""
+        plain, found = (str, int, float, bool, type(None)), {}
+        for name, value in sorted(vars(self).items()):
+            if isinstance(value, Router):
+                found[name] = value._settings
+            elif type(value) in plain or (isinstance(value, dict) and {*map(type, value.values())} <= {*plain}):
+                found[name] = value
+        return found
 
     def _leave(self, record: Routing, data: Any) -> None:
         """Put the record where the model that answers finds it, and into an answer that there is already."""
@@ -179,7 +187,7 @@ class Router(ABC):
         if places and self.timed:
             query = query_of_row(data).to_json()
             record.key = digest(
-                [record["router"], self._arguments, query, str(record["score"]), bool(record["hard"]), current_repeat()]
+                [record["router"], self._settings, query, str(record["score"]), bool(record["hard"]), current_repeat()]
             )
         for place in places:
             inside = isinstance(place, Response) and os.environ.get("RESULT_SAVED_URL")
@@ -230,15 +238,10 @@ def _file_of(kind: type) -> str:
         return kind.__module__
 
 
-def number(name: str, value: Any, *, low: float, high: float) -> float:
-    """``value`` as a float. Raises UserError if it is not a number from ``low`` to ``high``."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-        raise UserError(f"{name} must be a number from {low:g} to {high:g}, not {value!r}", key=name)
-    return float(value)
-
-
-def whole(name: str, value: Any, *, low: float = -math.inf, high: float = math.inf) -> None:
-    """Raise UserError if ``value`` is not a whole number from ``low`` to ``high``."""
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        ends = [f" {word} {end:.0f}" for word, end in (("from", low), ("to", high)) if math.isfinite(end)]
-        raise UserError(f"{name} must be a whole number{''.join(ends)}, not {value!r}", key=name)
+@functools.cache
+def declared(kind: type[Router]) -> type[Settings]:
+    """The hyperparameters of a router, by the types of its constructor's parameters."""
+    parameters, hints = inspect.signature(kind).parameters, get_type_hints(kind.__init__, include_extras=True)
+    taken = [one for one in parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD]
+    fields = {one.name: (hints[one.name], ... if one.default is one.empty else one.default) for one in taken}
+    return create_model(kind.__name__, __base__=Settings, **cast(dict[str, Any], fields))

@@ -2,19 +2,181 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
+from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from ianvs_specdec.benchmarks.rows import query_of_row, row_of
 from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.settings import Share
+from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin import observers
-from ianvs_specdec.routing.routers.base import Decision, number, whole
-from ianvs_specdec.routing.routers.composed import ConstrainedRouter, overrule
-from ianvs_specdec.routing.routers.pricing import Prices
-from ianvs_specdec.routing.routers.spending import Spending
+from ianvs_specdec.routing.routers.base import Decision
+from ianvs_specdec.routing.routers.composed import AnyRouter, ConstrainedRouter, overrule
+
+MEMORY = 2
+"""The number of windows whose ranks are remembered."""
+
+BEHIND = (1.5, 2.5)
+"""Standard deviations by which a window is below its budget when rank begins to count for less, and for nothing."""
+
+
+class Spending:
+    """Each query may be granted its cost. Two rules hold at any time, and no estimate can break them: what is granted
+    to ``window`` successive queries is at most ``window * (allowance + tolerance)``; and what is granted from the
+    first query on is at most the allowance of all queries so far, plus ``window * tolerance``. (Before the first
+    query a window is imagined that was spent evenly, so that the beginning is not a feast.)
+
+    Within them, rank decides: a query is granted its cost if it is among as many of the best recent ones as the next
+    half window can afford. As that depends on what is left, the threshold rises when much was spent and falls when
+    little was; as it is a quantile of recent ranks, it follows a drift of the scores. Equal ranks take their share in
+    turn.
+
+    ``allowance`` and ``tolerance`` are per query, in the unit of the costs; the unit of one query is 1 where the number
+    of queries is what is limited. Not thread-safe.
+    """
+
+    def __init__(self, allowance: float, *, tolerance: float, window: int) -> None:
+        self.window, self.count = window, 0
+        self._allowance, self._tolerance = allowance, tolerance
+        self._limit = window * (allowance + tolerance) * (1 + 1e-12)
+        self._left = window * tolerance * (1 + 1e-12)
+        self._granted = deque([allowance] * window, maxlen=window)
+        self._used = sum(self._granted)
+        self._horizon = max(1, window // 2)
+        self._order: deque[tuple[float, float]] = deque()
+        self._ranks: list[float] = []
+        self._costs: list[float] = []
+        self._turn = 0.0
+
+    def expect(self, rank: float, cost: float = 1.0) -> None:
+        """Take the rank of a query into account, or one that is expected before the first queries."""
+        self._order.append((rank, cost))
+        place = bisect_right(self._ranks, rank)
+        self._ranks.insert(place, rank)
+        self._costs.insert(place, cost)
+        if len(self._order) > MEMORY * self.window:
+            old, paid = self._order.popleft()
+            place = self._costs.index(paid, bisect_left(self._ranks, old))
+            del self._ranks[place], self._costs[place]
+
+    def request(self, rank: float, cost: float) -> tuple[bool, str]:
+        """Whether the next query, of this rank, is granted its cost, and why not. A negative rank asks for nothing."""
+        self.count += 1
+        self._used -= self._granted[0]
+        # What was not spent can be spent later, as far as the window lets it.
+        self._left = min(self._left + self._allowance, self.window * (self._allowance + self._tolerance))
+        self.expect(rank, cost)
+        why = ""
+        if rank < 0:
+            why = "not asked for"
+        elif not self._deserves(rank):
+            why = "others need it more"
+        elif cost > self._left or self._used + cost > self._limit:
+            why = "spent"
+        amount = 0.0 if why else cost
+        self._granted.append(amount)
+        self._used += amount
+        self._left -= amount
+        return not why, why
+
+    def correct(self, index: int, amount: float) -> None:
+        """The query that was the ``index``-th (from 1) cost ``amount`` more than it was granted."""
+        self._left -= amount
+        place = index - self.count + len(self._granted) - 1
+        if place >= 0:
+            self._granted[place] += amount
+            self._used += amount
+
+    def _deserves(self, rank: float) -> bool:
+        first, end = bisect_left(self._ranks, rank), bisect_right(self._ranks, rank)
+        number = len(self._ranks)
+        above, equal = sum(self._costs[end:]) / number, sum(self._costs[first:end]) / number
+        rate = self._affordable()
+        # Where every rank is below the ones before it, none is among the best: what is not spent would be lost.
+        rate += self._slack() * (above + equal)
+        share = (rate - above) / equal if equal else 1.0
+        if share >= 1 - 1e-9:
+            return True
+        self._turn += max(0.0, share)
+        if self._turn < 1:
+            return False
+        self._turn -= 1
+        return True
+
+    def _affordable(self) -> float:
+        """What each of the next queries can be granted on average."""
+        ahead = self._horizon
+        leaving = sum(islice(self._granted, 1, ahead))
+        return min(self._left + (ahead - 1) * self._allowance, self._limit - self._used + leaving) / ahead
+
+    def _slack(self) -> float:
+        """How far, from 0 to 1, the window is behind the budget: beyond what chance makes of independent queries."""
+        due, cost = self.window * self._allowance, sum(self._costs) / len(self._costs)
+        chance = math.sqrt(max(due * (cost - self._allowance), cost * cost))
+        if not chance:
+            # Queries that cost nothing are never behind.
+            return 0.0
+        low, high = BEHIND
+        return min(1.0, max(0.0, ((due - self._used) / chance - low) / (high - low)))
+
+
+CHARACTERS_PER_TOKEN = 4.0
+"""Of English text with the tokenizers of today, before the first answer tells."""
+
+KEPT = 0.98
+"""Weight of what was known after each answer: the last fifty or so count."""
+
+PRIOR = 4.0
+"""The number of answers that the initial assumption counts as."""
+
+
+class Prices:
+    """Prices are per million tokens, ``completion_tokens`` is the length of an answer to expect before the first one.
+    Not thread-safe."""
+
+    def __init__(self, prompt: float, completion: float, completion_tokens: float) -> None:
+        self._prompt, self._completion = prompt / 1e6, completion / 1e6
+        self._turns, self._tokens = PRIOR, PRIOR * completion_tokens
+        self._characters, self._prompt_tokens = 1000 * PRIOR * CHARACTERS_PER_TOKEN, 1000 * PRIOR
+
+    def expected(self, query: Query) -> float:
+        """Cost of all turns of a query."""
+        each, rate = self._tokens / self._turns, self._prompt_tokens / self._characters
+        turns = len(query.turns)
+        prompt = _characters(query) * rate + turns * (turns - 1) / 2 * each
+        return prompt * self._prompt + turns * each * self._completion
+
+    def learn(self, query: Query, response: Mapping[str, Any]) -> float | None:
+        """The cost of an answer, by which the next estimates go; None where there is none."""
+        usage, turns = response.get("usage") or {}, len(response.get("turns") or ())
+        completion, prompt = usage.get("completion_tokens"), usage.get("prompt_tokens")
+        if not turns or completion is None or prompt is None:
+            return None
+        self._turns, self._tokens = KEPT * self._turns + turns, KEPT * self._tokens + completion
+        own = prompt - (turns - 1) / 2 * completion
+        if turns == len(query.turns) and own > 0:
+            self._characters = KEPT * self._characters + _characters(query)
+            self._prompt_tokens = KEPT * self._prompt_tokens + own
+        cost = response.get("cost")
+        return float(cost) if cost is not None else prompt * self._prompt + completion * self._completion
+
+
+def _characters(query: Query) -> int:
+    """Characters of the user's in the prompts of all turns: each turn repeats those before it."""
+    turns = itertools.accumulate(map(len, query.turns))
+    return sum(len(query.system) + so_far for so_far in turns)
+
+
+Money = Annotated[float, Field(ge=0, le=1e9)]
 
 NOT_HARD, DEMANDED = -1.0, math.inf
 """Ranks of a query that the router inside leaves on the edge, and of one that it sends to the cloud whatever its score.
@@ -38,7 +200,7 @@ class BudgetRouter(ConstrainedRouter):
     One of the two:
 
     - ``cloud_share``: at most this share of the queries, from 0 to 1;
-    - ``cost_per_1000``: at most so much money for 1,000 queries, at ``price_prompt`` and ``price_completion`` (per
+    - ``cost_per_1000``: at most this money for 1,000 queries, at ``price_prompt`` and ``price_completion`` (per
       million tokens). What a query will cost is estimated from its length and from the answers so far, before the first
       of them with ``completion_tokens`` a turn, and corrected by what it did cost.
 
@@ -50,15 +212,15 @@ class BudgetRouter(ConstrainedRouter):
 
     def __init__(
         self,
-        router: Any = "RandomRouter",
-        cloud_share: float | None = None,
-        cost_per_1000: float | None = None,
-        window: int = 200,
-        price_prompt: float | None = None,
-        price_completion: float | None = None,
-        completion_tokens: float = 256,
+        router: AnyRouter = "RandomRouter",
+        cloud_share: Share | None = None,
+        cost_per_1000: Money | None = None,
+        window: Annotated[int, Field(ge=10, le=100_000)] = 200,
+        price_prompt: Money | None = None,
+        price_completion: Money | None = None,
+        completion_tokens: Annotated[float, Field(ge=1, le=1e9)] = 256,
     ) -> None:
-        self.check(locals())
+        self.check_hyperparameters(locals())
         super().__init__(router)
         self._prices = None
         if cloud_share is not None:
@@ -74,21 +236,12 @@ class BudgetRouter(ConstrainedRouter):
         self._mutex = threading.Lock()
         observers.subscribe(self)
 
-    @staticmethod
-    def check(given: Mapping[str, Any]) -> None:
-        share, money = given["cloud_share"], given["cost_per_1000"]
-        if (share is None) == (money is None):
+    @classmethod
+    def check_together(cls, given: Mapping[str, Any]) -> None:
+        if (given["cloud_share"] is None) == (given["cost_per_1000"] is None):
             raise UserError("a budget is either cloud_share or cost_per_1000", key="cost_per_1000")
-        if share is not None:
-            number("cloud_share", share, low=0.0, high=1.0)
-        else:
-            number("cost_per_1000", money, low=0.0, high=1e9)
-            if not (given["price_prompt"] or given["price_completion"]):
-                raise UserError("cost_per_1000 needs price_prompt and price_completion", key="cost_per_1000")
-        for name, low in (("price_prompt", 0.0), ("price_completion", 0.0), ("completion_tokens", 1.0)):
-            if given[name] is not None:
-                number(name, given[name], low=low, high=1e9)
-        whole("window", given["window"], low=10, high=100_000)
+        if given["cloud_share"] is None and not (given["price_prompt"] or given["price_completion"]):
+            raise UserError("cost_per_1000 needs price_prompt and price_completion", key="cost_per_1000")
 
     def decide(self, data: Any) -> Decision:
         decision = self.ask(data)
@@ -99,7 +252,7 @@ class BudgetRouter(ConstrainedRouter):
             granted, why = self._spending.request(rank if decision.hard else NOT_HARD, cost)
             self._charges[id(row_of(data))] = _Charge(self._spending.count, cost if granted else 0.0, cost)
             if len(self._charges) > 2 * self._spending.window:
-                # Nobody tells the end of these queries.
+                # No model reported the end of these queries.
                 oldest = self._spending.count - self._spending.window
                 self._charges = {key: charge for key, charge in self._charges.items() if charge.index > oldest}
         if granted or not decision.hard:

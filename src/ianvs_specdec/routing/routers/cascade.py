@@ -4,27 +4,124 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from ianvs_specdec.backends import backend, resolve
 from ianvs_specdec.benchmarks.rows import query_of_row
-from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.errors import UserError, unknown
+from ianvs_specdec.common.settings import Count, Share, Text, called, rule
 from ianvs_specdec.common.types import Completion, Query
 from ianvs_specdec.plugin import edge_first
-from ianvs_specdec.plugin.early_exit import EarlyExit
 from ianvs_specdec.plugin.models import EdgeModel
-from ianvs_specdec.routing.learned.adapted import is_probe
+from ianvs_specdec.plugin.requests import EarlyExit
+from ianvs_specdec.plugin.response import response_of, turn_of
+from ianvs_specdec.records.response import Response
+from ianvs_specdec.routing.learned.doubt import Doubt
+from ianvs_specdec.routing.learned.folder import is_probe, read_settings
 from ianvs_specdec.routing.routers import build_router, check_router, check_router_beside
 from ianvs_specdec.routing.routers import router as router_named
 from ianvs_specdec.routing.routers.base import Decision, Modules, Router
 from ianvs_specdec.routing.routers.composed import ConstrainedRouter
-from ianvs_specdec.routing.routers.doubts import PRIOR, doubt_of, folders_of, of_beginning
 from ianvs_specdec.routing.routers.learned import UNANSWERED, LearnedRouter
 from ianvs_specdec.routing.routers.signals import SIGNALS, check_edge
+
+PRIOR = "router"
+"""The name that stands for the score of another router."""
+OF_WHOLE = ("disagreement",)
+"""Signals that need the whole answer."""
+
+
+def of_beginning(names: Sequence[str], query: Query, begun: Completion, known: Mapping[str, float]) -> dict[str, float]:
+    """The signals with these ``names``, from 0 to 1, of the first tokens of the edge's answer to the first turn.
+    ``known``: the scores of routers."""
+    response = response_of(query, [begun], [turn_of(begun, replayed=False, cached=False)])
+    response.row = Response(query=query.to_json())
+    return {name: known[name] if name in known else SIGNALS[name](response) for name in names}
+
+
+def doubt_of(given: Mapping[str, Any]) -> Doubt:
+    """The signals that CascadeRouter weighs, by its hyperparameters. Raises UserError with the ``key`` at fault."""
+    signal, calibration = given.get("signal"), given.get("calibration")
+    fitted = None if calibration is None else Doubt.load(Path(calibration))
+    if signal is None and fitted is None:
+        known = ", ".join(SIGNALS)
+        raise UserError(f"CascadeRouter needs a signal to look at, or a calibration; signals: {known}", key="signal")
+    if signal is None:
+        assert fitted is not None
+        signal = fitted.signals
+    names = (signal,) if isinstance(signal, str) else tuple(signal)
+    _check_names(names, given.get(PRIOR) is not None, given.get("routers") or {})
+    if given.get("decide_after") is not None:
+        _check_beginning(given, fitted)
+    if fitted is None:
+        return Doubt(names)
+    if set(names) != set(fitted.signals):
+        there = ", ".join(fitted.signals)
+        raise UserError(f"{calibration} is for other signals ({there}); leave signal out, or fit anew", key="signal")
+    return fitted
+
+
+def _check_names(names: Sequence[str], prior: bool, routers: Mapping[str, str]) -> None:
+    for name in routers:
+        if name in (*SIGNALS, PRIOR):
+            raise UserError(f"routers: {name} is the name of another signal", key="routers")
+    for name in names:
+        if name not in (*SIGNALS, PRIOR, *routers):
+            raise unknown("signal", name, (*SIGNALS, PRIOR, *routers), key="signal")
+    if PRIOR in names and not prior:
+        raise UserError(f"the signal {PRIOR} is the score of another router: name that under {PRIOR}", key="signal")
+    for name in (*([PRIOR] if prior else ()), *routers):
+        if name not in names:
+            more = f"{name} is given, and is none of the signals ({', '.join(names)}): add {name} to them"
+            raise UserError(more, key=PRIOR if name == PRIOR else "routers")
+
+
+def _check_beginning(given: Mapping[str, Any], fitted: Doubt | None) -> None:
+    after = given["decide_after"]
+    if fitted is None or fitted.after is None or fitted.after.tokens != after:
+        there = f"; {given['calibration']} has {fitted.after.tokens}" if fitted and fitted.after else ""
+        wanted = f"a calibration that specdec route calibrate --after {after} made"
+        raise UserError(f"decide_after: {after} needs {wanted}{there}", key="decide_after")
+    if given.get("threshold") is not None:
+        reason = "was fitted together with the calibration's threshold: leave threshold out, or fit anew"
+        raise UserError(f"what decide_after makes of the first tokens {reason}", key="threshold")
+
+
+def _check_different(signal: str | list[str]) -> None:
+    if not signal or (len(set(signal)) < len(signal) and not isinstance(signal, str)):
+        raise ValueError(f"must be the name of a signal or a list of different ones, not {signal!r}")
+
+
+def _check_prior(value: Any) -> None:
+    check_router(value)
+    kind = router_named(value if isinstance(value, str) else value["name"])
+    if issubclass(kind, ConstrainedRouter):
+        raise UserError(
+            f"CascadeRouter takes no more than a score from the router inside, and {kind.__name__} has a constraint: "
+            f"put CascadeRouter under router: of {kind.__name__}",
+            key="router",
+        )
+
+
+def _check_folders(folders: Mapping[str, str]) -> None:
+    for name, folder in folders.items():
+        try:
+            read_settings(Path(folder))
+        except UserError as error:
+            raise UserError(f"{name}: {error}", key="routers") from error
+
+
+Signals = Annotated[str | list[str], rule(_check_different), called("the name of a signal or a list of different ones")]
+Prior = Annotated[Any, rule(_check_prior)]
+Priors = Annotated[
+    dict[Text, Text],
+    rule(_check_folders),
+    called("a mapping from names of signals to folders that specdec route train made"),
+]
 
 
 class CascadeRouter(Router):
@@ -39,9 +136,9 @@ class CascadeRouter(Router):
       the cascade. A probe looks at the edge before that answers, so that the router has to be asked first then;
     - ``routers``: trained routers, from the names of their signals to their folders. One of all may be a probe;
     - ``threshold``: from which score on a query goes to the cloud;
-    - ``decide_after``: the edge is asked for so many tokens first. Where a calibration made for that number
-      (``--after``) says of them, and of the routers' scores, that the answer will not do, that is all, and the score is
-      what it says; else a second request continues them.
+    - ``decide_after``: the edge is asked for this number of tokens first. Where a calibration made for that number
+      (``--after``) says of them, and of the routers' scores, that the answer will not do, it ends there with that
+      score; else a second request continues it.
 
     Signals are computed in the order of what they cost: routers that read the text, the probe, the edge's answer. A
     query that the edge could not answer goes to the cloud, whatever the signal.
@@ -51,20 +148,20 @@ class CascadeRouter(Router):
 
     def __init__(
         self,
-        signal: str | list[str] | None = None,
-        threshold: float | None = None,
-        calibration: str | None = None,
-        router: Any = None,
-        routers: Any = None,
-        decide_after: int | None = None,
+        signal: Signals | None = None,
+        threshold: Share | None = None,
+        calibration: Annotated[str, called("a file that specdec route calibrate made")] | None = None,
+        router: Prior | None = None,
+        routers: Priors | None = None,
+        decide_after: Count | None = None,
     ) -> None:
         given = locals()
-        self.check(given)
+        self.check_hyperparameters(given)
         self.doubt = doubt_of(given)
         super().__init__(self.doubt.threshold if threshold is None else threshold)
         self.first = None if decide_after is None else self.doubt.after
         priors: dict[str, Any] = {} if router is None else {PRIOR: build_router(router)}
-        priors |= {name: LearnedRouter(folder) for name, folder in folders_of(routers).items()}
+        priors |= {name: LearnedRouter(folder) for name, folder in (routers or {}).items()}
         # What the edge has to read the question for comes last.
         self.priors = dict(sorted(priors.items(), key=lambda item: _probes(item[1])))
         self._asking = {
@@ -72,31 +169,24 @@ class CascadeRouter(Router):
             for name, prior in self.priors.items()
         }
 
-    @staticmethod
-    def check(given: Mapping[str, Any]) -> None:
-        router = given["router"]
+    @classmethod
+    def check_together(cls, given: Mapping[str, Any]) -> None:
         doubt_of(given)
-        probes = []
-        if router is not None:
-            check_router(router)
-            _check_prior(router_named(router if isinstance(router, str) else router["name"]))
-            if isinstance(router, Mapping) and router["name"] in (LearnedRouter.__name__, "LifelongRouter"):
-                probes.append((PRIOR, router["path"]))
-        for name, folder in folders_of(given["routers"]).items():
-            try:
-                check_router(_learned(folder))
-            except UserError as error:
-                raise UserError(f"{name}: {error}", key="routers") from error
-            probes.append((name, folder))
-        _check_probes([name for name, folder in probes if is_probe(Path(folder))])
+        router, folders = given["router"], dict(given["routers"] or {})
+        if isinstance(router, Mapping) and router["name"] in (LearnedRouter.__name__, "LifelongRouter"):
+            folders = {PRIOR: router["path"], **folders}
+        probes = [name for name, folder in folders.items() if is_probe(Path(folder))]
+        if len(probes) > 1:
+            reason = f"the edge reads a question for one probe, and {' and '.join(probes)} are probes: name one of them"
+            raise UserError(f"CascadeRouter: {reason}", key="routers")
 
     @classmethod
     def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:
         router = hyperparameters.get("router")
         if router is not None:
             check_router_beside(router, modules)
-        for folder in folders_of(hyperparameters.get("routers")).values():
-            check_router_beside(_learned(folder), modules)
+        for folder in (hyperparameters.get("routers") or {}).values():
+            check_router_beside({"name": LearnedRouter.__name__, "path": folder}, modules)
         kind, settings = modules.get("edgemodel", (None, {}))
         if not (isinstance(kind, type) and issubclass(kind, EdgeModel)):
             return
@@ -178,22 +268,3 @@ class CascadeRouter(Router):
 
 def _probes(prior: Any) -> bool:
     return bool(getattr(prior, "probes", False))
-
-
-def _learned(folder: str) -> dict[str, str]:
-    return {"name": LearnedRouter.__name__, "path": folder}
-
-
-def _check_probes(names: list[str]) -> None:
-    if len(names) > 1:
-        reason = f"the edge reads a question for one probe, and {' and '.join(names)} are probes: name one of them"
-        raise UserError(f"CascadeRouter: {reason}", key="routers")
-
-
-def _check_prior(kind: type[Any]) -> None:
-    if issubclass(kind, ConstrainedRouter):
-        raise UserError(
-            f"CascadeRouter takes no more than a score from the router inside, and {kind.__name__} has a constraint: "
-            f"put CascadeRouter under router: of {kind.__name__}",
-            key="router",
-        )

@@ -6,14 +6,24 @@ import threading
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
+from ianvs_specdec.common.settings import rule
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.routers import build_router, check_router, check_router_beside
 from ianvs_specdec.routing.routers.base import Decision, Modules, Router
 
 PRIVATE = "private"
 """Name, among the details of a privacy router's decision, of the kinds of personal data that were found."""
+
+
+def _check_router(value: Any) -> None:
+    if not isinstance(value, Router):
+        check_router(value)
+
+
+AnyRouter = Annotated[Any, rule(_check_router)]
+"""A router, its name, or a mapping with ``name`` and hyperparameters."""
 
 
 class ConstrainedRouter(Router):
@@ -29,17 +39,12 @@ class ConstrainedRouter(Router):
     """Several threads may ask it at once: what it keeps is under its own lock, and a router that must not be asked by
     several is asked by one at a time."""
 
-    def __init__(self, router: Any = "RandomRouter") -> None:
+    def __init__(self, router: AnyRouter = "RandomRouter") -> None:
         self.inner = router if isinstance(router, Router) else build_router(router)
         super().__init__(self.inner.threshold)
         # Time that an oracle spends on answers is no overhead of what is around it either.
         self.timed = self.inner.timed  # type: ignore[misc]
         self._asking = nullcontext() if getattr(self.inner, "concurrent", False) else threading.Lock()
-
-    @classmethod
-    def check_hyperparameters(cls, hyperparameters: Mapping[str, Any]) -> None:
-        check_router(hyperparameters.get("router", "RandomRouter"))
-        super().check_hyperparameters(hyperparameters)
 
     @classmethod
     def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import math
+import statistics
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
 
 from ianvs_specdec.benchmarks.rows import row_of
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin import edge_first, observers
 from ianvs_specdec.plugin.processor import DatasetProcessor
-from ianvs_specdec.routing.routers.base import Decision, Modules, number
-from ianvs_specdec.routing.routers.composed import PRIVATE, ConstrainedRouter, overrule
-from ianvs_specdec.routing.routers.pace import Pace
+from ianvs_specdec.routing.routers.base import Decision, Modules
+from ianvs_specdec.routing.routers.composed import PRIVATE, AnyRouter, ConstrainedRouter, overrule
+
+Seconds = Annotated[float, Field(gt=0, le=1e6)]
 
 SIDES = ("edge", "cloud")
 TIMES = {"ttft": "time_to_first_token", "latency": "latency"}
@@ -31,8 +38,116 @@ PROBES = 0.4
 """Share of the permitted misses that is spent on finding out whether a slow side has become fast again."""
 
 FIRST = 10
-"""The first time, that is found out after so many queries, and each time after twice as many, up to what is permitted.
-"""
+"""Queries before the first retry of a slow side; their number doubles with each retry, up to what is permitted."""
+
+
+Floats = NDArray[np.float64]
+
+MEMORY, LATEST, NEIGHBOURS = 256, 5, 3
+"""Answers remembered; those that tell the present; those before and after each one that it is compared with."""
+FEW, WIDE = 8, 1.25
+"""With fewer answers than ``FEW`` the spread is at least ``WIDE``."""
+FAR = 3.0
+"""An answer that took more than this many times as long as those around it tells no more about weights than that."""
+
+
+class Pace:
+    """A request's time is modelled as ``present * weight * spread``. ``weight`` grows with the number of requests that
+    were under way when it came. ``present``, in seconds, is the median of the last few answers, so that load is
+    noticed, and its end, after as few. ``spread`` is how far single requests exceed those before and after them, as
+    the wanted percentile.
+
+    ``percentile``: of the times to predict. ``expected``: seconds before the first answer, None = nothing is known.
+    ``queue``: whether requests are taken to wait for each other until answers tell. Not thread-safe.
+    """
+
+    def __init__(self, percentile: float, expected: float | None, queue: bool, clock: Callable[[], float]) -> None:
+        self._percentile, self._expected, self._clock = percentile, expected, clock
+        self._waiting: dict[int, list[tuple[float, int]]] = {}
+        self._seen: deque[tuple[int, float]] = deque(maxlen=MEMORY)
+        self._assumed = self._per_request = 1.0 if queue else 0.0
+        self._latest: list[float] = []
+        self._spread = 1.0
+        self.under_way = 0
+
+    @property
+    def known(self) -> bool:
+        """Whether there has been an answer."""
+        return bool(self._seen)
+
+    def began(self, key: int) -> None:
+        """A request begins. ``key`` tells it from others that are under way."""
+        self._waiting.setdefault(key, []).append((self._clock(), self.under_way))
+        self.under_way += 1
+
+    def ended(self, key: int, seconds: float | None) -> None:
+        """``seconds`` that it took: infinity if it failed, None where they are unknown."""
+        begun = self._waiting.get(key)
+        if not begun:
+            return
+        _, before = begun.pop()
+        self.under_way -= 1
+        if not begun:
+            del self._waiting[key]
+        if seconds is not None:
+            self._seen.append((before, seconds))
+            self._learn()
+
+    def predict(self, *, latest: bool = False) -> float | None:
+        """Seconds for a request that begins now, exceeded by no more than the percentile permits; None = unknown.
+
+        ``latest``: by the last answer alone.
+        """
+        if not self._seen:
+            return self._expected and self._expected * self._weight(self.under_way)
+        present = self._latest[-1] if latest else statistics.median([*self._latest, *self._overdue()][-LATEST:])
+        return present * self._weight(self.under_way) * self._spread
+
+    def _overdue(self) -> list[float]:
+        """What those under way tell of the present, where they have taken longer than is usual: if no answer comes, it
+        is all there is to know.
+        """
+        now, usual = self._clock(), statistics.median(self._latest) * self._spread
+        begun = [entry for entries in self._waiting.values() for entry in entries]
+        taken = [(now - start) / self._weight(before) for start, before in begun]
+        return sorted(seconds for seconds in taken if seconds > usual)
+
+    def _weight(self, before: int) -> float:
+        return 1.0 + self._per_request * before
+
+    def _learn(self) -> None:
+        before, seconds = np.array(self._seen, dtype=np.float64).T
+        self._fit(before, seconds)
+        alone = seconds / (1.0 + self._per_request * before)
+        self._latest = alone[-LATEST:].tolist()
+        around = _around(alone)
+        # One failure among answers is far off; in a row of them it is the present.
+        usual = ~np.isfinite(around) | (around <= 0)
+        excess = np.sort(np.where(usual, 1.0, alone / np.where(usual, 1.0, around)))
+        rank = min(len(excess), math.ceil(self._percentile * (len(excess) + 1))) - 1
+        self._spread = max(float(excess[rank]), WIDE if len(excess) < FEW else 1.0)
+
+    def _fit(self, before: Floats, seconds: Floats) -> None:
+        """By how much each request under way lengthens the next: neighbours in time are compared, so that a change of
+        the load does not disturb it.
+        """
+        usual = _around(seconds)
+        known = np.isfinite(usual) & (usual > 0)
+        if not known.any():
+            return
+        relative = np.minimum(seconds[known] / usual[known], FAR) - 1.0
+        deviation, mean = (before - _around(before))[known], float(np.mean(before[known]))
+        # What is assumed counts like one answer that was as far from the others as is usual here.
+        prior = self._assumed / (1.0 + self._assumed * mean)
+        slope = max(0.0, (float(deviation @ relative) + prior) / (float(deviation @ deviation) + 1.0))
+        self._per_request = slope / (1.0 - min(0.9, slope * mean))
+
+
+def _around(values: Floats) -> Floats:
+    """The median of each value and its neighbours on both sides, float64 [values]."""
+    near = min(NEIGHBOURS, len(values) - 1)
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(values, near, mode="reflect"), 2 * near + 1)
+    return np.sort(windows, axis=1)[:, near]
 
 
 class LatencyRouter(ConstrainedRouter):
@@ -54,15 +169,16 @@ class LatencyRouter(ConstrainedRouter):
 
     def __init__(
         self,
-        router: Any = "RandomRouter",
-        slo_ttft: float | None = None,
-        slo_latency: float | None = None,
-        percentile: float = 0.95,
-        edge_latency: float | None = None,
-        cloud_latency: float | None = None,
+        router: AnyRouter = "RandomRouter",
+        slo_ttft: Seconds | None = None,
+        slo_latency: Seconds | None = None,
+        percentile: Annotated[float, Field(ge=0.5, le=0.999)] = 0.95,
+        edge_latency: Seconds | None = None,
+        cloud_latency: Seconds | None = None,
+        *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.check(locals())
+        self.check_hyperparameters(locals())
         super().__init__(router)
         self._slo = {name: limit for name, limit in (("ttft", slo_ttft), ("latency", slo_latency)) if limit is not None}
         self._interval = math.ceil(1 / (PROBES * (1 - percentile)))
@@ -79,13 +195,6 @@ class LatencyRouter(ConstrainedRouter):
         self._patience = dict.fromkeys(SIDES, min(FIRST, self._interval))
         self._mutex = threading.Lock()
         observers.subscribe(self)
-
-    @staticmethod
-    def check(given: Mapping[str, Any]) -> None:
-        for name in ("slo_ttft", "slo_latency", "edge_latency", "cloud_latency"):
-            if given[name] is not None and number(name, given[name], low=0.0, high=1e6) == 0:
-                raise UserError(f"{name} must be more than 0 (seconds)", key=name)
-        number("percentile", given["percentile"], low=0.5, high=0.999)
 
     @classmethod
     def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:
@@ -142,7 +251,8 @@ class LatencyRouter(ConstrainedRouter):
             for name, pace in self._paces[side].items():
                 pace.ended(id(data), taken[name])
             missed = any((taken[name] or 0.0) > limit for name, limit in (self._slo or _given(data)).items())
-            # A promise may be broken by so many; one that was not made and could have been is a margin too large.
+            # A kept promise lowers the margin a little, a broken one raises it, and one that was needlessly not made
+            # lowers it more.
             step = missed - (self._permitted if (side, id(data)) in self._promised else 1.0)
             self._promised.discard((side, id(data)))
             self._margin[side] = max(0.0, self._margin[side] + STEP * step)

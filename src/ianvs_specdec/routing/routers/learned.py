@@ -6,20 +6,28 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
 
 from ianvs_specdec.backends import backend, resolve
 from ianvs_specdec.benchmarks.rows import query_of_row
 from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.settings import Share, Text, rule
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin import edge_first
 from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.records.identity import FileDigests
-from ianvs_specdec.routing.learned.adapted import is_probe, probe_of, score_read
-from ianvs_specdec.routing.learned.folder import TrainedRouter, read_settings
+from ianvs_specdec.routing.learned.folder import TrainedRouter, is_probe, read_settings
 from ianvs_specdec.routing.learned.probe import ProbeClassifier
 from ianvs_specdec.routing.outcomes.states import Halves
 from ianvs_specdec.routing.routers.base import Decision, Modules, Router
+
+RouterFolder = Annotated[
+    Text,
+    rule(lambda path: read_settings(Path(path))),
+    Field(description="the folder of a router, which specdec route train makes"),
+]
 
 UNANSWERED = "the edge gave no whole answer"
 
@@ -33,23 +41,21 @@ class LearnedRouter(Router):
 
     concurrent: ClassVar[bool] = True
 
-    def __init__(self, path: str, threshold: float | None = None) -> None:
-        self.trained = TrainedRouter.load(_folder(path))
+    def __init__(self, path: RouterFolder, threshold: Share | None = None) -> None:
+        self.check_hyperparameters(locals())
+        self.path = path
+        self.trained = TrainedRouter.load(Path(path))
         super().__init__(self.trained.threshold if threshold is None else threshold)
         self._mutex = threading.Lock()
 
     @property
     def probes(self) -> bool:
         """Whether it looks at the edge's hidden states, not at the query."""
-        return probe_of(self.trained) is not None
-
-    @staticmethod
-    def check(given: Mapping[str, Any]) -> None:
-        read_settings(_folder(given["path"]))
+        return self.trained.probe is not None
 
     @classmethod
     def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:
-        folder = _folder(hyperparameters["path"])
+        folder = Path(hyperparameters["path"])
         kind, settings = modules.get("edgemodel", (None, {}))
         if not is_probe(folder) or not (isinstance(kind, type) and issubclass(kind, EdgeModel)):
             return
@@ -58,7 +64,7 @@ class LearnedRouter(Router):
         except UserError as error:
             raise UserError(f"the probe in {folder} reads the edge's hidden states, but {error}", key="path") from error
         if (files := Path(str(settings.get("model")))).is_dir():
-            probe = probe_of(TrainedRouter.load(folder))
+            probe = TrainedRouter.load(folder).probe
             assert probe is not None
             probe.check_edge(str(files), FileDigests(None).folder(files))
 
@@ -67,10 +73,10 @@ class LearnedRouter(Router):
             return float(self.trained.score([query])[0])
 
     def decide(self, data: Any) -> Decision:
-        if (probe := probe_of(self.trained)) is None:
+        if (probe := self.trained.probe) is None:
             return super().decide(data)
         query = query_of_row(data)
-        score, waited = score_encoded(data, probe, lambda states: score_read(self.trained, query, states))
+        score, waited = score_encoded(data, probe, lambda states: float(self.trained.score_read([query], states)[0]))
         if score is None:
             return Decision(1.0, True, UNANSWERED, waited=waited)
         return Decision(score, score >= self.threshold, waited=waited)
@@ -84,9 +90,3 @@ def score_encoded(data: Any, probe: ProbeClassifier, score: Callable[[Halves], f
     read = edge_first.encode(data, probe.layers, probe.check_edge)
     waited = time.perf_counter() - started
     return (None, waited) if read is None else (score(read.states[None]), waited - read.seconds)
-
-
-def _folder(path: Any) -> Path:
-    if not isinstance(path, str) or not path:
-        raise UserError(f"path must name a router's folder, not {path!r}; specdec route train makes one", key="path")
-    return Path(path)

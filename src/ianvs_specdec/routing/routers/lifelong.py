@@ -9,33 +9,44 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from pydantic import Field
 
 from ianvs_specdec.benchmarks.rows import query_of_row
 from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.settings import Count, ExistingPath, Share, Text, rule
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin import observers
 from ianvs_specdec.records.identity import digest
 from ianvs_specdec.records.run import current_repeat, current_run, job_folder, on_worker
-from ianvs_specdec.routing.learned.adapted import AdaptedClassifier, is_probe, probe_of, score_read
-from ianvs_specdec.routing.learned.folder import TrainedRouter, check_folder
-from ianvs_specdec.routing.learned.online import SIDES, OnlineLearner
+from ianvs_specdec.routing.learned.folder import TrainedRouter, check_folder, is_probe
+from ianvs_specdec.routing.learned.online import SIDES, AdaptedClassifier, OnlineLearner
 from ianvs_specdec.routing.learned.probe import ProbeClassifier
-from ianvs_specdec.routing.lifelong.exploration import Exploration
 from ianvs_specdec.routing.lifelong.feedback import FeedbackLog, check_feedback
-from ianvs_specdec.routing.lifelong.lessons import AskedQuery, Keeper, Lessons, adapted, item_of
+from ianvs_specdec.routing.lifelong.lessons import AskedQuery, Exploration, Lessons, adapted, item_of
 from ianvs_specdec.routing.outcomes.recorded import load_outcomes
 from ianvs_specdec.routing.outcomes.states import Halves
-from ianvs_specdec.routing.routers.base import Decision, Modules, Router, number, whole
-from ianvs_specdec.routing.routers.learned import UNANSWERED, LearnedRouter, score_encoded
+from ianvs_specdec.routing.routers.base import Decision, Modules, Router
+from ianvs_specdec.routing.routers.learned import UNANSWERED, LearnedRouter, RouterFolder, score_encoded
 from ianvs_specdec.routing.routers.random_router import uniform
 
 FOLDER, LOG, LEARNED = "lifelong", "feedback.jsonl", "router"
 REPLAYED = 128
 ASKED = 4096
 """Queries whose score is remembered until the answer comes."""
+
+
+def _check_saved(folder: str) -> None:
+    try:
+        check_folder(Path(folder))
+    except UserError as error:
+        raise UserError(str(error).replace("--out", "save_to"), key="save_to") from error
+
+
+FeedbackSource = Annotated[Any, rule(check_feedback)]
+SavedFolder = Annotated[Text, rule(_check_saved)]
 
 
 class LifelongRouter(Router):
@@ -51,8 +62,8 @@ class LifelongRouter(Router):
       depends on ``seed`` and the query's content;
     - ``replay``: a file of outcomes, such as the router was trained on: some of them are learned first, so that it is
       known what the models could do before;
-    - ``save_every``: after so many feedbacks what was learned is saved, as a trained router, to ``save_to`` (default: a
-      folder of the job).
+    - ``save_every``: after this number of feedbacks the router is saved, as a trained router, to ``save_to`` (default:
+      a folder of the job).
 
     Feedback is on the answers that were given. All of it is kept in the job's folder: a run that goes on, or is made
     again, learns the same feedback after the same answers. With one query at a time every decision is repeatable; with
@@ -63,19 +74,19 @@ class LifelongRouter(Router):
 
     def __init__(
         self,
-        path: str,
-        threshold: float | None = None,
-        feedback: Any = "scorer",
-        explore: float = 0.05,
+        path: RouterFolder,
+        threshold: Share | None = None,
+        feedback: FeedbackSource = "scorer",
+        explore: Annotated[float, Field(ge=0, le=0.5)] = 0.05,
         seed: int = 0,
-        replay: str | None = None,
-        save_every: int = 32,
-        save_to: str | None = None,
+        replay: ExistingPath | None = None,
+        save_every: Count = 32,
+        save_to: SavedFolder | None = None,
     ) -> None:
-        self.check(locals())
+        self.check_hyperparameters(locals())
         if on_worker():
             raise UserError(
-                "LifelongRouter learns in one process, and what it is told would be lost with a worker's folder: run "
+                "LifelongRouter learns in one process, and feedback would be lost with a worker's folder: run "
                 "its job without runner: ray"
             )
         trained = TrainedRouter.load(Path(path))
@@ -88,36 +99,21 @@ class LifelongRouter(Router):
         own = job_folder() / FOLDER / digest(settings)[:16] if os.environ.get("RESULT_SAVED_URL") else None
         book = FeedbackLog(own / LOG if own else None, *current_run())
         to = Path(save_to) if save_to else own / LEARNED if own else None
-        keep = Keeper(replace(adapted(self.base, learner), threshold=self.threshold, seen=trained.seen), to)
+        saved = replace(adapted(self.base, learner), threshold=self.threshold, seen=trained.seen)
         self._exploration = Exploration(self.explore)
-        self._lessons = Lessons(learner, self._exploration, book, feedback, keep, save_every)
+        self._lessons = Lessons(saved, learner, self._exploration, book, feedback, to, save_every)
         self._asked: OrderedDict[Query, AskedQuery] = OrderedDict()
         self._mutex = threading.Lock()
         if replay and goes_on is None:
             self._replay(Path(replay))
-        weakref.finalize(self, keep.last)
+        weakref.finalize(self, self._lessons.close)
         observers.subscribe(self)
 
-    @staticmethod
-    def check(given: Mapping[str, Any]) -> None:
-        LearnedRouter.check(given)
+    @classmethod
+    def check_together(cls, given: Mapping[str, Any]) -> None:
         if given["replay"] and is_probe(Path(given["path"])):
             reason = "has no hidden states of the edge, which the probe under path looks at: leave it out"
             raise UserError(f"replay: a file of outcomes {reason}", key="replay")
-        check_feedback(given["feedback"])
-        number("explore", given["explore"], low=0.0, high=0.5)
-        whole("seed", given["seed"])
-        whole("save_every", given["save_every"], low=1)
-        for name in ("replay", "save_to"):
-            if given[name] is not None and (not isinstance(given[name], str) or not given[name]):
-                raise UserError(f"{name} must be a path, not {given[name]!r}", key=name)
-        if given["replay"] and not Path(given["replay"]).is_file():
-            raise UserError(f"replay: there is no file {given['replay']}", key="replay")
-        if given["save_to"]:
-            try:
-                check_folder(Path(given["save_to"]))
-            except UserError as error:
-                raise UserError(str(error).replace("--out", "save_to"), key="save_to") from error
 
     @classmethod
     def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:
@@ -126,7 +122,7 @@ class LifelongRouter(Router):
     @property
     def probes(self) -> bool:
         """Whether it looks at the edge's hidden states."""
-        return probe_of(self.base) is not None
+        return self.base.probe is not None
 
     @property
     def feedbacks(self) -> int:
@@ -136,7 +132,7 @@ class LifelongRouter(Router):
     @property
     def url(self) -> str | None:
         """Where feedback is taken, if it is at an endpoint."""
-        return getattr(self._lessons.sources, "url", None)
+        return self._lessons.url
 
     def score(self, query: Query) -> float:
         return self._corrected(self._item(query))
@@ -146,7 +142,7 @@ class LifelongRouter(Router):
 
     def decide(self, data: Any) -> Decision:
         query = query_of_row(data)
-        if (probe := probe_of(self.base)) is None:
+        if (probe := self.base.probe) is None:
             return self.decided(query, self.score(query))
         score, waited = score_encoded(data, probe, lambda states: self._corrected(self._read(query, probe, states)))
         if score is None:
@@ -162,7 +158,7 @@ class LifelongRouter(Router):
 
     def learn(self, query: Query, side: str, worth: float) -> None:
         """Learn at once what the answer of ``side`` to the query was worth, from 0 to 1. Not kept in the log."""
-        self._lessons.told(side, self._item(query), worth)
+        self._lessons.learn(side, self._item(query), worth)
 
     def began(self, side: str, data: Any) -> None:
         """Nothing is learned from a question."""
@@ -183,12 +179,12 @@ class LifelongRouter(Router):
             item = self._asked.get(query)
         if item is not None:
             return item
-        if (probe := probe_of(self.base)) is not None:
+        if (probe := self.base.probe) is not None:
             return self._read(query, probe, probe.recorded([query]))
         return self._remembered(query, item_of(query, float(self.base.score([query])[0])))
 
     def _read(self, query: Query, probe: ProbeClassifier, states: Halves) -> AskedQuery:
-        score, state = score_read(self.base, query, states), probe.directions(states)[0]
+        score, state = float(self.base.score_read([query], states)[0]), probe.directions(states)[0]
         return self._remembered(query, item_of(query, score, state))
 
     def _remembered(self, query: Query, item: AskedQuery) -> AskedQuery:

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 from ianvs_specdec.benchmarks.rows import query_of_row, row_of
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.plugin.scoring import scorer
 from ianvs_specdec.routing.routers.base import Router
+from ianvs_specdec.workspace.scoring import scorer
 
 
 class OracleRouter(Router):

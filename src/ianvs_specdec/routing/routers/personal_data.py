@@ -65,7 +65,7 @@ NATIONAL = re.compile(
     r"\(?0[1-9][0-9]{0,3}\)?(?:[ /-]| - )[0-9]{2,8}(?:[ -][0-9]{2,5}){0,3}|0[1-9](?:[ .-][0-9]{2}){4}|0[1-9][0-9]{8,10}"
     r"|\([0-9]{2,5}\) ?[0-9]{3,5}[ -][0-9]{3,5}"
 )
-"""Telephone numbers without a country code that are told by their punctuation."""
+"""Telephone numbers without a country code that are recognized by their punctuation."""
 
 ANNOUNCED = re.compile(
     r"\b(?:phone|telephone|tel|call|dial|mobile|cell|fax|whatsapp|sms|text|reach|ring|contact|handy|telefon(?:nummer)?"
@@ -79,7 +79,7 @@ SOCIAL_SECURITY = re.compile(r"\b(?:ssn|social security)\b[^0-9\n]{0,16}$", re.I
 VERSION = re.compile(r"(?:\bv|\bver|version|release|firmware|section|chapter|clause|build|§)[.:]?\s{0,2}$", re.I)
 
 BEFORE = 48
-"""So many characters before a match are looked at for what announces it."""
+"""The number of characters before a match that may announce it."""
 
 
 def _email(found: str, before: str) -> bool:
@@ -102,7 +102,7 @@ def _phone(found: str, before: str) -> bool:
     if AMERICAN.fullmatch(found):
         return True
     groups = re.findall("[0-9]+", found)
-    # Numbers at equal distances are a list, and the ten digits in a row are nobody's number.
+    # Numbers at equal distances are a list, and the ten digits in a row are no number.
     listed = len(groups) > 2 and len({int(b) - int(a) for a, b in itertools.pairwise(groups)}) == 1
     if NATIONAL.fullmatch(found) and 9 <= len(digits) <= 12 and not listed and digits not in "0123456789012":
         return True

@@ -5,22 +5,64 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import regex
+from pydantic import Field
 
 from ianvs_specdec.benchmarks.rows import query_of_row
 from ianvs_specdec.common.errors import UserError, packages, unknown
+from ianvs_specdec.common.settings import Settings, Share, Text, called, rule
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.routing.routers.base import Decision, number
-from ianvs_specdec.routing.routers.composed import PRIVATE, ConstrainedRouter
+from ianvs_specdec.routing.routers.base import Decision
+from ianvs_specdec.routing.routers.composed import PRIVATE, AnyRouter, ConstrainedRouter
 from ianvs_specdec.routing.routers.personal_data import KINDS, kinds_in
 
 SECONDS = 0.2
 """A pattern of the user's that has not come to an end after this time counts as found: what could not be looked
 through stays on the edge."""
 
-DETECTOR = ("model", "language", "entities", "threshold")
+
+class DetectorSettings(Settings):
+    noun = "key of detector"
+
+    model: Text = Field(description="a spaCy model, by name or folder")
+    language: Text = "en"
+    entities: list[str] | None = None
+    threshold: Share = 0.5
+
+
+def _detector(value: str | dict[str, Any]) -> DetectorSettings:
+    try:
+        return DetectorSettings.parse({"model": value} if isinstance(value, str) else value)
+    except UserError as error:
+        faults = "; ".join(map(str, (error, *error.others)))
+        raise UserError(f"detector: {faults}", key="detector") from error
+
+
+def _check_kinds(value: list[str]) -> None:
+    for kind in value:
+        if kind not in KINDS:
+            raise unknown("kind of personal data", kind, KINDS, key="kinds")
+
+
+def _compiled(value: Mapping[str, str | list[str]]) -> list[tuple[str, Any]]:
+    """Kind and compiled expression of each of the user's patterns."""
+    compiled = []
+    for kind, expressions in value.items():
+        for expression in [expressions] if isinstance(expressions, str) else expressions:
+            try:
+                compiled.append((kind, regex.compile(expression)))
+            except regex.error as error:
+                raise UserError(f"patterns: {kind}: {expression!r}: {error}", key="patterns") from error
+    return compiled
+
+
+Kinds = Annotated[list[str], rule(_check_kinds)]
+Patterns = Annotated[
+    dict[Text, Text | list[Text]], rule(_compiled), called("a mapping from kinds to regular expressions")
+]
+DetectorModel = Annotated[str | dict[str, Any], rule(_detector)]
 
 
 class PrivacyRouter(ConstrainedRouter):
@@ -36,19 +78,22 @@ class PrivacyRouter(ConstrainedRouter):
     """
 
     def __init__(
-        self, router: Any = "RandomRouter", kinds: Any = None, patterns: Any = None, detector: Any = None
+        self,
+        router: AnyRouter = "RandomRouter",
+        kinds: Kinds | None = None,
+        patterns: Patterns | None = None,
+        detector: DetectorModel | None = None,
     ) -> None:
+        super().check_hyperparameters(locals())
         super().__init__(router)
-        self.kinds = _kinds(kinds)
-        self._patterns = _compiled(patterns)
-        self._detector = None if detector is None else Detector(**_detector(detector))
+        self.kinds = KINDS if kinds is None else tuple(kinds)
+        self._patterns = _compiled(patterns or {})
+        self._detector = None if detector is None else Detector(_detector(detector))
 
-    @staticmethod
-    def check(given: Mapping[str, Any]) -> None:
-        _kinds(given["kinds"])
-        _compiled(given["patterns"])
-        if given["detector"] is not None:
-            _detector(given["detector"])
+    @classmethod
+    def check_hyperparameters(cls, hyperparameters: Mapping[str, Any]) -> None:
+        super().check_hyperparameters(hyperparameters)
+        if hyperparameters.get("detector") is not None:
             with packages():
                 for package in ("presidio_analyzer", "spacy"):
                     if importlib.util.find_spec(package) is None:
@@ -86,7 +131,8 @@ class PrivacyRouter(ConstrainedRouter):
 class Detector:
     """Presidio with a spaCy model. Raises UserError where the package or the model is not there."""
 
-    def __init__(self, model: str, language: str, entities: list[str] | None, threshold: float) -> None:
+    def __init__(self, settings: DetectorSettings) -> None:
+        model, language = settings.model, settings.language
         with packages():
             import spacy
             from presidio_analyzer import AnalyzerEngine
@@ -102,58 +148,14 @@ class Detector:
         provider = NlpEngineProvider(nlp_configuration={"nlp_engine_name": "spacy", "models": models})
         self._analyzer = AnalyzerEngine(nlp_engine=provider.create_engine(), supported_languages=[language])
         known = self._analyzer.get_supported_entities(language)
-        for entity in entities or ():
+        for entity in settings.entities or ():
             if entity not in known:
                 raise unknown("entity of the detector", entity, known, key="detector")
-        self._asked = {"language": language, "entities": entities, "score_threshold": threshold}
+        self._asked = {
+            "language": language,
+            "entities": settings.entities,
+            "score_threshold": settings.threshold,
+        }
 
     def kinds_in(self, text: str) -> list[str]:
         return sorted({found.entity_type.lower() for found in self._analyzer.analyze(text=text, **self._asked)})
-
-
-def _kinds(value: Any) -> tuple[str, ...]:
-    if value is None:
-        return KINDS
-    if not isinstance(value, (list, tuple)):
-        raise UserError(f"kinds must be a list, not {value!r}. Known: {', '.join(KINDS)}", key="kinds")
-    for kind in value:
-        if kind not in KINDS:
-            raise unknown("kind of personal data", kind, KINDS, key="kinds")
-    return tuple(value)
-
-
-def _compiled(value: Any) -> list[tuple[str, Any]]:
-    """Kind and compiled expression of each of the user's patterns."""
-    if value is None:
-        return []
-    if not isinstance(value, Mapping):
-        raise UserError(
-            f"patterns must be a mapping from kinds to regular expressions, not {type(value).__name__}", key="patterns"
-        )
-    compiled = []
-    for kind, expressions in value.items():
-        for expression in expressions if isinstance(expressions, (list, tuple)) else [expressions]:
-            if not isinstance(kind, str) or not isinstance(expression, str) or not expression:
-                raise UserError(f"patterns: {kind}: must be a regular expression, not {expression!r}", key="patterns")
-            try:
-                compiled.append((kind, regex.compile(expression)))
-            except regex.error as error:
-                raise UserError(f"patterns: {kind}: {expression!r}: {error}", key="patterns") from error
-    return compiled
-
-
-def _detector(value: Any) -> dict[str, Any]:
-    """Arguments of ``Detector``."""
-    given = {"model": value} if isinstance(value, str) else value
-    if not isinstance(given, Mapping) or not isinstance(given.get("model"), str) or not given["model"]:
-        raise UserError("detector must be a spaCy model, or a mapping with model", key="detector")
-    for name in given:
-        if name not in DETECTOR:
-            raise unknown("key of detector", name, DETECTOR, key="detector")
-    language, entities = given.get("language", "en"), given.get("entities")
-    if not isinstance(language, str) or not language:
-        raise UserError(f"detector: language must be a code such as en, not {language!r}", key="detector")
-    if entities is not None and not (isinstance(entities, list) and all(isinstance(item, str) for item in entities)):
-        raise UserError(f"detector: entities must be a list of names, not {entities!r}", key="detector")
-    threshold = number("detector: threshold", given.get("threshold", 0.5), low=0.0, high=1.0)
-    return {"model": given["model"], "language": language, "entities": entities, "threshold": threshold}

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
+from ianvs_specdec.common.settings import Share
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.records.identity import digest
-from ianvs_specdec.routing.routers.base import Router, number, whole
+from ianvs_specdec.routing.routers.base import Router
 
 
 class RandomRouter(Router):
     """``ratio``: share of the queries sent to the cloud. The draw depends on ``seed`` and the query's content alone, so
     a query is decided alike in any order, in any subset and after a restart."""
 
-    def __init__(self, ratio: float = 0.5, seed: int = 0) -> None:
-        super().__init__(threshold=1.0 - number("ratio", ratio, low=0.0, high=1.0))
+    def __init__(self, ratio: Share = 0.5, seed: int = 0) -> None:
+        self.check_hyperparameters(locals())
+        super().__init__(threshold=1.0 - ratio)
         self.seed = seed
-
-    @staticmethod
-    def check(given: Mapping[str, Any]) -> None:
-        number("ratio", given["ratio"], low=0.0, high=1.0)
-        whole("seed", given["seed"])
 
     def score(self, query: Query) -> float:
         """Uniform in [0, 1): a ratio of 0 sends nothing and a ratio of 1 everything."""

@@ -8,13 +8,17 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
-from ianvs_specdec.common.errors import UserError, packages
-from ianvs_specdec.routing.routers.base import Decision, number
-from ianvs_specdec.routing.routers.composed import PRIVATE, ConstrainedRouter, overrule
+from pydantic import Field
+
+from ianvs_specdec.common.errors import UserError, packages, warn_once
+from ianvs_specdec.routing.routers.base import Decision
+from ianvs_specdec.routing.routers.composed import PRIVATE, AnyRouter, ConstrainedRouter, overrule
 
 log = logging.getLogger(__name__)
+
+Percent = Annotated[float, Field(ge=0, le=100)]
 
 SensorReading = Mapping[str, float | None]
 """What the sensors say: ``cpu``, ``memory``, ``battery`` in %, ``temperature`` in degrees Celsius. A sensor that there
@@ -56,21 +60,20 @@ class ResourceRouter(ConstrainedRouter):
     The sensors are this machine's, so the edge model is to run here. ``reader`` replaces psutil.
     """
 
-    _told: ClassVar[set[str]] = set()
-
     def __init__(
         self,
-        router: Any = "RandomRouter",
-        max_cpu: float | None = None,
-        max_memory: float | None = None,
-        min_battery: float | None = None,
-        max_temperature: float | None = None,
-        interval: float = 1.0,
+        router: AnyRouter = "RandomRouter",
+        max_cpu: Percent | None = None,
+        max_memory: Percent | None = None,
+        min_battery: Percent | None = None,
+        max_temperature: Annotated[float, Field(ge=0, le=200)] | None = None,
+        interval: Annotated[float, Field(ge=0, le=3600)] = 1.0,
         required: bool = False,
+        *,
         reader: Callable[[], SensorReading] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.check(locals())
+        super().check_hyperparameters(locals())
         super().__init__(router)
         limits = dict(zip(LIMITS, (max_cpu, max_memory, min_battery, max_temperature), strict=True))
         self._limits = {name: float(limit) for name, limit in limits.items() if limit is not None}
@@ -86,16 +89,10 @@ class ResourceRouter(ConstrainedRouter):
         super().check_hyperparameters(hyperparameters)
         _psutil()
 
-    @staticmethod
-    def check(given: Mapping[str, Any]) -> None:
-        for name in LIMITS:
-            if given[name] is not None:
-                number(name, given[name], low=0.0, high=200.0 if name == "max_temperature" else 100.0)
+    @classmethod
+    def check_together(cls, given: Mapping[str, Any]) -> None:
         if all(given[name] is None for name in LIMITS):
             raise UserError(f"ResourceRouter needs a limit: {', '.join(LIMITS)}", key="max_cpu")
-        number("interval", given["interval"], low=0.0, high=3600.0)
-        if not isinstance(given["required"], bool):
-            raise UserError(f"required must be true or false, not {given['required']!r}", key="required")
 
     def decide(self, data: Any) -> Decision:
         decision = self.ask(data)
@@ -126,9 +123,7 @@ class ResourceRouter(ConstrainedRouter):
         message = f"this machine has no sensor for {name} ({LIMITS[name].words})"
         if self._required:
             raise UserError(f"{message}: leave {name} out, or set required to false", key=name)
-        if name not in self._told:
-            self._told.add(name)
-            log.warning("%s: it is not limited", message)
+        warn_once(f"{message}: it is not limited")
 
 
 def _psutil() -> Callable[[], SensorReading]:

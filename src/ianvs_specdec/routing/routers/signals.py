@@ -39,15 +39,15 @@ _OPTION = re.compile(r"^[ \t(]{0,12}([A-J])[.):][ \t](.+)$", re.MULTILINE)
 
 
 def _confidence(turn: Mapping[str, Any]) -> Sequence[Triple]:
-    told: Sequence[Triple] | None = turn["trace"].get("confidence")
-    if told is None:
+    confidence: Sequence[Triple] | None = turn["trace"].get("confidence")
+    if confidence is None:
         where = " (it was taken from the journal of an earlier run)" if turn.get("replayed") else ""
         raise UserError(
             f"CascadeRouter looks at token probabilities, and the edge's answer has none{where}: set logprobs: true in "
             "the settings of the edge model",
             key="signal",
         )
-    return told
+    return confidence
 
 
 def _over_tokens(place: int, doubt: Callable[[list[float]], float]) -> Callable[[Response], float]:
@@ -71,13 +71,13 @@ def answer_probability(response: Response) -> float:
     if response["prediction"] is None:
         return 1.0
     turn = response["turns"][-1]
-    told, characters = _confidence(turn), turn["trace"].get("characters")
+    confidence, characters = _confidence(turn), turn["trace"].get("characters")
     place = _place(response["scorer"], response["prediction"], turn["completion"])
     if characters is None or place is None:
         return _mean_probability(response)
     ends = list(itertools.accumulate(characters))
     starts = [0, *ends]
-    chosen = zip(told, starts, ends, strict=False)
+    chosen = zip(confidence, starts, ends, strict=False)
     return 1.0 - math.exp(sum(triple[0] for triple, start, end in chosen if start < place[1] and end > place[0]))
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ianvs_specdec import lengths
-from ianvs_specdec.backends.prompts import model_folder
+from ianvs_specdec.backends.prompts import model_digest, model_folder
 from ianvs_specdec.backends.specdec import EngineLLM, Shared
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.drafters.datastore import fingerprint
@@ -14,7 +14,7 @@ from ianvs_specdec.records.identity import FileDigests
 from ianvs_specdec.serving.protocol import served_name
 
 FINGERPRINT_BYTES = 8
-"""Of the model's: it tells models apart, and proves nothing."""
+"""Of the model's: it distinguishes models, and proves nothing."""
 UNTOLD = "full"
 """The length of a verifier that does not draft itself: an edge's draft is verified whole."""
 
@@ -29,7 +29,7 @@ class Served(Shared):
 
 
 def served_by(llm: EngineLLM, length: Any, sessions: int) -> Served:
-    """Load ``llm`` and have it serve so many sessions. ``length`` rules the drafts of all, None = as its options say.
+    """Load ``llm`` for ``sessions`` sessions. ``length`` rules the drafts of all, None = as its options say.
 
     Raises ``UserError`` for a method that cannot take over in the middle of an answer.
     """
@@ -39,10 +39,9 @@ def served_by(llm: EngineLLM, length: Any, sessions: int) -> Served:
         raise UserError(
             f"method {llm.method} with start=official begins in the prompt: choose start=prompt", key="start"
         )
-    folder = model_folder(llm.model)
     return Served(
         **vars(shared),
         name=served_name(llm.model),
-        fingerprint=bytes.fromhex(FileDigests(None).folder(folder))[:FINGERPRINT_BYTES],
-        tokenizer=fingerprint(folder),
+        fingerprint=bytes.fromhex(model_digest(llm.model, FileDigests(None)))[:FINGERPRINT_BYTES],
+        tokenizer=fingerprint(model_folder(llm.model)),
     )

@@ -162,7 +162,7 @@ class Session:
             self._loop.call_soon_threadsafe(self._or_fail, function, *arguments)
 
     def _or_fail(self, function: Callable[..., None], *arguments: object) -> None:
-        """What fails here has no caller that would tell the client."""
+        """What fails here has no caller that reports it to the client."""
         try:
             function(*arguments)
         except Exception as error:

@@ -9,11 +9,13 @@ from ctypes import POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_voi
 
 import torch
 
-VERSION = 1
+VERSION = 2
 
 KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 QUANTIZED = {"int8": 3, "int4": 4}
 NONE, LAST, ALL = 0, 1, 2
+GATES = {"silu": 0, "gelu_pytorch_tanh": 1}
+"""transformers' names of activations."""
 
 ERRORS = {
     -1: "another version of the interface",
@@ -26,12 +28,20 @@ ERRORS = {
 NO_MEMORY = -2
 
 
+class Mlp(ctypes.Structure):
+    """``specdec_mlp``."""
+
+    _fields_ = [(name, c_void_p) for name in ("gate_up", "down")]
+
+
 class Layer(ctypes.Structure):
     """``specdec_layer``."""
 
     _fields_ = [
-        (name, c_void_p)
-        for name in ("input_norm", "query_norm", "key_norm", "mlp_norm", "qkv", "output", "gate_up", "down")
+        *((f"{name}_norm", c_void_p) for name in ("input", "query", "key", "output", "mlp", "down")),
+        *((name, c_void_p) for name in ("qkv", "output", "router")),
+        ("mlp", POINTER(Mlp)),
+        *((name, c_int32) for name in ("window", "rotation")),
     ]
 
 
@@ -39,8 +49,10 @@ class Config(ctypes.Structure):
     """``specdec_config``."""
 
     _fields_ = [
-        *((name, c_int32) for name in ("version", "layers", "hidden", "queries", "keys", "width", "intermediate")),
-        ("epsilon", c_float),
+        *((name, c_int32) for name in ("version", "layers", "hidden", "queries", "keys", "width")),
+        *((name, c_int32) for name in ("rotary", "gate", "whole_norms", "experts", "chosen", "share")),
+        *((name, c_float) for name in ("epsilon", "embedding_scale", "residual_scale", "logits_scale")),
+        *((name, c_float) for name in ("attention_scale", "attention_cap", "logits_cap")),
         ("embedding_kind", c_int32),
         ("vocabulary", c_int64),
         ("embedding", c_void_p),
@@ -56,7 +68,7 @@ class Part(ctypes.Structure):
     _fields_ = [
         ("sequence", c_void_p),
         ("parents", c_void_p),
-        *((name, c_int32) for name in ("rows", "stay", "grow", "logits", "ends")),
+        *((name, c_int32) for name in ("rows", "stay", "grow", "logits", "rotation", "ends")),
     ]
 
 
@@ -68,6 +80,7 @@ class Step(ctypes.Structure):
         ("part", POINTER(Part)),
         *((name, c_void_p) for name in ("tokens", "input", "qkv_addition", "cosine", "sine")),
         ("positions", c_int64),
+        ("rotations", c_int32),
         *((name, c_void_p) for name in ("logits", "feature", "hidden")),
     ]
 

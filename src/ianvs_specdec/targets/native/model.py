@@ -20,8 +20,8 @@ POSITIONS_AT_ONCE = 512
 
 
 class Rotations:
-    """Cosines and sines of the rotary embedding, float32 ``[positions, width / 2]`` each. ``make`` computes those of
-    ``POSITIONS_AT_ONCE`` positions from one on."""
+    """Cosines and sines of rotary embeddings, float32 ``[kinds, positions, rotary / 2]`` each; without the first
+    dimension there is one kind. ``make`` computes those of ``POSITIONS_AT_ONCE`` positions from one on."""
 
     def __init__(self, make: Callable[[int], tuple[Tensor, Tensor]]) -> None:
         self._make = make
@@ -30,26 +30,59 @@ class Rotations:
 
     def __call__(self, positions: int) -> tuple[Tensor, Tensor]:
         """The rotations of at least ``positions`` positions."""
-        have = len(self._made[0])
+        have = self._made[0].shape[-2]
         if positions > have:
             starts = range(have, max(positions, 2 * have), POSITIONS_AT_ONCE)
             cosines, sines = zip(self._made, *map(self._make, starts), strict=True)
-            self._made = torch.cat(cosines), torch.cat(sines)
+            self._made = torch.cat(cosines, dim=-2), torch.cat(sines, dim=-2)
         return self._made
 
 
 @dataclass
 class Layer:
-    """One decoder layer; norms are ``[hidden]`` or ``[width of a head]``, None = none."""
+    """One decoder layer: see ``specdec_layer`` in ``csrc/specdec.h``. ``gate_up`` and ``down`` are lists where a
+    ``router`` chooses among experts; ``window`` None = all positions, ``rotation`` None = none."""
 
     qkv: Product
     output: Product
-    gate_up: Product
-    down: Product
-    mlp_norm: Tensor
+    gate_up: Product | list[Product]
+    down: Product | list[Product]
+    mlp_norm: Tensor | None = None
     input_norm: Tensor | None = None
     query_norm: Tensor | None = None
     key_norm: Tensor | None = None
+    output_norm: Tensor | None = None
+    down_norm: Tensor | None = None
+    router: Product | None = None
+    window: int | None = None
+    rotation: int | None = 0
+
+    @property
+    def mlps(self) -> list[tuple[Product, Product]]:
+        """The one, or those of the experts."""
+        if isinstance(self.gate_up, list) and isinstance(self.down, list):
+            return list(zip(self.gate_up, self.down, strict=True))
+        assert isinstance(self.gate_up, Product)
+        assert isinstance(self.down, Product)
+        return [(self.gate_up, self.down)]
+
+
+@dataclass(frozen=True)
+class Features:
+    """In what a model may differ from Llama: see ``specdec_config`` in ``csrc/specdec.h``. None: as Llama has it."""
+
+    rotary: int | None = None
+    gate: str = "silu"
+    whole_norms: bool = False
+    experts: int = 0
+    chosen: int = 0
+    share: bool = False
+    embedding_scale: float = 1.0
+    residual_scale: float = 1.0
+    logits_scale: float = 1.0
+    attention_scale: float | None = None
+    attention_cap: float | None = None
+    logits_cap: float | None = None
 
 
 @dataclass
@@ -71,12 +104,13 @@ class Parts:
         grow: bool = False,
         logits: int = ALL,
         ends: bool = False,
+        rotation: int = 0,
     ) -> None:
         """See ``specdec_part`` in ``csrc/specdec.h``."""
         kept = None if parents is None else array("i", parents)
         where = None if kept is None else kept.buffer_info()[0]
         self._alive += (sequence, kept)
-        self.structs.append(interface.Part(sequence.pointer, where, rows, stay, grow, logits, ends))
+        self.structs.append(interface.Part(sequence.pointer, where, rows, stay, grow, logits, rotation, ends))
         self.rows += rows
         self.logits_rows += (0, 1, rows)[logits]
 
@@ -96,12 +130,14 @@ class Model:
         embedding: Tensor | None = None,
         final_norm: Tensor | None = None,
         unembed: Product | None = None,
+        features: Features | None = None,
     ) -> None:
         self.library, self.unembed = library, unembed
         self.layers = list(layers)
         self.hidden, self.width = layers[0].qkv.inputs, width
         self._embedding = embedding
         self._norms: list[Tensor] = []
+        features = features or Features()
         structs = (interface.Layer * len(layers))(*map(self._struct, layers))
         config = interface.Config(
             interface.VERSION,
@@ -110,8 +146,19 @@ class Model:
             queries,
             keys,
             width,
-            layers[0].down.inputs,
+            width if features.rotary is None else features.rotary,
+            interface.GATES[features.gate],
+            features.whole_norms,
+            features.experts,
+            features.chosen,
+            features.share,
             epsilon,
+            features.embedding_scale,
+            features.residual_scale,
+            features.logits_scale,
+            width**-0.5 if features.attention_scale is None else features.attention_scale,
+            features.attention_cap or 0.0,
+            features.logits_cap or 0.0,
             0 if embedding is None else interface.KINDS[embedding.dtype],
             0 if embedding is None else len(embedding),
             None if embedding is None else embedding.data_ptr(),
@@ -152,7 +199,7 @@ class Model:
     ) -> tuple[Tensor, list[Tensor]]:
         """Logits ``[rows with logits, vocabulary]`` and for each of ``features`` the hidden states ``[rows, hidden]``.
 
-        ``rotations``: cosine and sine, float32 ``[positions, width / 2]``. ``tokens`` or float32 ``rows [rows,
+        ``rotations``: cosine and sine, see ``Rotations``. ``tokens`` or float32 ``rows [rows,
         hidden]`` of all parts, one part after the other.
         """
         cosine, sine = rotations
@@ -172,7 +219,8 @@ class Model:
             None if qkv_addition is None else qkv_addition.data_ptr(),
             cosine.data_ptr(),
             sine.data_ptr(),
-            len(cosine),
+            cosine.shape[-2],
+            len(cosine) if cosine.ndim == 3 else 1,
             logits.data_ptr(),
             wanted.buffer_info()[0],
             places.buffer_info()[0],
@@ -183,9 +231,18 @@ class Model:
         return logits, hidden
 
     def _struct(self, layer: Layer) -> interface.Layer:
-        norms = [self._norm(norm) for norm in (layer.input_norm, layer.query_norm, layer.key_norm, layer.mlp_norm)]
-        products = (layer.qkv, layer.output, layer.gate_up, layer.down)
-        return interface.Layer(*norms, *(product.pointer for product in products))
+        before = (layer.input_norm, layer.query_norm, layer.key_norm)
+        norms = [self._norm(norm) for norm in (*before, layer.output_norm, layer.mlp_norm, layer.down_norm)]
+        mlps = [interface.Mlp(gate_up.pointer, down.pointer) for gate_up, down in layer.mlps]
+        return interface.Layer(
+            *norms,
+            layer.qkv.pointer,
+            layer.output.pointer,
+            None if layer.router is None else layer.router.pointer,
+            (interface.Mlp * len(mlps))(*mlps),
+            layer.window or 0,
+            -1 if layer.rotation is None else layer.rotation,
+        )
 
     def _norm(self, norm: Tensor | None) -> int | None:
         if norm is None:

@@ -1,4 +1,4 @@
-"""Llama, Mistral, Qwen2 and Qwen3 in the native step: many sequences at once, without rounding that depends on them.
+"""The families that are described, in the native step: many sequences at once, without rounding that depends on them.
 
 Whatever a row is computed beside (other sequences, siblings in a tree, the rest of a prompt), on one thread or more,
 its logits and hidden states have the same bits. So drafts never change what greedy decoding writes, in any type of
@@ -9,16 +9,19 @@ This holds for one instruction set: another one rounds differently.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from ianvs_specdec.engine.contracts import Output, Piece, Prompt
+from ianvs_specdec.engine.contracts import Output, Piece, Prompt, pieces
+from ianvs_specdec.engine.tree import TokenTree
 from ianvs_specdec.models.rotary import window_of
-from ianvs_specdec.targets.fit import FAMILIES, agrees, is_plain, rotations
+from ianvs_specdec.targets.fit import agrees
 from ianvs_specdec.targets.native import interface, library
-from ianvs_specdec.targets.native.model import ALL, LAST, NONE, POSITIONS_AT_ONCE, Layer, Model, Parts, Rotations
+from ianvs_specdec.targets.native.model import ALL, LAST, NONE, Model, Parts, Rotations
+from ianvs_specdec.targets.native.packing import Packer, description_of, features_of, rotations_of, why_not_described
 from ianvs_specdec.targets.native.product import Product
 
 PROMPT_ROWS = 256
@@ -54,13 +57,18 @@ class NativeTarget:
         self.vocabulary = len(self.embedding)
         self.dtype, self.device = self.embedding.dtype, self.embedding.device
         self._library = library.load(variant)
-        stack = [self._packed(layer, consume) for layer in model.model.layers]
+        described = description_of(model)
+        self.turn = described.turn
+        packer = Packer(self._library, described, quantization, consume)
+        stack = list(map(packer.layer, model.model.layers, described.layers))
         head = model.get_output_embeddings()
         last = "int8" if quantization == "int4" else quantization
         self.unembed = Product(self._library, head.weight, head.bias, last)
         if consume and head.weight is not model.get_input_embeddings().weight:
             head.weight.data = head.weight.data.new_empty(0)
         queries: int = config.num_attention_heads
+        self._rotations = Rotations(rotations_of(model, described))
+        rotary = 2 * self._rotations(1)[0].shape[-1]
         self.native = Model(
             self._library,
             stack,
@@ -69,10 +77,10 @@ class NativeTarget:
             width=getattr(config, "head_dim", None) or config.hidden_size // queries,
             epsilon=config.rms_norm_eps,
             embedding=self.embedding,
-            final_norm=model.model.norm.weight,
+            final_norm=packer.norm(model.model.norm),
             unembed=self.unembed,
+            features=features_of(model, described, rotary),
         )
-        self._rotations = Rotations(self._block)
 
     @property
     def weights(self) -> Sequence[Any]:
@@ -90,6 +98,11 @@ class NativeTarget:
     def step(self, parts: Sequence[tuple[Any, Piece]]) -> list[Output]:
         """See ``contracts.Target``. Raises ``ValueError`` for a token that the model does not have, and
         ``MemoryError``; no sequence has changed then."""
+        early = [self._turn(sequence, piece) for sequence, piece in parts]
+        outputs = self._compute(parts)
+        return list(map(_joined, early, outputs))
+
+    def _compute(self, parts: Sequence[tuple[Any, Piece]]) -> list[Output]:
         given, end = Parts(), 0
         tokens: list[int] = []
         wanted: set[int] = set()
@@ -99,10 +112,12 @@ class NativeTarget:
             wanted.update(sequence.features)
             end = max(end, sequence.length + rows)
             ends = self.layers in sequence.features
+            turned = sequence.rotation
             if isinstance(piece, Prompt):
-                given.add(sequence.state, rows, stay=True, logits=LAST if piece.last else NONE, ends=ends)
+                logits_of = LAST if piece.last else NONE
+                given.add(sequence.state, rows, stay=True, logits=logits_of, ends=ends, rotation=turned)
             else:
-                given.add(sequence.state, rows, piece.parents, logits=ALL, ends=ends)
+                given.add(sequence.state, rows, piece.parents, logits=ALL, ends=ends, rotation=turned)
         features = sorted(wanted)
         logits, hidden = self.native.step(given, self._rotations(end), tokens=tokens, features=features)
         return self._outputs(parts, logits, dict(zip(features, hidden, strict=True)))
@@ -112,40 +127,56 @@ class NativeTarget:
         for sequence, piece in parts:
             rows = len(piece.tokens)
             with_logits = rows
+            sequence.computed(piece)
             if isinstance(piece, Prompt):
-                sequence.length += rows
                 with_logits = int(piece.last)
             kept = tuple(hidden[index][row : row + rows] for index in sequence.features)
             outputs.append(Output(logits[logits_row : logits_row + with_logits], kept))
             row, logits_row = row + rows, logits_row + with_logits
         return outputs
 
-    def _packed(self, layer: Any, consume: bool) -> Layer:
-        attention, mlp = layer.self_attn, layer.mlp
-        packed = Layer(
-            self._product([attention.q_proj, attention.k_proj, attention.v_proj]),
-            self._product([attention.o_proj]),
-            self._product([mlp.gate_proj, mlp.up_proj]),
-            self._product([mlp.down_proj]),
-            layer.post_attention_layernorm.weight,
-            layer.input_layernorm.weight,
-            attention.q_norm.weight if hasattr(attention, "q_norm") else None,
-            attention.k_norm.weight if hasattr(attention, "k_norm") else None,
-        )
-        if consume:
-            for module in (*_projections(attention), *_projections(mlp)):
-                module.weight.data = module.weight.data.new_empty(0)
-        return packed
+    def _turn(self, sequence: NativeSequence, piece: Piece) -> Early | None:
+        """Give a sequence the rotations of the length that it will have. Where some nodes of a tree have those of
+        before, they are computed here."""
+        if self.turn is None:
+            return None
+        ends = [len(piece.tokens)] if isinstance(piece, Prompt) else [depth + 1 for depth in piece.depths]
+        late = [sequence.length + end > self.turn for end in ends]
+        early = None
+        if any(late) and not all(late):
+            self._compute_anew(sequence, 0)
+            early = Early(self._compute([(sequence, piece)])[0], torch.tensor(late))
+        self._compute_anew(sequence, int(any(late)))
+        return early
 
-    def _product(self, modules: Sequence[torch.nn.Linear]) -> Product:
-        """One product for all ``modules``."""
-        weight = torch.cat([module.weight.detach() for module in modules])
-        biases = [module.bias.detach() for module in modules if module.bias is not None]
-        return Product(self._library, weight, torch.cat(biases) if biases else None, self.quantization)
+    def _compute_anew(self, sequence: NativeSequence, rotation: int) -> None:
+        """What a sequence holds, as transformers does where all positions get other rotations."""
+        if rotation == sequence.rotation:
+            return
+        sequence.rotation = rotation
+        sequence.state.restore(0)
+        for piece in pieces(sequence.kept, self.prompt_rows):
+            given = Parts()
+            given.add(sequence.state, len(piece.tokens), stay=True, logits=NONE, rotation=rotation)
+            self.native.step(given, self._rotations(len(sequence.kept)), tokens=piece.tokens)
 
-    def _block(self, start: int) -> tuple[Tensor, Tensor]:
-        block = rotations(self.model, POSITIONS_AT_ONCE, start)
-        return block.real, block.imag
+
+@dataclass
+class Early:
+    """What came of a tree with the rotations of a short sequence, and which of its nodes ``[nodes]`` have others."""
+
+    output: Output
+    late: Tensor
+
+
+def _joined(early: Early | None, output: Output) -> Output:
+    """Each node with the rotations of its own length."""
+    if early is None:
+        return output
+    late = early.late[:, None]
+    hidden = zip(early.output.hidden, output.hidden, strict=True)
+    logits = torch.where(late, output.logits, early.output.logits)
+    return Output(logits, tuple(torch.where(late, long, short) for short, long in hidden))
 
 
 class NativeSequence:
@@ -154,12 +185,24 @@ class NativeSequence:
     def __init__(self, target: NativeTarget, features: tuple[int, ...]) -> None:
         self.features = features
         self.length = 0
-        self.reach = target.window
+        self.rotation = 0
         self.state = target.native.open()
+        self.kept: list[int] = []
+        self.reach = target.window
+        self._tree = TokenTree.chain(0)
+
+    def computed(self, piece: Piece) -> None:
+        """``piece`` was computed behind what stays."""
+        if isinstance(piece, Prompt):
+            self.length += len(piece.tokens)
+            self.kept += piece.tokens
+        else:
+            self._tree = piece
 
     def commit(self, path: Sequence[int]) -> None:
         self.state.commit(path)
         self.length += len(path)
+        self.kept += [self._tree.tokens[node] for node in path]
 
     def snapshot(self) -> int:
         return self.length
@@ -167,6 +210,7 @@ class NativeSequence:
     def restore(self, snapshot: int) -> None:
         self.state.restore(snapshot)
         self.length = snapshot
+        del self.kept[snapshot:]
 
     def close(self) -> None:
         self.state.close()
@@ -176,8 +220,8 @@ def fits_native(model: Any) -> str | None:
     """Why ``NativeTarget`` cannot compute ``model``, a ``transformers`` causal LM; None if it can."""
     if model.device.type != "cpu":
         return f"the native step runs on a CPU, and the model is on {model.device}"
-    if not is_plain(model):
-        return f"the native step computes {', '.join(FAMILIES)} as transformers builds them, and this model is another"
+    if (reason := why_not_described(model)) is not None:
+        return reason
     dtypes = {parameter.dtype for parameter in model.parameters()}
     if len(dtypes) != 1 or not dtypes <= interface.KINDS.keys():
         return f"the native step computes weights of one type, {', '.join(map(_name, interface.KINDS))}"
@@ -188,7 +232,3 @@ def fits_native(model: Any) -> str | None:
 
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
-
-
-def _projections(module: torch.nn.Module) -> list[Any]:
-    return [child for child in module.children() if isinstance(child, torch.nn.Linear)]

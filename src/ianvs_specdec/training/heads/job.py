@@ -19,13 +19,11 @@ from ianvs_specdec.records.identity import FileDigests, digest
 from ianvs_specdec.training.course import tell
 from ianvs_specdec.training.heads import conversations, export, loop, models, pool
 from ianvs_specdec.training.heads.conversations import Conversation
+from ianvs_specdec.training.heads.payoff import payoff
 from ianvs_specdec.training.heads.teacher import Teacher
 
 STREAM = 512
 """Conversations of the embedded world that are drawn with one seed."""
-
-USELESS = 1.05
-"""Tau below which drafts cost more than they save on any machine: of 100 tokens, fewer than 5 come from drafts."""
 
 
 def run(options: argparse.Namespace, given: list[Conversation] | None) -> None:
@@ -58,21 +56,15 @@ def run(options: argparse.Namespace, given: list[Conversation] | None) -> None:
     if (longest := max(int(sample.run[1:].max()) for sample in samples) - 1) < drafts:
         tell(f"no answer is long enough for more than {longest} of {drafts} drafts: nothing is learned for the others")
 
-    taus: dict[str, float] = {}
-
     def evaluate(trained: models.TrainableHead) -> str:
-        taus.update(loop.accepted_length(trained, development, drafts, options.device))
+        taus = loop.accepted_length(trained, development, drafts, options.device)
         return "tau " + (" ".join(f"{group} {tau:.2f}" for group, tau in taus.items()) or "unknown: short answers")
 
     unembedding = teacher.model.get_output_embeddings().weight.detach()
     steps = loop.train(head, samples, unembedding, recipe, work, device=options.device, evaluate=evaluate, report=tell)
     export.write(head, config, options.model.name, options.out)
     tell(f"{options.out}: {options.what} head after {steps} steps")
-    if taus and max(taus.values()) < USELESS:
-        tell(
-            f"this head is of no use yet: next to none of its drafts is accepted (tau {max(taus.values()):.2f}; 1 is "
-            "decoding without drafts). Train longer: the same command with more --minutes goes on from here"
-        )
+    tell(payoff(options.what, options.out, teacher.model, development, teacher.ends))
 
 
 def _head(kind: str, teacher: Teacher, drafts: int) -> tuple[models.TrainableHead, Any]:

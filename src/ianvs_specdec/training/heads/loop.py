@@ -153,10 +153,11 @@ def train(
         state["tokens"] += drafts
         state["seconds"] += time.monotonic() - started
         smooth = total / drafts if not smooth else 0.95 * smooth + 0.05 * total / drafts
-        live.at(progress, f"step {state['step']}, {progress:.0%}, loss {smooth:.4f}")
+        left = course.left(state, _progress(state, recipe))
+        live.at(progress, f"step {state['step']}, loss {smooth:.4f}, {left} left")
         if time.monotonic() - last_save > course.CHECKPOINT_SECONDS:
             course.save(work, "head", head, optimizers, state)
-            report(f"step {state['step']} {state['seconds'] / 60:.1f} min loss {smooth:.4f} | {evaluate(head)}")
+            report(f"step {state['step']} loss {smooth:.4f}, {left} left | {evaluate(head)}")
             last_save = time.monotonic()
     live.close()
     course.save(work, "head", head, optimizers, state)

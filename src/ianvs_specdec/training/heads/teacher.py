@@ -39,6 +39,8 @@ class Teacher:
     ``length`` is the most tokens of a sequence, ``answer`` the most of one answer.
     """
 
+    ends: list[int]
+    """Tokens that end an answer."""
     sampling = UNTOLD
     """What the chat template is told."""
 
@@ -49,7 +51,7 @@ class Teacher:
         configured = self.model.generation_config.eos_token_id
         ends = configured if isinstance(configured, list) else [configured]
         # The tokenizer's comes first: it is what ends an answer in a chat, where a model has several.
-        self._ends = list(dict.fromkeys(e for e in [self.tokenizer.eos_token_id, *ends] if e is not None))
+        self.ends = list(dict.fromkeys(e for e in [self.tokenizer.eos_token_id, *ends] if e is not None))
 
     @property
     def eagle3_layers(self) -> tuple[int, int, int]:
@@ -106,7 +108,7 @@ class Teacher:
         draft = _Dialogue(conversation.group)
         for turn, answer in enumerate(conversation.answers):
             self._ask(draft, conversation, conversation.answers[:turn])
-            self._answer_with(draft, [*self.tokenizer(answer, add_special_tokens=False)["input_ids"], *self._ends[:1]])
+            self._answer_with(draft, [*self.tokenizer(answer, add_special_tokens=False)["input_ids"], *self.ends[:1]])
         return draft
 
     def _says(self, sample: Sample) -> bool:
@@ -128,7 +130,7 @@ class Teacher:
                 self._answer_with(drafts[index], ids)
                 answers[index].append(self.tokenizer.decode(ids, skip_special_tokens=True))
             turn += 1
-            open_ = [i for i in open_ if turn < len(conversations[i].turns) and drafts[i].ids[-1] in self._ends]
+            open_ = [i for i in open_ if turn < len(conversations[i].turns) and drafts[i].ids[-1] in self.ends]
         return drafts
 
     def _ask(self, draft: _Dialogue, conversation: Conversation, answers: Sequence[str]) -> None:
@@ -159,7 +161,7 @@ class Teacher:
     def _generate(self, prompts: list[list[int]]) -> list[list[int]]:
         """Greedy continuations, with the end mark where there is one."""
         answers: list[list[int]] = [[] for _ in prompts]
-        fill = self._ends[0] if self._ends else 0
+        fill = self.ends[0] if self.ends else 0
         for chosen in _batches([len(p) + self._answer for p in prompts]):
             width = max(len(prompts[i]) for i in chosen)
             ids = torch.tensor([[fill] * (width - len(prompts[i])) + prompts[i] for i in chosen])
@@ -169,12 +171,12 @@ class Teacher:
                 attention_mask=mask.to(self.device),
                 do_sample=False,
                 max_new_tokens=self._answer,
-                eos_token_id=self._ends or None,
+                eos_token_id=self.ends or None,
                 pad_token_id=fill,
             )
             for row, index in enumerate(chosen):
                 answer = out[row, width:].tolist()
-                end = next((n for n, token in enumerate(answer, start=1) if token in self._ends), len(answer))
+                end = next((n for n, token in enumerate(answer, start=1) if token in self.ends), len(answer))
                 answers[index] = answer[:end]
         return answers
 

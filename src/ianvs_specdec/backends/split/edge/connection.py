@@ -145,7 +145,7 @@ class Stream:
         self._up.put(message)
 
     def receive(self, wait: bool = True) -> Down | None:
-        """The next message; None where there is none and nobody waits for it. Raises ``Broken``."""
+        """The next message; None where there is none and ``wait`` is False. Raises ``Broken``."""
         try:
             self.arrived, message = self._down.get(wait)
         except queue.Empty:

@@ -18,19 +18,10 @@ LONGEST = 16
 WORTH_SENDING = 0.3
 """With this probability of being reached, a draft is sent before the verdict on the one before it: it takes bytes, and
 where it is not reached, nothing else."""
-WORTH_KEEPING = 0.25
-"""Which share of the round trip and the verifier's step a draft has to take for drafts behind several outcomes to be
-kept ready: they save no more than a draft's time, and keep the edge's processor busy."""
 LAST_ANSWERS = 0.75
 """By which factor an answer counts less than the one after it in the rate of a mode."""
 TRIALS = 0.03
 """Of the time may go to answers in the mode that was slower, to see whether it still is."""
-TRIED = 24
-"""Tokens that tell whether drafting is far too slow in this answer."""
-MOVED = 0.5
-"""By which share of itself, or of a step of the verifier, the round trip has to change for what was measured with
-drafts to be void; and NOISE seconds at least."""
-NOISE = 0.005
 
 Choice = Literal["split", "stream", "auto"]
 
@@ -65,27 +56,21 @@ class Controller:
     """Serves all answers of one edge.
 
     The length of drafts is the one that brings the most tokens per second by ``net/split/breakeven.py``, with the means
-    of what was measured: the round trip, the verifier's own time, the time to draft a token, how many are accepted, and
-    how often there was a draft for an outcome besides
-    the likeliest. ``length`` fixes it. Of the drafts that may be on their way
-    (``in_flight``; 0: nothing is drafted ahead) those count that are worth sending.
+    of what was measured: the round trip, the verifier's own time, the time to draft a token, and how many are accepted.
+    ``length`` fixes it. Of the drafts that may be on their way (``in_flight``; 0: nothing is drafted ahead) those count
+    that are worth sending.
 
     The mode ``auto`` takes for each answer the mode that brought more tokens per second in the last answers. Streaming
-    comes first, as it depends on no distance. Drafting is taken to bring whole drafts until it was tried, or where the
-    round trip has changed since. The slower mode is tried again after as many answers as keep that within ``TRIALS`` of
-    the time.
+    comes first, as it depends on no distance. Until drafting was tried it is taken to bring whole drafts. The slower
+    mode is tried again after as many answers as keep that within ``TRIALS`` of the time.
     """
 
     def __init__(self, length: int | None = None, *, mode: Choice = "split", in_flight: int = 0) -> None:
         self._length, self._mode, self._in_flight = length, mode, in_flight
         self._right, self._wrong = PRIOR_ACCEPTED, PRIOR_REJECTED
         self._way, self._service, self._draft = Mean(), Mean(), Mean()
-        self._kept = Mean()
-        """The share of the outcomes besides the likeliest that something was drafted for."""
         self._opening: float | None = None
         """How long the last opening took there and back."""
-        self._opening_then = 0.0
-        """And how long it took when drafting was measured last."""
         self._paces = {True: Pace(), False: Pace()}
         """Of streaming and of drafting."""
 
@@ -108,19 +93,13 @@ class Controller:
     def rate(self, length: int) -> float:
         """Tokens per second of rounds with drafts of ``length``, by the formula."""
         in_flight = self._worth_sending(length)
-        kept = self._kept.value or 0.0
-        seconds = round_seconds(length, self.acceptance, **self.measured, in_flight=in_flight, kept=kept)
+        seconds = round_seconds(length, self.acceptance, **self.measured, in_flight=in_flight)
         return round_tokens(length, self.acceptance) / max(seconds, 1e-9)
 
     def _worth_sending(self, length: int) -> int:
         """How many drafts of ``length`` are on their way at a time."""
         hit = self.acceptance ** (length + 1)
         return min(self._in_flight, 1) + sum(hit**ahead >= WORTH_SENDING for ahead in range(1, self._in_flight))
-
-    def keeps_several(self, length: int) -> bool:
-        """Whether drafts of ``length`` are worth having ready behind more than the likeliest outcome."""
-        times = self.measured
-        return length * times["draft"] > WORTH_KEEPING * (times["way"] + times["service"]) > 0
 
     def begin(self) -> bool:
         """Whether the verifier is to draft, or decode plainly, in the answer that begins now."""
@@ -139,40 +118,29 @@ class Controller:
 
     def _split_rate(self) -> float:
         """Tokens per second that drafting brings: as measured, else at most."""
-        measured, times = self._paces[False].rate, self.measured
-        least = max(MOVED * max(self._opening_then, times["service"]), NOISE)
-        if measured is not None and abs((self._opening or 0.0) - self._opening_then) <= least:
-            return measured
-        return (LONGEST + 1) / max((self._opening or 0.0) + times["service"], 1e-9)
-
-    def gives_up(self, tokens: int, seconds: float) -> bool:
-        """Whether this answer, of which drafting has brought ``tokens`` in ``seconds``, is to be streamed on: that was
-        more than twice as fast."""
-        stream = self._paces[True].rate
-        return self._mode == "auto" and stream is not None and tokens >= TRIED and 2 * tokens < stream * seconds
+        most = (LONGEST + 1) / max((self._opening or 0.0) + self.measured["service"], 1e-9)
+        return self._paces[False].rate or most
 
     def opened(self, seconds: float) -> None:
         """An opening and its answer were ``seconds`` on their way."""
         self._opening = seconds
 
     def brought(self, streams: bool, tokens: int, seconds: float) -> None:
-        """``tokens`` came in one mode in so many seconds."""
+        """``tokens`` came in one mode in ``seconds``."""
         if tokens:
             self._paces[streams].add(tokens, seconds)
-            if not streams:
-                self._opening_then = self._opening or 0.0
 
     def served(self, seconds: float) -> None:
-        """A step took the verifier so long."""
+        """A step took the verifier ``seconds``."""
         self._service.add(seconds)
 
     def drafted(self, tokens: int, seconds: float) -> None:
-        """So many tokens took so long to draft."""
+        """Drafting ``tokens`` took ``seconds``."""
         if tokens:
             self._draft.add(seconds / tokens)
 
     def answered(self, drafted: int, accepted: int) -> None:
-        """Of a draft of so many levels so many were accepted."""
+        """Of a draft of ``drafted`` levels ``accepted`` were accepted."""
         self._right += accepted
         self._wrong += accepted < drafted
         if self._right + self._wrong > MEMORY:
@@ -181,7 +149,3 @@ class Controller:
     def travelled(self, way: float) -> None:
         """A draft and its verdict were ``way`` seconds on their way, with no other draft before them."""
         self._way.add(max(0.0, way))
-
-    def missed(self, kept: bool) -> None:
-        """The outcome was not the likeliest one; something was drafted for it, or not."""
-        self._kept.add(kept)

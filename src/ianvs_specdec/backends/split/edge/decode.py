@@ -10,7 +10,6 @@ from typing import Any
 from ianvs_specdec.backends.split.edge.connection import Connection
 from ianvs_specdec.backends.split.edge.controller import Controller
 from ianvs_specdec.backends.split.edge.drafts import Drafts, FarTarget
-from ianvs_specdec.backends.split.edge.outlook import Width
 from ianvs_specdec.backends.split.edge.session import Alone, Event, Outage, Reopened, Session
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling, SplitTrace, Step, Trace
@@ -48,7 +47,6 @@ class Edge:
     ) -> None:
         self.connection, self.model, self.drafter, self.target = connection, model, drafter, target
         self.controller, self.outage, self.in_flight, self.finish = controller, outage, in_flight, finish
-        self.width = Width()
 
     def decode(
         self,
@@ -63,7 +61,7 @@ class Edge:
         before = self.connection.up, self.connection.down
         opening = Open(fingerprint=self.model.fingerprint, prompt=prompt, task=task)
         set_sampling(opening, sampling)
-        drafts = Drafts(self.drafter.fork(), self.target, self.width, prompt, sampling, prediction)
+        drafts = Drafts(self.drafter.fork(), self.target, prompt, sampling, prediction)
         decoding = _Decoding(self, opening, drafts, on_tokens)
         try:
             decoding.run()
@@ -100,10 +98,6 @@ class _Decoding:
             edge.controller.opened(session.way)
         while session.end is None:
             self._take(session, self._wait(session))
-            if not session.streams and edge.controller.gives_up(self._count, self._last - self._first):
-                self._tell_pace(session)
-                session.stream_on()
-                self._drafts.sent.clear()
         self._tell_pace(session)
         end = session.end
         self.answer.finish_reason = end.finish_reason
@@ -134,11 +128,10 @@ class _Decoding:
         length = 0 if session.streams or session.fresh else controller.choose(session.budget)
         if not (session.streams or session.fresh or drafts.sent):
             session.send(drafts.next(length, ends))
-        several = controller.keeps_several(length)
         while True:
             if len(drafts.sent) < self._edge.in_flight:
                 session.send(drafts.next_ahead(length))
-            grown = drafts.grow(length, ends, several)
+            grown = drafts.grow(length, ends)
             event = session.receive(wait=not grown)
             if event is not None:
                 return event
@@ -175,8 +168,6 @@ class _Decoding:
         self.answer.trace.steps.append(Step(drafted, accepted, len(tokens), drafted + 1))
         controller.drafted(*drafts.taken())
         controller.answered(sent.tree.depth, accepted)
-        if not drafts.as_guessed:
-            controller.missed(drafts.ready)
         if sent.ahead:
             self._split.hidden += len(sent.tree) * controller.measured["draft"]
         else:

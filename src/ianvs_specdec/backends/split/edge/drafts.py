@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ianvs_specdec.backends.split.edge.controller import WORTH_SENDING
-from ianvs_specdec.backends.split.edge.outlook import Outlook, Width
+from ianvs_specdec.backends.split.edge.outlook import Outlook
 from ianvs_specdec.common.errors import AnswerError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import Context, Drafter, Observation, Output, TokenTree
@@ -58,7 +58,6 @@ class Drafts:
         self,
         drafter: Drafter,
         target: FarTarget,
-        width: Width,
         prompt: Sequence[int],
         sampling: Sampling,
         prediction: Sequence[int],
@@ -68,12 +67,12 @@ class Drafts:
         self.context = Context(
             list(prompt), len(prompt), sampling.max_tokens, sampling, generator, noise, prediction=prediction
         )
-        self._drafter, self._target, self._width = drafter, target, width
+        self._drafter, self._target = drafter, target
         self._begun = False
         self._outlook: Outlook | None = None
         """What is drafted behind what was confirmed; None where nothing is."""
         self.sent: deque[Sent] = deque()
-        self._grown = self.ready = self.as_guessed = False
+        self._grown = self._ready = False
         """Whether something was drafted behind a draft on its way, and whether the last verdict was among what it
         was drafted for."""
         self._taken, self._seconds = 0, 0.0
@@ -83,12 +82,10 @@ class Drafts:
 
     def confirm(self, tokens: Sequence[int]) -> None:
         """These tokens follow."""
-        self.ready = self.as_guessed = False
+        self._ready = False
         if self._outlook is not None:
-            nodes = self._outlook.likeliest(len(tokens))
-            self.as_guessed = [self._outlook.tokens[node] for node in nodes] == tokens
             if self._outlook.advance(tokens):
-                self.ready = self._grown and self._outlook.drafted
+                self._ready = self._grown and self._outlook.drafted
             else:
                 self._outlook = None
         self.context.tokens += tokens
@@ -109,7 +106,7 @@ class Drafts:
             self.sent.clear()
         self.confirm(tokens)
         self.ahead += self._grown
-        self.hits += self.ready
+        self.hits += self._ready
         self._drafter.observe(Observation(sent.tree, self._target.nothing(), list(path), token))
         return sent, tokens
 
@@ -150,17 +147,17 @@ class Drafts:
         self.sent.append(Sent(TokenTree.chain(guess, tokens), ahead=True))
         return self.sent[-1]
 
-    def grow(self, length: int, ends: Container[int], several: bool = True) -> bool:
-        """Draft what may follow a token further, for drafts of ``length``: behind ``several`` outcomes, or the
-        likeliest one alone. Returns whether there was something worth it."""
+    def grow(self, length: int, ends: Container[int]) -> bool:
+        """Draft what may follow a token further, for drafts of ``length`` behind the likeliest outcomes. Returns
+        whether there was something worth it."""
         if not self._drafter.lines or not self.sent:
             return False
         outlook = self._looked_out()
-        if several:
-            tips = outlook.tips(outlook.likeliest(self._on_their_way - 1), length, ends, self._width.most)
-        else:
-            tip = outlook.tip(self._on_their_way + length, ends)
-            tips = [] if tip is None else [tip]
+        tips = outlook.tips(outlook.likeliest(self._on_their_way - 1), length, ends)
+        # What is sent next comes first, however unsure the drafter is.
+        line = outlook.tip(self._on_their_way + length, ends)
+        if line is not None and line not in tips:
+            tips = [line, *tips[:-1]]
         grown = bool(tips) and self._grow(outlook, tips)
         self._grown = self._grown or grown
         return grown
@@ -175,7 +172,7 @@ class Drafts:
         return sum(len(sent.tree) for sent in self.sent)
 
     def _line(self, length: int, ends: Container[int]) -> list[int]:
-        """The likeliest line of at most so many tokens."""
+        """The likeliest line of at most ``length`` tokens."""
         outlook = self._looked_out()
         while (tip := outlook.tip(length, ends)) is not None and self._grow(outlook, [tip]):
             pass
@@ -188,10 +185,8 @@ class Drafts:
         return self._outlook
 
     def _grow(self, outlook: Outlook, nodes: Sequence[int]) -> bool:
-        before = self._seconds
         with self._timed():
             found = outlook.grow(nodes)
-        self._width.took(len(nodes), self._seconds - before)
         self._taken += found
         return found
 

@@ -9,43 +9,11 @@ from math import prod
 
 from ianvs_specdec.engine.contracts import Lines
 
-WIDEST = 16
-"""Lines that grow in the same step at most: a draft of four tokens has five places with some likely tokens each."""
-FREE = 0.25
-"""By which share a step of several lines may take longer than that of one: the likeliest line, which is needed most,
-grows with them."""
+WIDEST = 4
+"""Lines that grow in the same step. A draft model's step takes about as long for 4 as for 1, which reads all weights
+too, and the likeliest line, which is needed most, waits for the others."""
 LEAST_LIKELY = 0.005
 """What is reached with less probability is not drafted: it would almost always be in vain."""
-SMOOTHING = 0.2
-"""The share of the latest step in what a further line is taken to cost."""
-FORGETTING = 1 / 256
-"""The share of what a further line is taken to cost that is forgotten with each step of one line: so it is tried again,
-now and then."""
-
-
-class Width:
-    """How many lines may grow in a step, by what further ones cost. One serves all answers of an edge."""
-
-    def __init__(self) -> None:
-        self._one: float | None = None
-        self._further = 0.0
-        """Seconds of a step of one line, and of each further one."""
-
-    def took(self, lines: int, seconds: float) -> None:
-        """A step of so many lines took so long."""
-        if lines == 1:
-            self._one = seconds if self._one is None else (1 - SMOOTHING) * self._one + SMOOTHING * seconds
-            self._further *= 1 - FORGETTING
-        elif self._one is not None:
-            further = max(0.0, seconds - self._one) / (lines - 1)
-            self._further += SMOOTHING * (further - self._further)
-
-    @property
-    def most(self) -> int:
-        if self._one is None:
-            return 1
-        free = FREE * self._one
-        return WIDEST if free >= (WIDEST - 1) * self._further else 1 + int(free / self._further)
 
 
 class Outlook:
@@ -107,15 +75,15 @@ class Outlook:
         line = [self.root, *self.likeliest(length)]
         return line[-1] if len(line) <= length and self._open(line[-1], ends) else None
 
-    def tips(self, sent: Sequence[int], length: int, ends: Container[int], most: int) -> list[int]:
-        """The ``most`` likeliest nodes that a token is to be drafted behind, so that each outcome has a draft of
+    def tips(self, sent: Sequence[int], length: int, ends: Container[int]) -> list[int]:
+        """The ``WIDEST`` likeliest nodes that a token is to be drafted behind, so that each outcome has a draft of
         ``length``. Outcomes are the tokens that may follow the root or any of ``sent``, the nodes that are being
         verified."""
         on_their_way = {self.root, *sent}
         # By probability; of the same, the older one first.
         waiting = [(-1.0, self.root, -1)]
         found: list[int] = []
-        while waiting and len(found) < most:
+        while waiting and len(found) < WIDEST:
             likely, node, drafted = heapq.heappop(waiting)
             if drafted < length and self._open(node, ends):
                 found.append(node)

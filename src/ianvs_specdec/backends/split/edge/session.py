@@ -63,7 +63,10 @@ class Session:
         self.opened = 0
         """Streams that the verifier answered."""
         self._stream: Stream | None = None
-        self._open_or_recover()
+        try:
+            self._open()
+        except Broken as broken:
+            self._recover(str(broken))
 
     @property
     def streams(self) -> bool:
@@ -76,15 +79,9 @@ class Session:
         return self._stream.arrived if self._stream is not None else time.perf_counter()
 
     def send(self, draft: Sent | None) -> None:
-        """What is sent over a stream that breaks is lost, of which ``receive`` tells."""
+        """What is sent over a stream that breaks is lost; ``receive`` reports the break."""
         if self._stream is not None and draft is not None:
             self._stream.send(Up(draft=draft_of(draft.tree, draft.ahead)))
-
-    def stream_on(self) -> None:
-        """Have the verifier draft the rest. A draft on its way is void."""
-        self._opening.mode = STREAM
-        self.close()
-        self._open_or_recover()
 
     def receive(self, wait: bool = True) -> Event | None:
         """What comes of it next; None where there is nothing yet and ``wait`` is False."""
@@ -126,12 +123,6 @@ class Session:
         if error.code in (IDLE, BUSY):
             return Broken(error.message)
         return AnswerError(f"the verifier refuses: {error.message}")
-
-    def _open_or_recover(self) -> None:
-        try:
-            self._open()
-        except Broken as broken:
-            self._recover(str(broken))
 
     def _open(self) -> None:
         if self._complete():

@@ -1,4 +1,4 @@
-"""What an edge is told to do, checked before anybody is asked, and the edge that does it. Imports gRPC only then."""
+"""The settings of an edge, checked before a connection is made, and the edge itself. gRPC is imported with the edge."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MODES, POLICIES = get_args(Mode), get_args(Policy)
 IN_FLIGHT = 4
 """Drafts on their way at a time, unless set."""
 PATIENCE = 10.0
-"""Seconds until a verifier counts as gone, unless told otherwise."""
+"""Default of the seconds until a verifier counts as gone."""
 
 
 class EdgeSettings(Settings):

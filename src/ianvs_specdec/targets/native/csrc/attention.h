@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "memory.h"
+#include "rows.h"
 #include "tile.h"
 #include "vectors.h"
 
@@ -25,6 +26,7 @@ constexpr int columns_of(int queries) {
 struct Query {
   const float *query;  // [width], rotated and scaled
   float *attended;     // [width]
+  int64_t first;       // the first position that it sees
   int64_t common;      // so many positions lie in their own slots: those that stay, and for a chain its ancestors
   const int32_t *path; // of a row in a tree: its ancestors and itself, counted from the first drafted row
   int64_t depth;       // how many rows `path` has
@@ -108,31 +110,40 @@ inline float soften(float *scores, int64_t count) {
   return 1.0f / sum(total);
 }
 
-// At most QUERIES queries; slots below `slots` hold what any of them sees.
+// At most QUERIES queries; slots below `slots` hold what any of them sees. `most`: see cap.
 inline void attend(const Sequence &sequence, const PageShape &shape, int64_t layer, int64_t head, const Query *queries,
-                   int count, int64_t slots, AttentionScratch &scratch) {
-  const int64_t pages = (slots + PAGE - 1) / PAGE, stride = pages * PAGE, padded = shape.padded;
+                   int count, int64_t slots, float most, AttentionScratch &scratch) {
+  int64_t shared = slots, begin = slots, all_see = 0;
+  const float *factors[QUERIES];
+  for (int m = 0; m < count; m++) {
+    factors[m] = queries[m].query;
+    shared = std::min(shared, queries[m].common);
+    begin = std::min(begin, queries[m].first);
+    all_see = std::max(all_see, queries[m].first);
+  }
+  // A row lies at or behind its position, so what is seen lies in the pages from that of the first position on.
+  const int64_t base = begin / PAGE * PAGE, pages = (slots - base + PAGE - 1) / PAGE, padded = shape.padded;
+  const int64_t stride = pages * PAGE + LANES;  // for what soften pads
   scratch.scores.assign(count * stride, 0.0f);
   scratch.sums.assign(count * padded, 0.0f);
-  float *scores[QUERIES], *sums[QUERIES], *at[QUERIES];
-  const float *factors[QUERIES];
-  int64_t shared = slots;
+  float *scores[QUERIES], *sums[QUERIES], *at[QUERIES];  // the score of slot or position i is scores[m][i - base]
   for (int m = 0; m < count; m++) {
     scores[m] = scratch.scores.data() + m * stride;
     sums[m] = scratch.sums.data() + m * padded;
-    factors[m] = queries[m].query;
-    shared = std::min(shared, queries[m].common);
   }
   for (int64_t page = 0; page < pages; page++) {
     for (int m = 0; m < count; m++) at[m] = scores[m] + page * PAGE;
-    add_outer(count, factors, sequence.page(page * PAGE) + shape.keys(layer, head), PAGE, shape.width, at, PAGE);
+    add_outer(count, factors, sequence.page(base + page * PAGE) + shape.keys(layer, head), PAGE, shape.width, at, PAGE);
   }
   float inverse[QUERIES];
   for (int m = 0; m < count; m++) {
     const Query &query = queries[m];
-    float *drafted = scores[m] + query.common;
-    for (int64_t i = 0; i < query.depth; i++) drafted[i] = drafted[query.path[i]];
-    inverse[m] = soften(scores[m], query.common + query.depth);
+    const int64_t drafted = query.common - base, end = query.common + query.depth;
+    for (int64_t i = std::max<int64_t>(query.first - query.common, 0); i < query.depth; i++)
+      scores[m][drafted + i] = scores[m][drafted + query.path[i]];
+    float *seen = scores[m] + query.first - base;
+    cap(seen, most, end - query.first);
+    inverse[m] = soften(seen, end - query.first);
   }
   const auto values = [&](int64_t slot) {
     return sequence.page(slot) + shape.values(layer, head) + slot % PAGE * padded;
@@ -141,16 +152,17 @@ inline void attend(const Sequence &sequence, const PageShape &shape, int64_t lay
   const auto weigh = [&](int first, int last, int64_t from, int64_t to) {
     for (int64_t next; from < to; from = next) {
       next = std::min(to, (from / PAGE + 1) * PAGE);
-      for (int m = first; m < last; m++) at[m] = scores[m] + from;
+      for (int m = first; m < last; m++) at[m] = scores[m] + from - base;
       add_outer(last - first, at + first, values(from), padded, next - from, sums + first, padded);
     }
   };
-  weigh(0, count, 0, shared);
+  for (int m = 0; m < count; m++) weigh(m, m + 1, queries[m].first, std::min(all_see, shared));
+  weigh(0, count, all_see, shared);
   for (int m = 0; m < count; m++) {
     const Query &query = queries[m];
-    weigh(m, m + 1, shared, query.common);
-    for (int64_t i = 0; i < query.depth; i++) {
-      const float *factor = scores[m] + query.common + i;
+    weigh(m, m + 1, std::max(query.first, shared), query.common);
+    for (int64_t i = std::max<int64_t>(query.first - query.common, 0); i < query.depth; i++) {
+      const float *factor = scores[m] + query.common - base + i;
       add_outer<1>(&factor, values(query.common + query.path[i]), padded, 1, sums + m, padded);
     }
     for (int64_t i = 0; i < shape.width; i++) query.attended[i] = sums[m][i] * inverse[m];

@@ -1,6 +1,6 @@
 #include "computation.h"
 
-#include <cmath>
+#include <algorithm>
 
 #include "attention.h"
 #include "pool.h"
@@ -38,7 +38,7 @@ class Computation {
       attend_all(last ? plan_.ends : plan_.all, index, thread);
       if (last && plan_.ends.rows.empty()) return;
       if (last) gather(thread);
-      finish(layer, last ? ends() : rows(), thread);
+      finish(layer, model_.mlps[index], last ? ends() : rows(), thread);
     }
     leave(thread);
   }
@@ -74,6 +74,7 @@ class Computation {
       } else {
         std::memcpy(x, step_.input + row * hidden, hidden * sizeof(float));
       }
+      scale(x, model_.config.embedding_scale, hidden);
     });
     sync();
   }
@@ -105,9 +106,16 @@ class Computation {
     return work_.normed();
   }
 
+  // The norm of every head, or of all together.
+  void norm_heads(const float *weight, int64_t heads, float *x) {
+    if (!weight) return;
+    const int64_t count = model_.config.whole_norms ? heads * sizes_.width : sizes_.width;
+    for (float *end = x + heads * sizes_.width; x < end; x += count) norm(x, weight, model_.config.epsilon, count, x);
+  }
+
   void rotate_and_write(const specdec_layer &layer, int64_t index, int thread) {
-    const int64_t width = sizes_.width, half = width / 2, queries = sizes_.queries, keys = sizes_.keys;
-    const float scale = 1.0f / std::sqrt(static_cast<float>(width));
+    const int64_t width = sizes_.width, rotary = sizes_.rotary, queries = sizes_.queries, keys = sizes_.keys;
+    const specdec_config &config = model_.config;
     each(rows(), thread, [&](int64_t r) {
       const Row &row = plan_.rows[r];
       float *qkv = work_.qkv() + r * sizes_.qkv();
@@ -115,12 +123,15 @@ class Computation {
         const float *more = step_.qkv_addition + r * sizes_.qkv();
         for (int64_t i = 0; i < sizes_.qkv(); i++) qkv[i] += more[i];
       }
-      const float *cosine = step_.cosine + row.position * half, *sine = step_.sine + row.position * half;
+      norm_heads(layer.query_norm, queries, qkv);
+      norm_heads(layer.key_norm, keys, qkv + queries * width);
+      const int64_t rotated = layer.rotation < 0 ? 0 : rotary;
+      const int64_t angles = ((row.rotation + layer.rotation) * step_.positions + row.position) * (rotary / 2);
       for (int64_t head = 0; head < queries + keys; head++) {
-        const float *weight = head < queries ? layer.query_norm : layer.key_norm;
+        const float factor = head < queries ? config.attention_scale : 1.0f;
         float *at = qkv + head * width;
-        if (weight) norm(at, weight, model_.config.epsilon, width, at);
-        rotate(at, cosine, sine, head < queries ? scale : 1.0f, half);
+        if (rotated) rotate(at, step_.cosine + angles, step_.sine + angles, factor, rotated / 2);
+        scale(at + rotated, factor, width - rotated);
       }
       for (int64_t head = 0; head < keys; head++) {
         const float *key = qkv + (queries + head) * width;
@@ -131,7 +142,7 @@ class Computation {
   }
 
   void attend_all(const Chosen &chosen, int64_t layer, int thread) {
-    const int64_t width = sizes_.width, group = sizes_.group();
+    const int64_t width = sizes_.width, group = sizes_.group(), window = model_.layers[layer].window;
     // By turns, since the last rows of a prompt see the most.
     for (std::size_t u = thread; u < chosen.units.size(); u += threads_) {
       const Unit &unit = chosen.units[u];
@@ -142,13 +153,15 @@ class Computation {
         const int64_t index = chosen.rows[at];
         const Row &row = plan_.rows[index];
         queries[m] = {work_.qkv() + index * sizes_.qkv() + head * width,
-                      work_.attended() + (at * sizes_.queries + head) * width, row.common,
+                      work_.attended() + (at * sizes_.queries + head) * width,
+                      window ? std::max<int64_t>(row.position + 1 - window, 0) : 0,
+                      row.common,
                       plan_.paths.data() + row.path, row.depth};
         slots = std::max(slots, row.slot + 1);
       }
       const Sequence &sequence = *plan_.rows[chosen.rows[unit.begin]].sequence;
       attend(sequence, model_.pages.shape, layer, unit.head, queries, static_cast<int>(unit.count), slots,
-             work_.attention[thread]);
+             model_.config.attention_cap, work_.attention[thread]);
     }
     sync();
   }
@@ -166,14 +179,81 @@ class Computation {
   }
 
   // The layer behind its attention.
-  void finish(const specdec_layer &layer, int64_t count, int thread) {
-    const int64_t inner = sizes_.intermediate;
-    product(layer.output, work_.attended(), sizes_.queries * sizes_.width, count, work_.x(), true, thread);
+  void finish(const specdec_layer &layer, const std::vector<specdec_mlp> &mlps, int64_t count, int thread) {
+    const int64_t attended = sizes_.queries * sizes_.width;
+    product_to_stream(layer.output, work_.attended(), attended, layer.output_norm, count, thread);
     const float *input = normed(layer.mlp_norm, count, thread);
-    product(layer.gate_up, input, sizes_.hidden, count, work_.gate_up(), false, thread);
-    each(count, thread, [&](int64_t row) { activate(work_.gate_up() + row * 2 * inner, inner); });
+    if (layer.router) {
+      mix(layer, mlps, input, count, thread);
+      add_to_stream(layer.down_norm, count, thread);
+    } else {
+      const int64_t inner = gate(mlps[0], input, count, thread);
+      product_to_stream(mlps[0].down, work_.gate_up(), 2 * inner, layer.down_norm, count, thread);
+    }
+  }
+
+  void product_to_stream(const specdec_product *which, const float *x, int64_t ldx, const float *weight, int64_t count,
+                         int thread) {
+    const bool directly = !weight && model_.config.residual_scale == 1.0f;
+    product(which, x, ldx, count, directly ? work_.x() : work_.added(), directly, thread);
+    if (!directly) add_to_stream(weight, count, thread);
+  }
+
+  // Adds `added` to the stream, after a norm if there is one.
+  void add_to_stream(const float *weight, int64_t count, int thread) {
+    const int64_t hidden = sizes_.hidden;
+    each(count, thread, [&](int64_t row) {
+      float *added = work_.added() + row * hidden;
+      if (weight) norm(added, weight, model_.config.epsilon, hidden, added);
+      add_scaled(added, model_.config.residual_scale, hidden, work_.x() + row * hidden);
+    });
     sync();
-    product(layer.down, work_.gate_up(), 2 * inner, count, work_.x(), true, thread);
+  }
+
+  // active(gate) * up in the first half of every row of `gate_up`; returns its width.
+  int64_t gate(const specdec_mlp &mlp, const float *input, int64_t count, int thread) {
+    const int64_t inner = product_in(reinterpret_cast<const Product *>(mlp.down));
+    product(mlp.gate_up, input, sizes_.hidden, count, work_.gate_up(), false, thread);
+    each(count, thread,
+         [&](int64_t row) { activate(work_.gate_up() + row * 2 * inner, inner, model_.config.gate); });
+    sync();
+    return inner;
+  }
+
+  // A mixture of experts (Shazeer et al. 2017, arXiv 1701.06538) in `added`, summed in the order of the experts.
+  void mix(const specdec_layer &layer, const std::vector<specdec_mlp> &mlps, const float *input, int64_t count,
+           int thread) {
+    const int64_t hidden = sizes_.hidden, experts = model_.config.experts;
+    product(layer.router, input, hidden, count, work_.routes(), false, thread);
+    each(count, thread, [&](int64_t row) {
+      choose_experts(work_.routes() + row * experts, experts, model_.config.chosen, model_.config.share);
+      std::fill_n(work_.added() + row * hidden, hidden, 0.0f);
+    });
+    sync();
+    for (int64_t expert = 0; expert < experts; expert++) {
+      // Calls `work` with this thread's rows of the expert, and which of its rows each is; returns how many it has.
+      const auto own = [&](auto work) {
+        int64_t found = 0;
+        for (int64_t row = 0; row < count; row++) {
+          const float factor = work_.routes()[row * experts + expert];
+          if (factor == 0.0f) continue;
+          if (found % threads_ == thread) work(row, work_.through() + found * hidden, factor);
+          found++;
+        }
+        return found;
+      };
+      const int64_t found = own([&](int64_t row, float *through, float) {
+        std::memcpy(through, input + row * hidden, hidden * sizeof(float));
+      });
+      if (found == 0) continue;
+      sync();
+      const int64_t inner = gate(mlps[expert], work_.through(), found, thread);
+      product(mlps[expert].down, work_.gate_up(), 2 * inner, found, work_.through(), false, thread);
+      own([&](int64_t row, const float *through, float factor) {
+        add_scaled(through, factor, hidden, work_.added() + row * hidden);
+      });
+      sync();
+    }
   }
 
   // Hidden states after the last layer, and logits.
@@ -195,6 +275,13 @@ class Computation {
       end = chosen;
     }
     product(model_.config.unembed, end, sizes_.hidden, wanted, step_.logits, false, thread);
+    const int64_t vocabulary = product_out(model_.unembed());
+    const Range mine = range_of(vocabulary, thread, threads_);
+    for (int64_t row = 0; row < wanted; row++) {
+      float *logits = step_.logits + row * vocabulary + mine.begin;
+      scale(logits, model_.config.logits_scale, mine.end - mine.begin);
+      cap(logits, model_.config.logits_cap, mine.end - mine.begin);
+    }
   }
 
   Model &model_;

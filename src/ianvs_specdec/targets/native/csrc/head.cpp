@@ -103,7 +103,7 @@ int32_t Head::compute(const specdec_head_step &step, float *logits) {
   given.parts = static_cast<int32_t>(parts_.size()), given.part = parts_.data();
   given.input = config_.entry ? entered_() : before_();
   given.qkv_addition = config_.entry ? nullptr : entered_();
-  given.cosine = step.cosine, given.sine = step.sine, given.positions = step.positions;
+  given.cosine = step.cosine, given.sine = step.sine, given.positions = step.positions, given.rotations = 1;
   given.logits = logits;
   given.features = 1, given.feature = &before_the_norm, given.hidden = &after;
   const int32_t error = model_.step(given);

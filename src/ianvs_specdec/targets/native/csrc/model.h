@@ -46,7 +46,10 @@ struct Workspace {
   Buffer<float> normed;    // [rows, hidden]
   Buffer<float> qkv;       // [rows, qkv]
   Buffer<float> attended;  // [rows, queries * width]
-  Buffer<float> gate_up;   // [rows, 2 * intermediate]
+  Buffer<float> gate_up;   // [rows, 2 * inner]
+  Buffer<float> added;     // [rows, hidden]: what is to be added to the stream
+  Buffer<float> routes;    // [rows, experts]: the factor of each expert, 0 where it is not chosen
+  Buffer<float> through;   // [rows, hidden]: of the rows that go through an expert
   Buffer<char> product;    // see product_scratch
   std::vector<AttentionScratch> attention;  // of every thread
 
@@ -63,6 +66,7 @@ struct Model {
   const specdec_config config;
   const Sizes sizes;
   const std::vector<specdec_layer> layers;
+  const std::vector<std::vector<specdec_mlp>> mlps;  // of every layer
   const std::shared_ptr<Pages> shared_pages;
   Pages &pages;
   Workspace workspace;

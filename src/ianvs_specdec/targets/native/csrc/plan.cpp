@@ -26,7 +26,8 @@ int32_t Plan::make(const specdec_step &step, const Sizes &sizes) {
   int32_t error = SPECDEC_OK;
   for (int32_t i = 0; i < step.parts && !error; i++) error = add(step.part[i], sizes);
   for (std::size_t i = 0; i < rows.size() && !error; i++) {
-    if (rows[i].position >= step.positions) error = SPECDEC_BAD_POSITION;
+    const bool turned = rows[i].rotation >= 0 && rows[i].rotation + sizes.rotations <= step.rotations;
+    if (rows[i].position >= step.positions || !turned) error = SPECDEC_BAD_POSITION;
     const bool known = !step.tokens || (step.tokens[i] >= 0 && step.tokens[i] < sizes.vocabulary);
     if (!known) error = SPECDEC_BAD_TOKEN;
   }
@@ -41,7 +42,7 @@ int32_t Plan::add(const specdec_part &part, const Sizes &sizes) {
   if (part.stay) {
     for (int64_t i = 0; i < part.rows; i++) {
       const int64_t at = sequence.length + i;
-      rows.push_back({&sequence, at, at, at + 1, 0, 0});
+      rows.push_back({&sequence, at, at, at + 1, 0, 0, part.rotation});
     }
   } else if (const int32_t error = add_tree(part, after_.back())) {
     return error;
@@ -63,13 +64,13 @@ int32_t Plan::add_tree(const specdec_part &part, After &after) {
     depths.push_back(depth);
     const int64_t slot = length + row;
     if (depth == row) {  // all before it are its ancestors
-      rows.push_back({sequence, slot, slot, slot + 1, 0, 0});
+      rows.push_back({sequence, slot, slot, slot + 1, 0, 0, part.rotation});
       continue;
     }
     const auto begin = static_cast<int64_t>(paths.size());
     paths.resize(begin + depth + 1);
     for (int32_t at = row, i = depth; i >= 0; at = parents[at], i--) paths[begin + i] = at;
-    rows.push_back({sequence, length + depth, slot, length, begin, depth + 1});
+    rows.push_back({sequence, length + depth, slot, length, begin, depth + 1, part.rotation});
   }
   return SPECDEC_OK;
 }

@@ -11,7 +11,9 @@ namespace SPECDEC_VARIANT {
 
 // Sizes of a model.
 struct Sizes {
-  int64_t layers, hidden, queries, keys, width, intermediate, vocabulary;
+  int64_t layers, hidden, queries, keys, width, rotary, vocabulary;
+  int64_t inner;      // of the widest MLP
+  int64_t rotations;  // that a row's layers use, counted from its own first one
 
   int64_t group() const { return queries / keys; }  // query heads that share a key head
   int64_t qkv() const { return (queries + 2 * keys) * width; }
@@ -23,6 +25,7 @@ struct Row {
   int64_t position, slot;  // where it stands, and where its keys and values lie
   int64_t common;          // see Query
   int64_t path, depth;     // where its path begins in Plan::paths, and how long it is; 0: all in their own slots
+  int32_t rotation;        // see specdec_part
 };
 
 // What one thread computes of the attention at a time: `count` queries from `first` of one key head, where the queries

@@ -36,22 +36,75 @@ inline void rotate(float *head, const float *cosine, const float *sine, float sc
   store_some(head + half + i, fused(b, c, a * s) * scale, left);
 }
 
-inline Vector gated(Vector gate, Vector up) { return gate / (1.0f + exponential(-gate)) * up; }
+// work(x) in place of each of `count` numbers.
+template <class Work>
+void change(float *x, int64_t count, Work work) {
+  int64_t i = 0;
+  for (; i + LANES <= count; i += LANES) store(x + i, work(load(x + i)));
+  store_some(x + i, work(load_some(x + i, count - i)), count - i);
+}
 
-// silu(gate) * up in place of the gate; `up` lies behind it.
-inline void activate(float *gate, int64_t count) {
+// Without an effect where nothing would change.
+inline void scale(float *x, float factor, int64_t count) {
+  if (factor != 1.0f) change(x, count, [&](Vector some) { return some * factor; });
+}
+
+// Soft cap (Gemma Team 2024, arXiv 2408.00118); 0: none.
+inline void cap(float *x, float most, int64_t count) {
+  if (most != 0.0f) change(x, count, [&](Vector some) { return hyperbolic_tangent(some / most) * most; });
+}
+
+inline Vector silu(Vector x) { return x / (1.0f + exponential(-x)); }
+
+// GELU's approximation by tanh (Hendrycks and Gimpel 2016, arXiv 1606.08415), since (1 + tanh u) / 2 = 1 / (1 + exp -2u).
+inline Vector gelu_tanh(Vector x) {
+  constexpr float TWICE_ROOT = 1.59576912f, CUBIC = 0.044715f;  // 2 sqrt(2 / pi)
+  return x / (1.0f + exponential(-TWICE_ROOT * (x + CUBIC * x * x * x)));
+}
+
+// active(gate) * up in place of the gate; `up` lies behind it.
+template <class Active>
+void activate(float *gate, int64_t count, Active active) {
   const float *up = gate + count;
   int64_t i = 0;
-  for (; i + LANES <= count; i += LANES) store(gate + i, gated(load(gate + i), load(up + i)));
-  store_some(gate + i, gated(load_some(gate + i, count - i), load_some(up + i, count - i)), count - i);
+  for (; i + LANES <= count; i += LANES) store(gate + i, active(load(gate + i)) * load(up + i));
+  store_some(gate + i, active(load_some(gate + i, count - i)) * load_some(up + i, count - i), count - i);
+}
+
+inline void activate(float *gate, int64_t count, int32_t kind) {
+  kind == SPECDEC_SILU ? activate(gate, count, silu) : activate(gate, count, gelu_tanh);
+}
+
+// to += factor * from.
+inline void add_scaled(const float *from, float factor, int64_t count, float *to) {
+  int64_t i = 0;
+  for (; i + LANES <= count; i += LANES) store(to + i, fused(load(from + i), spread(factor), load(to + i)));
+  const Vector rest = fused(load_some(from + i, count - i), spread(factor), load_some(to + i, count - i));
+  store_some(to + i, rest, count - i);
 }
 
 // to += silu(from).
 inline void add_active(const float *from, int64_t count, float *to) {
-  const auto active = [](Vector x) { return x / (1.0f + exponential(-x)); };
   int64_t i = 0;
-  for (; i + LANES <= count; i += LANES) store(to + i, load(to + i) + active(load(from + i)));
-  store_some(to + i, load_some(to + i, count - i) + active(load_some(from + i, count - i)), count - i);
+  for (; i + LANES <= count; i += LANES) store(to + i, load(to + i) + silu(load(from + i)));
+  store_some(to + i, load_some(to + i, count - i) + silu(load_some(from + i, count - i)), count - i);
+}
+
+// Logits of experts become the factors of the `chosen` likeliest, of equals the first, and 0 for the others. `share`: they
+// are divided by their sum.
+inline void choose_experts(float *logits, int64_t count, int32_t chosen, bool share) {
+  float most = logits[0], total = 0.0f, kept = 0.0f;
+  for (int64_t i = 1; i < count; i++) most = logits[i] > most ? logits[i] : most;
+  for (int64_t i = 0; i < count; i++) total += logits[i] = std::exp(logits[i] - most);
+  // What was chosen is marked by its sign.
+  for (int32_t turn = 0; turn < chosen; turn++) {
+    int64_t best = 0;
+    for (int64_t i = 1; i < count; i++) best = logits[i] > logits[best] ? i : best;
+    kept += logits[best];
+    logits[best] = -logits[best];
+  }
+  const float divisor = share ? kept : total;
+  for (int64_t i = 0; i < count; i++) logits[i] = logits[i] < 0.0f ? -logits[i] / divisor : 0.0f;
 }
 
 inline float from_bf16(uint16_t x) {

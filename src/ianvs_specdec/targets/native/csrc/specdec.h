@@ -19,7 +19,7 @@ extern "C" {
 #endif
 
 /* Raised with every change of this file. Structs carry it, so that another layout is refused and not read. */
-#define SPECDEC_VERSION 1
+#define SPECDEC_VERSION 2
 
 enum {
   SPECDEC_OK = 0,
@@ -60,22 +60,44 @@ int32_t specdec_product_run(const specdec_product *product, const float *x, int6
 
 /* ---- Models ------------------------------------------------------------------------------------------------------- */
 
-/* One decoder layer. Products and norms are not copied: they must live as long as the model. */
+/* A gated MLP: active(gate) * up. */
 typedef struct {
-  const float *input_norm;     /* [hidden]; NULL: queries, keys and values are made from the input as it is */
-  const float *query_norm;     /* [width]: the norm of every query head; NULL: none */
-  const float *key_norm;       /* [width] */
-  const float *mlp_norm;       /* [hidden] */
-  const specdec_product *qkv;  /* hidden -> (queries + 2 keys) * width: query, key and value heads in this order */
-  const specdec_product *output;  /* queries * width -> hidden */
-  const specdec_product *gate_up; /* hidden -> 2 * intermediate: gate, then up */
-  const specdec_product *down;    /* intermediate -> hidden */
+  const specdec_product *gate_up; /* hidden -> 2 * inner: gate, then up */
+  const specdec_product *down;    /* inner -> hidden */
+} specdec_mlp;
+
+enum { SPECDEC_SILU = 0, SPECDEC_GELU_TANH = 1 };
+
+/* One decoder layer. Products and norms are not copied: they must live as long as the model. A norm that is NULL is left
+ * out. */
+typedef struct {
+  const float *input_norm;  /* [hidden]: before the attention */
+  const float *query_norm;  /* [width]: of every query head; with `whole_norms` of all of them, [queries * width] */
+  const float *key_norm;    /* [width] or [keys * width] */
+  const float *output_norm; /* [hidden]: of what the attention adds */
+  const float *mlp_norm;    /* [hidden]: before the MLP */
+  const float *down_norm;   /* [hidden]: of what the MLP adds */
+  const specdec_product *qkv;    /* hidden -> (queries + 2 keys) * width: query, key and value heads in this order */
+  const specdec_product *output; /* queries * width -> hidden */
+  const specdec_product *router; /* hidden -> experts; NULL: the layer has one MLP, through which all rows go */
+  const specdec_mlp *mlp;        /* one or [experts] of the same shape, copied */
+  int32_t window;                /* a row sees so many positions, its own the last; 0: all */
+  int32_t rotation;              /* which of the rotations of a step; -1: none */
 } specdec_layer;
 
 typedef struct {
   int32_t version;
-  int32_t layers, hidden, queries, keys, width, intermediate; /* `width` of a head, even; `keys` divides `queries` */
-  float epsilon;                                              /* of all norms */
+  int32_t layers, hidden, queries, keys, width; /* `width` of a head, even; `keys` divides `queries` */
+  int32_t rotary;      /* how many of a head's numbers are rotated, even; the others stay */
+  int32_t gate;        /* SPECDEC_SILU or _GELU_TANH */
+  int32_t whole_norms; /* see `query_norm` */
+  int32_t experts;     /* of every layer with a router */
+  int32_t chosen;      /* experts that a row goes through */
+  int32_t share;       /* their probabilities are divided by their sum */
+  float epsilon;       /* of all norms */
+  float embedding_scale, residual_scale, logits_scale; /* factors of what is looked up, added, and comes out */
+  float attention_scale;                               /* factor of queries */
+  float attention_cap, logits_cap;                     /* x becomes cap * tanh(x / cap); 0: it stays */
   int32_t embedding_kind;                                     /* f32, bf16 or f16 */
   int64_t vocabulary;                                         /* rows of the embedding */
   const void *embedding;          /* [vocabulary, hidden], not copied; NULL: steps are given their input rows */
@@ -126,6 +148,7 @@ typedef struct {
   int32_t stay;   /* the rows are a chain behind the positions that stay, and stay themselves (`parents` NULL) */
   int32_t grow;   /* the rows continue the tree of the steps before, which otherwise is dropped */
   int32_t logits; /* for which rows: SPECDEC_NONE, _LAST or _ALL */
+  int32_t rotation; /* the first of the rotations for its layers */
   int32_t ends;   /* whether hidden states after the last layer are wanted, of all rows; otherwise those of rows without
                      logits may stay unwritten */
 } specdec_part;
@@ -139,8 +162,9 @@ typedef struct {
   const int64_t *tokens;       /* of the rows of all parts, one part after the other; NULL: see `input` */
   const float *input;          /* [rows, hidden]: what the first layer is given, where `tokens` is NULL */
   const float *qkv_addition;   /* [rows, qkv]: added to queries, keys and values of the first layer; may be NULL */
-  const float *cosine, *sine;  /* [positions, width / 2]: rotations (first half of a head against the second) */
+  const float *cosine, *sine;  /* [rotations, positions, rotary / 2]: first half of what is rotated against the second */
   int64_t positions;
+  int32_t rotations;           /* how many there are */
   float *logits;               /* [rows with logits, vocabulary of `unembed`], in the order of the rows */
   const int32_t *feature;      /* [features]: 0 to layers - 1: inputs of that layer; layers: after the final norm;
                                   layers + 1: before it */

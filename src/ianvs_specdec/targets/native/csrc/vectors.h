@@ -96,4 +96,17 @@ inline Vector exponential(Vector x) {
   return p * scale;
 }
 
+// tanh(x) with a relative error of some 1e-7: a polynomial near 0 (Cephes), where the exponential would lose digits.
+inline Vector hyperbolic_tangent(Vector x) {
+  constexpr float SMALL = 0.625f;
+  const Vector square = x * x, far = 1.0f - 2.0f / (exponential(2.0f * x) + 1.0f);
+  Vector p = spread(-5.70498872745e-3f);
+  p = fused(p, square, spread(2.06390887954e-2f));
+  p = fused(p, square, spread(-5.37397155531e-2f));
+  p = fused(p, square, spread(1.33314422036e-1f));
+  p = fused(p, square, spread(-3.33332819422e-1f));
+  const Vector near = fused(p * square, x, x);
+  return square < SMALL * SMALL ? near : far;
+}
+
 }  // namespace SPECDEC_VARIANT

@@ -1,0 +1,252 @@
+"""Families of decoder-only models, each described by what it has other than Llama: a row of a table, one computation.
+
+A configuration is read by a closed list of keys. One that is not in it and says something is refused by name: what it
+asks for would not be computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ianvs_specdec.common.errors import UserError, unknown
+from ianvs_specdec.models.rotary import ROTATIONS, rotary
+
+PRE = {"input_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
+POST = {"output_norm": "post_attention_layernorm", "down_norm": "post_feedforward_layernorm"}
+SANDWICH = {
+    "input_norm": "input_layernorm",
+    "output_norm": "post_attention_layernorm",
+    "mlp_norm": "pre_feedforward_layernorm",
+    "down_norm": "post_feedforward_layernorm",
+}
+"""Where a layer has norms: their names in the native step, and in transformers."""
+
+SLIDING, FULL = "sliding_attention", "full_attention"
+ACTIVATIONS = ("silu", "gelu_pytorch_tanh")
+
+SIZES = frozenset(
+    (
+        *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
+        *("num_key_value_heads", "head_dim", "max_position_embeddings", "original_max_position_embeddings"),
+        *("rms_norm_eps", "tie_word_embeddings", "attention_bias", "mlp_bias", "rope_parameters"),
+    )
+)
+"""Keys that the weights' shapes follow from, or that every family has."""
+WITHOUT_EFFECT = frozenset(
+    (
+        *("model_type", "architectures", "auto_map", "dtype", "torch_dtype", "transformers_version"),
+        *("bos_token_id", "eos_token_id", "pad_token_id", "id2label", "label2id", "problem_type", "return_dict"),
+        *("use_cache", "cache_implementation", "output_attentions", "output_hidden_states", "initializer_range"),
+        *("attention_dropout", "resid_pdrop", "embd_pdrop", "router_aux_loss_coef", "router_jitter_noise"),
+        *("output_router_logits", "pretraining_tp", "is_llama_config", "transformers.js_config"),
+        *("unsloth_fixed", "unsloth_version"),
+    )
+)
+"""Keys that change nothing of what a model computes for a text."""
+NEUTRAL = {"full_attn_mod": 1, "interpolate_factor": 1}
+"""Keys of published models with the value that means nothing."""
+ROPE_KEYS = frozenset(
+    (
+        *("rope_type", "type", "rope_theta", "factor", "low_freq_factor", "high_freq_factor"),
+        *("original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "mscale"),
+        *("mscale_all_dim", "truncate", "short_factor", "long_factor"),
+    )
+)
+
+
+@dataclass(frozen=True)
+class Family:
+    """``head_norms``: of queries and keys, "each" head or the "whole" projection. ``norm_offset`` is added to the
+    weights of norms. ``fused``: queries, keys and values are one projection, gate and up another. ``windows``: whose
+    attention slides, "all" layers, those that ``layer_types`` names, or "none". ``local``: sliding layers have a rotary
+    embedding of their own. ``partial``: a part of a head may be rotated. ``factors``: those of ``Description``, by the
+    key that states them. ``experts``: the key of their number. ``biased``: the keys that give projections a bias.
+    ``tied`` and ``head_dim``: what holds where config.json says nothing. ``extra``: further keys that are read, or that
+    say what the modules show."""
+
+    norms: Mapping[str, str] = field(default_factory=lambda: PRE)
+    head_norms: str | None = None
+    norm_offset: float = 0.0
+    activation: str = "hidden_act"
+    fused: bool = False
+    windows: str = "none"
+    local: bool = False
+    partial: bool = False
+    unrotated: str | None = None
+    factors: Mapping[str, str] = field(default_factory=dict)
+    experts: str | None = None
+    biased: frozenset[str] = frozenset(("attention_bias", "mlp_bias"))
+    tied: bool = False
+    head_dim: int | None = None
+    extra: frozenset[str] = frozenset()
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """All that are known."""
+        windows = {"none": (), "all": ("sliding_window",), "layer_types": ("sliding_window", "layer_types")}
+        named = {self.activation, self.unrotated or "", self.experts or "", *self.factors.values()}
+        partial = {"partial_rotary_factor"} if self.partial else set()
+        return SIZES | WITHOUT_EFFECT | self.extra | named | partial | set(windows[self.windows])
+
+
+_WINDOW_KEYS = frozenset(("use_sliding_window", "max_window_layers"))
+"""From which transformers works out the two that are read."""
+_EXPERT_KEYS = frozenset(("num_experts_per_tok", "num_local_experts", "num_experts"))
+_SHARE = frozenset(("norm_topk_prob",))
+_SPARSE_KEYS = frozenset(("moe_intermediate_size", "mlp_only_layers", "decoder_sparse_step"))
+"""Of which layers have experts, which the modules show."""
+_ATTENTION = frozenset(("attention_bias",))
+_GEMMA2 = Family(
+    norms=SANDWICH,
+    norm_offset=1.0,
+    activation="hidden_activation",
+    windows="layer_types",
+    biased=_ATTENTION,
+    tied=True,
+    head_dim=256,
+    factors={
+        "embedding_scale": "hidden_size",
+        "attention_scale": "query_pre_attn_scalar",
+        "attention_cap": "attn_logit_softcapping",
+        "logits_cap": "final_logit_softcapping",
+    },
+    extra=frozenset(("hidden_act", "sliding_window_pattern")),
+)
+_GEMMA3_FACTORS = {name: key for name, key in _GEMMA2.factors.items() if name != "attention_cap"}
+"""transformers passes over the cap on attention there."""
+
+FAMILIES: dict[str, Family] = {
+    "llama": Family(),
+    "mistral": Family(windows="all", biased=frozenset()),
+    "qwen2": Family(windows="layer_types", biased=frozenset(), extra=_WINDOW_KEYS),
+    "qwen3": Family(head_norms="each", windows="layer_types", biased=_ATTENTION, head_dim=128, extra=_WINDOW_KEYS),
+    "smollm3": Family(
+        windows="layer_types",
+        unrotated="no_rope_layers",
+        tied=True,
+        extra=_WINDOW_KEYS | {"no_rope_layer_interval"},
+    ),
+    "phi3": Family(fused=True, windows="all", partial=True, biased=frozenset()),
+    "granite": Family(
+        factors={
+            "embedding_scale": "embedding_multiplier",
+            "residual_scale": "residual_multiplier",
+            "attention_scale": "attention_multiplier",
+            "logits_scale": "logits_scaling",
+        }
+    ),
+    "olmo2": Family(norms=POST, head_norms="whole", biased=_ATTENTION),
+    "gemma2": _GEMMA2,
+    "gemma3_text": replace(_GEMMA2, head_norms="each", local=True, factors=_GEMMA3_FACTORS),
+    "mixtral": Family(windows="all", experts="num_local_experts", extra=_EXPERT_KEYS),
+    "qwen3_moe": Family(
+        head_norms="each",
+        windows="all",
+        experts="num_local_experts",
+        extra=_EXPERT_KEYS | _SHARE | _WINDOW_KEYS | _SPARSE_KEYS,
+    ),
+    "olmoe": Family(head_norms="whole", experts="num_experts", extra=_EXPERT_KEYS | _SHARE),
+}
+"""By ``model_type``."""
+
+_FACTORS: dict[str, Callable[[float], float]] = {
+    "hidden_size": lambda size: size**0.5,
+    "query_pre_attn_scalar": lambda width: width**-0.5,
+    "logits_scaling": lambda divisor: 1 / divisor,
+}
+"""What is computed of the keys that do not state a factor as it is."""
+
+
+@dataclass(frozen=True)
+class LayerKind:
+    """``window``: how many positions a row sees, None = all. ``rotation``: the kind of layer whose rotary embedding
+    turns it, "" = the only one of the model, None = none."""
+
+    window: int | None
+    rotation: str | None
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a configuration asks for. ``factors`` are named as in ``targets.native.model.Features``; ``turn`` is the
+    length from which on all positions have other rotations, None = there is none."""
+
+    family: Family
+    layers: tuple[LayerKind, ...]
+    gate: str
+    factors: Mapping[str, float]
+    experts: int
+    chosen: int
+    share: bool
+    turn: int | None
+
+    @property
+    def rotations(self) -> tuple[str, ...]:
+        """The kinds of rotary embedding that layers have."""
+        return tuple(sorted({layer.rotation for layer in self.layers if layer.rotation is not None}))
+
+
+def describe(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> Description:
+    """From a configuration as transformers has it; ``defaults`` are those of its class. Raises UserError that names
+    what is not known."""
+    name = config.get("model_type")
+    if name not in FAMILIES:
+        raise UserError(f"the native step computes {', '.join(FAMILIES)}, and this model is another ({name})")
+    family = FAMILIES[name]
+    for key, value in config.items():
+        silent = value in (None, False, [], {}, NEUTRAL.get(key)) or (key in defaults and value == defaults[key])
+        if key not in family.keys and not key.startswith("_") and not silent:
+            raise UserError(f"the native step does not know {key} ({value!r:.40}) of the family {name}")
+    gate = config.get(family.activation)
+    if gate not in ACTIVATIONS:
+        raise unknown(family.activation, gate, ACTIVATIONS)
+    layers = _layers(config, family)
+    turn = None
+    for kind in dict.fromkeys(layer.rotation for layer in layers if layer.rotation is not None):
+        turn = _check_rotation(config, family, kind)
+    share = "norm_topk_prob" not in family.extra or bool(config["norm_topk_prob"])
+    experts = int(config[family.experts]) if family.experts else 0
+    chosen = int(config["num_experts_per_tok"]) if family.experts else 0
+    return Description(family, layers, gate, _factors(config, family), experts, chosen, share, turn)
+
+
+def _layers(config: Mapping[str, Any], family: Family) -> tuple[LayerKind, ...]:
+    count, window = config["num_hidden_layers"], config.get("sliding_window")
+    kinds = [SLIDING if family.windows == "all" and window is not None else FULL] * count
+    if family.windows == "layer_types":
+        kinds = list(config["layer_types"])
+    if odd := [kind for kind in kinds if kind not in (SLIDING, FULL)]:
+        raise unknown("kind in layer_types", odd[0], (SLIDING, FULL))
+    if len(kinds) != count or (SLIDING in kinds and (type(window) is not int or window < 1)):
+        raise UserError(f"layer_types and sliding_window ({window!r:.40}) do not say how {count} layers attend")
+    turned = config[family.unrotated] if family.unrotated else [1] * count
+    return tuple(
+        LayerKind(window if kind == SLIDING else None, (kind if family.local else "") if turns else None)
+        for kind, turns in zip(kinds, turned, strict=False)
+    )
+
+
+def _check_rotation(config: Mapping[str, Any], family: Family, kind: str) -> int | None:
+    """The length at which it changes for all positions."""
+    rope = rotary({"rope_parameters": config["rope_parameters"].get(kind)} if family.local else config)
+    known = ROPE_KEYS | ({"partial_rotary_factor"} if family.partial else set())
+    for key, value in rope.items():
+        if key not in known and value not in (None, False) and (key, value) != ("partial_rotary_factor", 1.0):
+            raise UserError(f"the native step does not know {key} ({value!r:.40}) of a rotary embedding")
+    kinds = ROTATIONS if family.local else (*ROTATIONS, "longrope")
+    if rope["rope_type"] not in kinds:
+        raise unknown("rope_type", rope["rope_type"], kinds)
+    return int(rope["original_max_position_embeddings"]) if rope["rope_type"] == "longrope" else None
+
+
+def _factors(config: Mapping[str, Any], family: Family) -> dict[str, float]:
+    found = {}
+    for name, key in family.factors.items():
+        if (value := config.get(key)) is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+            raise UserError(f"{key} must be a number above 0, not {value!r:.40}")
+        found[name] = _FACTORS.get(key, float)(value)
+    return found

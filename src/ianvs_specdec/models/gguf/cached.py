@@ -1,0 +1,57 @@
+"""A GGUF file in the place of a model's folder: imported once, into the user's cache."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.progress import say
+from ianvs_specdec.models.gguf.importing import import_gguf
+
+IMPORT_VERSION = 1
+"""Part of the name of an imported folder, so that one of an earlier importer is not taken for one of this."""
+
+
+def user_cache() -> Path:
+    """The folder in the user's home for what can be made again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ianvs-specdec"
+
+
+def gguf_of(model: Path) -> Path | None:
+    """The GGUF file that ``model`` is, or the only one in a folder without config.json; None for other models."""
+    if model.is_file():
+        return model if model.suffix == ".gguf" else None
+    files = [] if (model / "config.json").is_file() else list(model.glob("*.gguf"))
+    return files[0] if len(files) == 1 else None
+
+
+def import_of(path: Path) -> Path:
+    """Where the folder of the GGUF file ``path`` is, or will be."""
+    status = path.stat()
+    identity = [str(path.resolve()), status.st_size, status.st_mtime_ns, IMPORT_VERSION]
+    digest = hashlib.sha256(repr(identity).encode()).hexdigest()
+    return user_cache() / "models" / f"{path.stem}-{digest[:16]}"
+
+
+def imported(path: Path, *, key: str | None = None) -> Path:
+    """The folder in Hugging Face format of the GGUF file ``path``, made unless it was made of this file before.
+
+    Raises UserError, with the ``key`` at fault, as ``import_gguf`` does.
+    """
+    from filelock import FileLock
+
+    folder = import_of(path)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.with_name(f"{folder.name}.lock")):
+            if not folder.is_dir():
+                say(f"{path}: importing into {folder}, once", sys.stderr)
+                import_gguf(path, folder)
+    except OSError as error:
+        raise UserError(f"cannot import {path} into {folder.parent}: {error.strerror or error}", key=key) from error
+    except UserError as error:
+        raise UserError(str(error), key=key) from error
+    return folder

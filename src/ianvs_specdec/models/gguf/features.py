@@ -1,0 +1,128 @@
+"""What llama.cpp is told of the features that a family has beside Llama's, and a refusal of what it would pass over.
+
+Source: https://github.com/ggml-org/llama.cpp, src/models/ (one file for each architecture) and conversion/.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.models.families import FAMILIES, SLIDING, WITHOUT_EFFECT
+from ianvs_specdec.models.rotary import rotary
+
+Metadata = dict[str, Any]
+
+OLDER = frozenset(("rope_theta", "rope_scaling", "rope_local_base_freq", "partial_rotary_factor"))
+"""Keys in which older versions of transformers wrote rotary positions."""
+ROPE_LONG, ROPE_SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
+WHOLE_STEP = 4
+"""Each layer of this number is without rotary positions, in llama.cpp's SmolLM3."""
+LARGEST_GEMMA = {"gemma2": 46, "gemma3_text": 62}
+"""Layers of the models whose attention llama.cpp scales by another width."""
+PATTERN = {"gemma2": 2, "gemma3_text": 6}
+"""Each layer of this number attends to all positions, where the configuration names no layers."""
+
+
+def check_keys(config: Mapping[str, Any], family: str) -> None:
+    """Raise UserError for a key that is not one of the family and says something."""
+    known = FAMILIES[family].keys | WITHOUT_EFFECT | OLDER
+    for key, value in config.items():
+        if key not in known and not key.startswith("_") and value not in (None, False, [], {}, 0, 1):
+            raise UserError(f"config.json: {key} ({value!r:.40}) of the family {family} cannot be exported")
+
+
+def features(config: Mapping[str, Any], family: str, head_dim: int) -> Metadata:
+    """Further metadata of a family. Raises UserError."""
+    return _FEATURES[family](config, head_dim) if family in _FEATURES else {}
+
+
+def _smollm3(config: Mapping[str, Any], head_dim: int) -> Metadata:
+    layers, step = int(config["num_hidden_layers"]), config.get("no_rope_layer_interval") or WHOLE_STEP
+    rotated = config.get("no_rope_layers") or [int((index + 1) % step != 0) for index in range(layers)]
+    if [bool(turns) for turns in rotated[:layers]] != [(index + 1) % WHOLE_STEP != 0 for index in range(layers)]:
+        raise UserError(f"config.json: no_rope_layers other than each {WHOLE_STEP}th cannot be exported")
+    return {}
+
+
+def _granite(config: Mapping[str, Any], head_dim: int) -> Metadata:
+    names = {
+        "attention.scale": "attention_multiplier",
+        "embedding_scale": "embedding_multiplier",
+        "residual_scale": "residual_multiplier",
+        "logit_scale": "logits_scaling",
+    }
+    return {name: float(config.get(key, 1.0)) for name, key in names.items()}
+
+
+def _phi3(config: Mapping[str, Any], head_dim: int) -> Metadata:
+    partial = rotary(config).get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
+    return {"rope.dimension_count": int(head_dim * partial)}
+
+
+def _gemma(config: Mapping[str, Any], head_dim: int) -> Metadata:
+    family, layers = str(config["model_type"]), int(config["num_hidden_layers"])
+    width, hidden = head_dim, int(config["hidden_size"])
+    if layers == LARGEST_GEMMA[family]:
+        width = hidden // int(config["num_attention_heads"])
+    if (stated := config.get("query_pre_attn_scalar", 256)) != width:
+        raise UserError(f"config.json: query_pre_attn_scalar {stated} cannot be exported, only {width}")
+    if config.get("use_bidirectional_attention"):
+        raise UserError("config.json: use_bidirectional_attention cannot be exported")
+    step = config.get("sliding_window_pattern") or PATTERN[family]
+    kinds = config.get("layer_types") or [SLIDING if (index + 1) % step else "" for index in range(layers)]
+    found: Metadata = {
+        "attention.sliding_window": int(config["sliding_window"]),
+        "attention.sliding_window_pattern": [kind == SLIDING for kind in kinds],
+    }
+    caps = {"final_logit_softcapping": config.get("final_logit_softcapping")}
+    if family == "gemma2":
+        caps["attn_logit_softcapping"] = config.get("attn_logit_softcapping")
+    elif config.get("attn_logit_softcapping") is not None:
+        raise UserError("config.json: attn_logit_softcapping of Gemma 3 cannot be exported")
+    # llama.cpp has caps of its own for Gemma 2 where a file states none.
+    if family == "gemma2" and (missing := [key for key, cap in caps.items() if cap is None]):
+        raise UserError(f"config.json: a model without {missing[0]} cannot be exported")
+    return found | {key: float(cap) for key, cap in caps.items() if cap is not None}
+
+
+_FEATURES: dict[str, Callable[[Mapping[str, Any], int], Metadata]] = {
+    "smollm3": _smollm3,
+    "granite": _granite,
+    "phi3": _phi3,
+    "gemma2": _gemma,
+    "gemma3_text": _gemma,
+}
+
+
+def local_rope(config: Mapping[str, Any]) -> tuple[dict[str, Any], Metadata]:
+    """Gemma 3's rotary positions: those of layers that attend to all positions, in the words of other families, and the
+    metadata of the others'."""
+    given = config.get("rope_parameters") or {}
+    whole = given.get("full_attention") or {"rope_theta": config.get("rope_theta", 1e6), **rotary(config)}
+    sliding = given.get(SLIDING) or {"rope_theta": config.get("rope_local_base_freq", 1e4)}
+    if rotary({"rope_parameters": sliding})["rope_type"] != "default":
+        raise UserError("config.json: position scaling of sliding layers cannot be exported")
+    return {"rope_parameters": whole}, {"rope.freq_base_swa": float(sliding.get("rope_theta", 1e4))}
+
+
+def longrope(config: Mapping[str, Any], rope: Mapping[str, Any]) -> tuple[Metadata, dict[str, np.ndarray[Any, Any]]]:
+    """Metadata and tensors of LongRoPE (Ding et al. 2024, arXiv 2402.13753).
+
+    transformers changes factors when a sequence becomes longer than the original window, llama.cpp when a context is
+    opened. So the file states the original window; a longer one has to be asked for.
+    """
+    original = int(rope.get("original_max_position_embeddings") or config["original_max_position_embeddings"])
+    factor = int(config["max_position_embeddings"]) / original
+    scale = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
+    metadata = {
+        "context_length": original,
+        "rope.scaling.original_context_length": original,
+        "rope.scaling.attn_factor": float(rope.get("attention_factor") or scale),
+    }
+    names = {ROPE_LONG: "long_factor", ROPE_SHORT: "short_factor"}
+    return metadata, {name: np.asarray(rope[key], dtype=np.float32) for name, key in names.items()}

@@ -1,1 +1,0 @@
-"""Talking to servers over the network: every byte counted, every wait bounded."""

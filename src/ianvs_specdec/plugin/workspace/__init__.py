@@ -1,1 +1,0 @@
-"""What a job left in its workspace, read once: test cases, kept answers, both sides of each query."""

@@ -1,0 +1,56 @@
+"""Whether a finished head pays: tokens per second with and without it, on prompts that are held out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ianvs_specdec import drafters, lengths
+from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.engine import decode
+from ianvs_specdec.targets.registry import target_of
+from ianvs_specdec.training.heads.pool import Sample
+
+PROMPTS, TOKENS = 8, 64
+"""How many are decoded, after one that warms up, and the most tokens of an answer."""
+
+
+def payoff(kind: str, head: Path, model: Any, samples: Sequence[Sample], ends: Sequence[int]) -> str:
+    """A line that says what the head in the folder ``head`` gains here with its method's own settings.
+
+    ``samples`` are conversations that it has not learned from, ``ends`` the token ids that end an answer. The weights
+    of ``model`` are used up.
+    """
+    method = "medusa" if kind == "medusa" else "eagle"
+    target = target_of(model, consume=True)
+    contestants = [(drafters.create("autoregressive"), lengths.create("fixed:0"))]
+    contestants.append((drafters.create(method, {"head": head}), lengths.create(drafters.default_length(method))))
+    tokens, seconds = [0, 0], [0.0, 0.0]
+    prompts = [prompt for sample in samples if (prompt := _prompt(sample))][: PROMPTS + 1]
+    for number, prompt in enumerate(prompts):
+        for which, (drafter, length) in enumerate(contestants):
+            started = time.perf_counter()
+            done = decode(target, drafter, length, prompt, Sampling(max_tokens=TOKENS), eos_ids=ends)
+            if number:
+                seconds[which] += time.perf_counter() - started
+                tokens[which] += len(done.token_ids)
+    if not all(tokens):
+        return "too few held-out prompts to measure what the head gains"
+    plain, drafted = (count / spent for count, spent in zip(tokens, seconds, strict=True))
+    gain = drafted / plain
+    told = (
+        f"{drafted:.1f} token/s with the head, {plain:.1f} without ({gain:.2f}x, {len(prompts) - 1} held-out prompts)"
+    )
+    if gain > 1:
+        return told
+    advice = "train longer: the same command with more --minutes goes on from here"
+    return f"{told}: the head does not pay on this machine; {advice}"
+
+
+def _prompt(sample: Sample) -> list[int]:
+    """What precedes the first answer; of a text without questions its first half."""
+    answered = int((sample.run > 0).nonzero()[0]) if bool((sample.run > 0).any()) else 0
+    ids: list[int] = sample.tokens.tolist()
+    return ids[: answered or len(ids) // 2]

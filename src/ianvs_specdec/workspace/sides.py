@@ -1,0 +1,144 @@
+"""Both sides of each query: what the edge and the cloud model have answered, in whichever test case or in the journal.
+
+Routing between two models can be worked out for the queries that both have answered.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ianvs_specdec.benchmarks.scorers import LOGPROB, SCORERS, scorer
+from ianvs_specdec.common.types import Query, Sampling
+from ianvs_specdec.records.cost import cost
+from ianvs_specdec.workspace.cases import Case, Dataset, Row
+from ianvs_specdec.workspace.journal_reader import KeptAnswers
+from ianvs_specdec.workspace.scoring import TOGETHER
+
+SIDES = ("edge", "cloud")
+
+Pair = tuple[str, str, str]
+"""Data file, and what determines the outputs of the edge and of the cloud (see ``side_of``)."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """One side's answers to all turns of a query, what they cost (None without prices), and their score (0 to 100, or a
+    judge's rating) where a test case tells it.
+    """
+
+    texts: tuple[str, ...]
+    cost: float | None = None
+    score: float | None = None
+
+
+def answered(response: Mapping[str, Any] | None) -> Answered | None:
+    """What a side has answered; None where it has not been asked, failed, only read the prompt, ended early, or is
+    lossy on purpose."""
+    if response is None or response.get("error") or response.get("lossy"):
+        return None
+    if response.get("stopped") or (response.get("prefill") and not response.get("turns")):
+        return None
+    return Answered(tuple(turn["completion"] for turn in response.get("turns", ())), response.get("cost"))
+
+
+def answered_before(
+    kept: KeptAnswers, query: Query, configurations: list[str], prices: Mapping[str, Any]
+) -> Answered | None:
+    """What the journal has of a query in one of these configurations; None if it has not all turns."""
+    found = kept.answers(query, configurations)
+    if found is None:
+        return None
+    counts = (sum(getattr(answer, f"{name}_tokens") for answer in found) for name in ("prompt", "completion", "cached"))
+    return Answered(tuple(answer.text for answer in found), cost(prices, *counts))
+
+
+def score(name: str, texts: Sequence[str], gold: Any) -> float | None:
+    """The score (0 to 100) of answers to all turns; None where there is none, or where it takes a judge or a run of
+    programs, which is not done anew for this, or probabilities.
+    """
+    if name == LOGPROB and not (texts and len(texts[-1]) <= 1):
+        return None
+    return scorer(name)(texts, gold) if texts and name in SCORERS and name not in TOGETHER else None
+
+
+def side_of(case: Case, side: str) -> str:
+    """What determines a side's outputs in a test case: its model, how that is quantized, and sampling. Lossless back
+    ends do not matter, nor whether the model tells how sure it is.
+    """
+    own = case.hyperparameters(side)
+    names = [name for name in ("model", "quantization", *Sampling.names()) if name != "logprobs"]
+    value = {name: own[name] for name in names if own.get(name) not in (None, "none")}
+    return json.dumps(value, sort_keys=True, default=str) if "model" in value else ""
+
+
+class PairedAnswers:
+    """What all test cases and the journal hold, by data file, side, model and sampling, and query."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str, str], dict[int, Answered]] = {}
+
+    def add(
+        self, case: Case, dataset: Dataset, rows: Mapping[int, Row], scores: Mapping[int, float | None] | None = None
+    ) -> None:
+        """Take down what both sides answered in a test case. ``scores``: of each query's result; NaN where it has none.
+        Rows that are not those of the data file are passed over.
+        """
+        for side in SIDES:
+            known = self._of(case, side)
+            for index, (_, result, edge, cloud) in rows.items():
+                found = answered(edge if side == "edge" else cloud)
+                if found is None or index in known or not _same(dataset, index, result, found):
+                    continue
+                told = scores.get(index) if scores and result.get("side") == side else None
+                known[index] = Answered(found.texts, found.cost, None if told is None or math.isnan(told) else told)
+
+    def complete(self, cases: Iterable[Case], dataset: Dataset, kept: KeptAnswers) -> None:
+        """Fill in from the journal what no test case holds, such as the answers that an oracle asked for besides.
+
+        Rows with their own temperature are left out: the journal cannot tell whose they are.
+        """
+        for case in cases:
+            for side in SIDES:
+                own, known = case.hyperparameters(side), self._of(case, side)
+                missing = [index for index in range(len(dataset.queries)) if index not in known]
+                configurations = kept.configurations(own) if missing else []
+                for index in missing if configurations else ():
+                    query = dataset.queries[index]
+                    found = answered_before(kept, query, configurations, own) if query.temperature is None else None
+                    if found is not None:
+                        known[index] = found
+
+    def pair(self, case: Case) -> Pair | None:
+        """Data file, edge and cloud of a test case; None where it does not have both."""
+        edge, cloud = side_of(case, "edge"), side_of(case, "cloud")
+        return (str(case.config.get("dataset") or ""), edge, cloud) if edge and cloud else None
+
+    def both(self, pair: Pair) -> dict[int, tuple[Answered, Answered]]:
+        """Per query: what the edge and the cloud answered, where both are known."""
+        edge, cloud = (self._known.get((pair[0], side, pair[place]), {}) for place, side in enumerate(SIDES, 1))
+        return {index: (edge[index], cloud[index]) for index in sorted(edge.keys() & cloud.keys())}
+
+    def _of(self, case: Case, side: str) -> dict[int, Answered]:
+        return self._known.setdefault((str(case.config.get("dataset") or ""), side, side_of(case, side)), {})
+
+
+def _same(dataset: Dataset, index: int, result: Mapping[str, Any], found: Answered) -> bool:
+    """Whether the data file has the query that was answered in this row, all of whose turns have an answer."""
+    if index >= len(dataset.queries):
+        return False
+    query = dataset.queries[index]
+    return result.get("query_id") in (None, query.id) and len(found.texts) == len(query.turns)
+
+
+def scores_of(rows: Mapping[int, Row]) -> tuple[str, dict[int, float]]:
+    """The router's name and its score for each query of a test case."""
+    name, scores = "", {}
+    for index, row in rows.items():
+        decision = row[1].get("routing") or {}
+        if isinstance(decision.get("score"), (int, float)):
+            name, scores[index] = str(decision.get("router", "")), float(decision["score"])
+    return name, scores

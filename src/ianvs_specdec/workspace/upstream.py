@@ -1,0 +1,162 @@
+"""Upstream Ianvs leaves no folders of test cases, only rows on a leaderboard. So the first metric of a test case, which
+is given all its results, writes what a report needs; and the report finds out which folder belongs to which row.
+
+A folder ``<workspace>/<job>/<algorithm>/upstream-<time>-<id>/`` holds ``config.yaml`` and ``answers.jsonl`` in the form
+of our own host's. The rows that were asked stand once in ``<workspace>/<job>/asked-<digest>.jsonl``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import time
+import uuid
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ianvs_specdec.benchmarks.scorers import CHOICES
+from ianvs_specdec.records.identity import digest, write_atomically
+from ianvs_specdec.records.response import Response
+
+log = logging.getLogger(__name__)
+
+HOST = "upstream Ianvs"
+TIME = "%Y-%m-%d %H:%M:%S"
+"""As Ianvs writes it on the leaderboard, in local time."""
+MODULES = ("dataset_processor", "edgemodel", "cloudmodel", "hard_example_mining")
+
+_last: weakref.ref[Response] | None = None
+
+
+def keep(y_true: Sequence[Any], y_pred: Sequence[Any]) -> None:
+    """Write the folder of the test case whose results these are, once. Does nothing under our own host, which writes
+    one itself, outside a run, and for results of other plugins. Where it cannot be written, that is a warning.
+    """
+    global _last
+    place = os.environ.get("RESULT_SAVED_URL")
+    if os.environ.get("IANVS_RUN_ID") or not place or not len(y_pred):
+        return
+    first = y_pred[0][1] if isinstance(y_pred[0], (list, tuple)) and len(y_pred[0]) == 4 else None
+    if not isinstance(first, Response) or not isinstance(first.row, Mapping):
+        return
+    if _last is not None and _last() is first:
+        return
+    _last = weakref.ref(first)
+    try:
+        _write(Path(place), y_true, y_pred)
+    except OSError as error:
+        log.warning("the answers of this test case are not kept for a report: %s", error)
+
+
+def _write(algorithm: Path, y_true: Sequence[Any], y_pred: Sequence[Any]) -> None:
+    asked = [
+        # The letter of an option is that of the question as it was asked, which the data file may not name.
+        {"question": of["query"], "answer": _plain(of["gold"] if result["scorer"] in CHOICES else gold)}
+        for (_, result, *_), gold in zip(y_pred, y_true, strict=True)
+        if (of := result.row)
+    ]
+    name = f"asked-{digest(asked)[:16]}.jsonl"
+    if not (algorithm.parent / name).exists():
+        write_atomically(algorithm.parent / name, "".join(_line(row) for row in asked))
+    now = time.time()
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.localtime(now))
+    folder = algorithm / f"upstream-{stamp}.{int(now % 1 * 1e6):06}-{uuid.uuid4().hex[:8]}"
+    unfinished = algorithm / f".{folder.name}.tmp"
+    unfinished.mkdir(parents=True)
+    try:
+        with (unfinished / "answers.jsonl").open("w", encoding="utf-8") as file:
+            for index, (hard, result, edge, cloud) in enumerate(y_pred):
+                row = {"index": index, "is_hard": bool(hard), "result": result, "edge": edge, "cloud": cloud}
+                file.write(_line(row))
+        config = {
+            "algorithm": algorithm.name,
+            "host": HOST,
+            "finished": time.strftime(TIME, time.localtime(now)),
+            "dataset": name,
+            "models": _models(y_pred),
+        }
+        (unfinished / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+        unfinished.rename(folder)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+
+
+def _models(y_pred: Sequence[Any]) -> dict[str, str]:
+    """The names of the models that answered, by side."""
+    found: dict[str, str] = {}
+    for row in y_pred:
+        for response in row[1:]:
+            if response is not None and response.get("side"):
+                found.setdefault(str(response["side"]), str(response.get("model")))
+    return found
+
+
+def _line(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=_plain) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def folders_of(rows: Sequence[Mapping[str, str]], configs: Mapping[Path, Mapping[str, Any]]) -> dict[int, Path]:
+    """Place of a row among ``rows`` -> its folder, of those that ``keep`` wrote (``configs``: the content of their
+    ``config.yaml``). The row was written right after the folder, so the latest one before it is its own, provided that
+    the same models answered.
+    """
+    left = sorted(configs, key=lambda folder: (configs[folder]["finished"], folder.name), reverse=True)
+    found: dict[int, Path] = {}
+    for place in sorted(range(len(rows)), key=lambda place: _order(rows[place]), reverse=True):
+        row = rows[place]
+        for folder in left:
+            config = configs[folder]
+            if config["algorithm"] == row.get("algorithm") and config["finished"] <= row.get("time", ""):
+                if all(row.get(f"{side}model-model", name) == name for side, name in config["models"].items()):
+                    found[place] = folder
+                    left.remove(folder)
+                break
+    return found
+
+
+def _order(row: Mapping[str, str]) -> tuple[str, int]:
+    """When a row was written, and of those of one second, which one came first: Ianvs numbers test cases by time."""
+    try:
+        number = uuid.UUID(Path(row.get("url", "")).name).time
+    except ValueError:
+        number = 0
+    return row.get("time", ""), number
+
+
+def config_of(row: Mapping[str, str], folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration of a test case as our own host would have written it: modules and hyperparameters are columns
+    of the leaderboard.
+    """
+    modules = [
+        {
+            "type": kind,
+            "name": row[kind],
+            "hyperparameters": {
+                column.removeprefix(f"{kind}-"): _value(cell)
+                for column, cell in row.items()
+                if column.startswith(f"{kind}-") and cell and " object at 0x" not in cell
+            },
+        }
+        for kind in MODULES
+        if row.get(kind)
+    ]
+    return {**config, "dataset": str(folder.parents[1] / str(config["dataset"])), "modules": modules}
+
+
+def _value(cell: str) -> Any:
+    """A hyperparameter as YAML would have it; a leaderboard holds texts."""
+    try:
+        return yaml.safe_load(cell)
+    except yaml.YAMLError:
+        return cell

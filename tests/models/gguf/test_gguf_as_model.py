@@ -1,0 +1,123 @@
+"""A GGUF file is a model wherever a folder is one: imported once, known by its content, refused by name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from ianvs_specdec.backends.specdec import of_method
+from ianvs_specdec.commands.cli import main
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.models.gguf.gguf import export_gguf
+from ianvs_specdec.plugin.settings import ModelSettings
+from ianvs_specdec.records.identity import FileDigests
+from tests.support.folders import EDGE
+
+gguf = pytest.importorskip("gguf", reason="the package gguf is not installed (extra gguf)")
+
+SAMPLING = Sampling(max_tokens=24)
+CHAT = [{"role": "user", "content": "Which is the capital of Graiplarland?\nA. Mitrar\nB. Haja\nAnswer:"}]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("home")
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def file(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of 8 bits, which no type of 16 bits holds."""
+    path = tmp_path_factory.mktemp("gguf") / "edge.gguf"
+    export_gguf(EDGE, path, "q8_0")
+    return path
+
+
+def engine(model: Path) -> Any:
+    return of_method("autoregressive")(str(model), dtype="float32", device="cpu", threads=1)
+
+
+def test_output_is_that_of_transformers_in_float32(file: Path, tmp_path: Path) -> None:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(EDGE)
+    ids = tokenizer.apply_chat_template(CHAT, add_generation_prompt=True, return_dict=False)
+    reference = transformers.AutoModelForCausalLM.from_pretrained(EDGE, dtype=torch.float32)
+    for weights in reference.parameters():
+        if weights.dim() == 2:
+            blocks = gguf.quantize(weights.detach().numpy(), gguf.GGMLQuantizationType.Q8_0)
+            weights.data = torch.from_numpy(gguf.dequantize(blocks, gguf.GGMLQuantizationType.Q8_0))
+    expected = reference.generate(torch.tensor([ids]), max_new_tokens=24, do_sample=False)[0, len(ids) :].tolist()
+    with engine(file) as llm:
+        assert llm.generate(CHAT, SAMPLING).token_ids == expected
+    prompts, out = tmp_path / "prompts.jsonl", tmp_path / "out.jsonl"
+    prompts.write_text(json.dumps({"prompt": ids}) + "\n")
+    arguments = ["--prompts", str(prompts), "--out", str(out), "--max-new-tokens", "24", "--method", "prompt_lookup"]
+    assert main(["decode", "--model", str(file), *arguments]) == 0
+    assert json.loads(out.read_text())["output"] == ids + expected
+
+
+def test_imported_once_and_again_when_it_changed(
+    home: Path, file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = tmp_path / "only" / "model.gguf"
+    model.parent.mkdir()
+    model.write_bytes(file.read_bytes())
+    said = f"{model}: importing into {home}"
+    engine(model).check_files()
+    assert capfd.readouterr().err.count(said) == 1
+    for place in (model, model.parent):
+        ModelSettings.parse({"model": str(place)}).check_files()
+        assert engine(place).identity(FileDigests(None))["model"] == hashlib.sha256(model.read_bytes()).hexdigest()
+    assert said not in capfd.readouterr().err
+    os.utime(model, (1, 1))
+    engine(model).check_files()
+    assert capfd.readouterr().err.count(said) == 1
+
+
+def test_files_that_are_no_models_are_refused_by_name(home: Path, file: Path, tmp_path: Path) -> None:
+    whole = file.read_bytes()
+    reader = gguf.GGUFReader(file)
+
+    def place(part: Any) -> int:
+        return int(part.ctypes.data - reader.data.ctypes.data)
+
+    kind = place(reader.tensors[0].field.parts[4])
+    rows = place(reader.tensors[0].field.parts[3])
+    unknown_type = whole[:kind] + struct.pack("<I", 250) + whole[kind + 4 :]
+    assert reader.tensors[0].name == "token_embd.weight"
+    width, tokens = struct.unpack_from("<2Q", whole, rows)
+    fewer_tokens = whole[:rows] + struct.pack("<2Q", width, tokens - 32) + whole[rows + 16 :]
+    wrong = {
+        "cut off": whole[:-1000],
+        "unknown type": unknown_type,
+        "vocabulary": fewer_tokens,
+        "is not a GGUF file": b"PK" + whole[2:],
+    }
+    path = tmp_path / "model.gguf"
+    for reason, content in wrong.items():
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=reason) as caught:
+            engine(path).check_files()
+        assert (str(path) in str(caught.value), caught.value.key) == (True, "model")
+    assert not any(path.suffix == ".tmp" for path in (home / "ianvs-specdec" / "models").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"), [("none.gguf", "there is no file"), ("two", "holds 2 GGUF files: name one")]
+)
+def test_places_without_one_file(model: str, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "two").mkdir()
+    for name in "ab":
+        (tmp_path / "two" / f"{name}.gguf").touch()
+    with pytest.raises(UserError, match=reason):
+        ModelSettings.parse({"model": str(tmp_path / model)})
