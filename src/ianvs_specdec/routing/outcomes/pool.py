@@ -15,9 +15,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ianvs_specdec.benchmarks.files import records
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.routing.outcomes.recorded import Floats, Recorded, check_columns, is_csv, number_of, query_in
+from ianvs_specdec.routing.outcomes.recorded import Floats, Recorded, answers_in, number_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,22 +44,15 @@ def load_pool(path: Path, prices: Mapping[str, float | None]) -> Pool:
     """``prices``: model -> what each of its answers costs, None where the file tells. UserError with file, line and
     column.
     """
-    csv = is_csv(path)
-    queries, quality, cost = [], [], []
-    for index, (place, record) in enumerate(records(path)):
-        answers = {name: f"{name}_correct" if csv else name for name in prices}
-        check_columns(record, ("query", *answers.values()), place, csv)
-        quality.append([number_of(record[column], column, place, high=1.0) for column in answers.values()])
-        cost.append([_cost(record, name, price, place) for name, price in prices.items()])
-        queries.append(query_in(record, place, index, csv))
-    if not queries:
-        raise UserError(f"{path}: there are no outcomes in it")
+    rows = answers_in(path, prices)
+    cost = [[_cost(row.record, name, price, row.place) for name, price in prices.items()] for row in rows]
     means = np.mean(cost, axis=0)
     if np.ptp(means) <= 0:
         raise UserError(f"{path}: all models cost the same, so that there is no order from the cheapest to the dearest")
     order = np.argsort(means, kind="stable")
     names = tuple(np.array(list(prices))[order].tolist())
-    return Pool(tuple(queries), np.array(quality)[:, order], np.array(cost)[:, order], names)
+    quality = np.array([row.quality for row in rows])
+    return Pool(tuple(row.query for row in rows), quality[:, order], np.array(cost)[:, order], names)
 
 
 def _cost(record: Mapping[str, Any], name: str, price: float | None, place: str) -> float:
