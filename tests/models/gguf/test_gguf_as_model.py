@@ -66,6 +66,13 @@ def test_output_is_that_of_transformers_in_float32(file: Path, tmp_path: Path) -
     assert json.loads(out.read_text())["output"] == ids + expected
 
 
+def test_draft_model(file: Path) -> None:
+    with of_method("draft_model")(str(EDGE), draft=str(file), dtype="float32", threads=1) as llm:
+        llm.check_files()
+        answer = llm.generate(CHAT, SAMPLING)
+    assert sum(step.accepted for step in answer.trace.steps) > 12
+
+
 def test_imported_once_and_again_when_it_changed(
     home: Path, file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
