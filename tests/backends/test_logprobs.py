@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ import pytest
 
 from ianvs_specdec.backends import backend
 from ianvs_specdec.backends.base import LLM
-from ianvs_specdec.backends.top_logprobs import triple
 from ianvs_specdec.common.types import Completion, Message, Sampling
 from tests.support.few import few
 from tests.support.folders import CLOUD, EDGE, EXAMPLE
@@ -107,12 +105,3 @@ def test_sampled_answers_are_told_before_temperature_and_top_k(ours: list[Comple
             assert (answer.trace.confidence or [])[0][1:] == pytest.approx(
                 (ours[0].trace.confidence or [])[0][1:], abs=1e-3
             )
-
-
-def test_what_only_the_likeliest_tokens_tell() -> None:
-    logprob, entropy, margin = triple(math.log(0.5), [math.log(0.25), math.log(0.5), math.log(0.125)])
-    assert (logprob, margin) == (math.log(0.5), pytest.approx(0.25))
-    # What is left over counts as one token: exact where it is one.
-    assert entropy == pytest.approx(0.5 * math.log(2) + 0.25 * math.log(4) + 0.25 * math.log(8))
-    assert triple(0.0, [0.0]) == (0.0, 0.0, 1.0)
-    assert triple(-9999.0, [math.log(0.75)])[2] == pytest.approx(0.5)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from core.runner import local
-from core.runner.local import AHEAD, RowFailed, Threads
+from core.runner.local import AHEAD, RowFailed, Threads, in_order
 from tests.host.host_job import Job, answers
 
 MEETING = """
@@ -167,6 +167,16 @@ def test_after_a_failure_the_rows_in_progress_come_home_and_no_other_begins(
     assert set(written) >= {0, 1, 3}
     # A thread may begin a few more rows before the failure is heard of.
     assert len(written) < 200
+
+
+def test_what_still_comes_after_a_failure_counts() -> None:
+    stopped: list[None] = []
+    items = [(3, None, "third"), (0, "result 0", None), (2, None, "second"), (1, "result 1", None), (4, "late", None)]
+    given = []
+    with pytest.raises(RowFailed) as failure:
+        given.extend(in_order(items, lambda _: None, lambda: stopped.append(None)))
+    assert (failure.value.index, failure.value.fault) == (2, "second")
+    assert stopped
 
 
 def test_a_row_that_hangs_does_not_hold_back_the_failure_of_another_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

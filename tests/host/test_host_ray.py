@@ -191,6 +191,18 @@ def test_a_worker_keeps_its_models_between_rows(job: Job, worker: Worker) -> Non
     assert news == []
 
 
+def test_a_worker_stops_at_a_failure(job: Job, worker: Worker) -> None:
+    prepared(job, "raise")
+    rows = opened(worker)
+    item = worker.answer("row 8 of 10", rows[7])
+    assert item is not None
+    _, failure, news = item
+    assert failure is not None
+    assert (failure.where, news) == ("row 8 of 10", [])
+    assert failure.message.startswith("RuntimeError: out of memory")
+    assert worker.answer("row 1 of 10", rows[0]) is None
+
+
 def test_a_worker_that_cannot_prepare_says_why(job: Job, worker: Worker, tmp_path: Path) -> None:
     prepared(job, "unbuilt")
     (case,) = read_test_cases("job.yaml")

@@ -81,13 +81,6 @@ def test_the_group_of_a_query_is_the_task_of_its_requests(tiny_model: Path, monk
     assert set(tasks) == {"physics"}
 
 
-def test_a_query_without_predictions_looks_as_before() -> None:
-    """Random routing is drawn from the whole query."""
-    query = query_of({"turns": TURNS, "id": "q", "group": "g"})
-    assert query.to_json() == {"turns": tuple(TURNS), "id": "q", "group": "g", "scorer": "text", "system": ""}
-    assert query_of({"turns": TURNS, "prediction": ["a", "b"]}).to_json()["prediction"] == ("a", "b")
-
-
 @pytest.mark.parametrize(
     ("prediction", "message"),
     [

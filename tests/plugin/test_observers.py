@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -69,20 +68,3 @@ def test_who_is_gone_is_not_told(models: tuple[EdgeModel, CloudModel]) -> None:
     gc.collect()
     models[0].predict("What?")
     assert not told
-
-
-def test_subscribing_while_models_answer_disturbs_nobody(models: tuple[EdgeModel, CloudModel]) -> None:
-    stop, kept = threading.Event(), []
-
-    def subscribe() -> None:
-        while not stop.is_set():
-            kept[:] = [Listener() for _ in range(20)]
-
-    thread = threading.Thread(target=subscribe)
-    thread.start()
-    try:
-        for _ in range(300):
-            models[1].inference("What?")
-    finally:
-        stop.set()
-        thread.join()

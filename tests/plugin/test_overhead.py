@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.records.journal import Journal
 from ianvs_specdec.report.metrics import METRICS
 from ianvs_specdec.routing.routers.base import Router
 from tests.support.edge import Start, edge, row
@@ -16,7 +15,7 @@ from tests.support.edge import Start, edge, row
 class Slow(Router):
     """Takes so many seconds for a decision."""
 
-    def __init__(self, seconds: float = 0.0, threshold: float = 0.5, extra: Any = None) -> None:
+    def __init__(self, seconds: float = 0.0, threshold: float = 0.5) -> None:
         super().__init__(threshold)
         self.seconds = seconds
 
@@ -73,16 +72,3 @@ def test_a_router_that_looks_at_the_answer_keeps_its_time(job: Path, tiny_model:
     Slow()(again)
     assert again["routing"]["seconds"] == first
     assert METRICS["Routing Overhead"](["B"], [[False, again, again, None]]) == float(f"{first:.6g}")
-
-
-def test_a_time_of_an_old_workspace_is_kept_from_now_on(job: Path, tiny_model: Path, new_run: Start) -> None:
-    edge(tiny_model).predict(row("x"))
-    new_run(fresh=False)
-    first = overhead(edge(tiny_model), Slow(), row("x"), pause=0.01)
-    new_run(fresh=False)
-    assert overhead(edge(tiny_model), Slow(), row("x")) == first
-    assert Journal.of_job().corrupt == 0
-
-
-def test_what_cannot_be_written_down_does_not_disturb(job: Path, tiny_model: Path) -> None:
-    assert overhead(edge(tiny_model), Slow(extra=object()), row("x")) > 0

@@ -14,7 +14,6 @@ from ianvs_specdec.benchmarks.scorers import prediction
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Completion, Sampling
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
-from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.report.metrics.columns import MEANS
 from ianvs_specdec.report.metrics.table import Table
 from tests.support import journals
@@ -54,13 +53,6 @@ def test_an_answer_without_probabilities_does_not_serve_who_needs_them(
     assert confidences(again) == confidences(asked)
     assert edge(tiny_model).predict(ROW)["replayed"], "answers of before probabilities were known still serve"
     assert json.loads(json.dumps(again))["completion"] == plain["completion"]
-
-
-def test_old_journals_stay_valid() -> None:
-    without = Sampling(max_tokens=7, stop=("x",))
-    known = {"temperature": 0.0, "top_p": 1.0, "top_k": 0, "repetition_penalty": 1.0, "seed": 0}
-    assert without.to_json() == {"max_tokens": 7, **known, "stop": ["x"]}
-    assert Sampling(logprobs=True).to_json()["logprobs"] is True
 
 
 @pytest.mark.parametrize("first", [{}, {"logprobs": True}])
@@ -129,23 +121,6 @@ def test_a_sample_that_fails_is_told_and_the_answer_stays(
     assert '"failures"' in journals.text(job)
     with pytest.raises(UserError, match="max_failures"):
         model.predict({**ROW, "query": "another question"})
-
-
-@pytest.mark.parametrize(
-    ("hyperparameters", "key"),
-    [
-        ({"samples": 0}, "samples"),
-        ({"samples": 1000}, "samples"),
-        ({"samples": 2.5}, "samples"),
-        ({"samples_temperature": 0}, "samples_temperature"),
-        ({"samples_temperature": "hot"}, "samples_temperature"),
-        ({"logprobs": 5}, "logprobs"),
-    ],
-)
-def test_wrong_values_name_their_key(tiny_model: Path, hyperparameters: dict[str, Any], key: str) -> None:
-    with pytest.raises(UserError) as error:
-        ModelSettings.parse({"model": str(tiny_model), **hyperparameters})
-    assert error.value.key == key
 
 
 def test_a_back_end_that_cannot_draw_samples_says_so_before_the_run(

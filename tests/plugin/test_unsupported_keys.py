@@ -64,12 +64,3 @@ def test_a_file_that_is_no_job_is_no_fault(job: Path, caplog: pytest.LogCaptureF
     unsupported_keys._tell.cache_clear()
     unsupported_keys.warn_unsupported_keys()
     assert told(caplog) == []
-
-
-@pytest.mark.parametrize("arguments", [[], ["-f"], ["tests", "-q"]])
-def test_another_command_line_is_no_fault(
-    job: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["pytest", *arguments])
-    unsupported_keys.warn_unsupported_keys()
-    assert told(caplog) == []

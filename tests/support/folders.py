@@ -43,10 +43,11 @@ def _rope_by_layer() -> dict[str, Any]:
 
 
 _LONGROPE = {
-    "original_max_position_embeddings": 200,
+    "original_max_position_embeddings": 256,
     "short_factor": [1.0 + i / 10 for i in range(8)],
     "long_factor": [2.0 + i for i in range(8)],
 }
+_LONG = {"max_position_embeddings": 512, "original_max_position_embeddings": 256}
 _GEMMA = {"head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 24}
 
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -63,7 +64,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3": ("Qwen3", {"head_dim": 32}),
     "smollm3": ("SmolLM3", {"num_hidden_layers": 5, "tie_word_embeddings": False}),
     "phi3": ("Phi3", _rope("default", partial_rotary_factor=0.5)),
-    "phi3 longrope": ("Phi3", {"original_max_position_embeddings": 200, **_rope("longrope", **_LONGROPE)}),
+    "phi3 longrope": ("Phi3", {**_LONG, **_rope("longrope", **_LONGROPE)}),
     "granite": (
         "Granite",
         {

@@ -17,7 +17,7 @@ from ianvs_specdec.benchmarks.thoughts import answer_start, marks, opened
 from ianvs_specdec.common.errors import AnswerError, ContextWindowError, UserError, packages
 from ianvs_specdec.common.types import Message, Sampling, Trace
 from ianvs_specdec.models.documents import unmarked
-from ianvs_specdec.models.gguf.cached import gguf_of, imported
+from ianvs_specdec.models.gguf.cached import files_of, gguf_of
 from ianvs_specdec.models.templates import failed, render, template_of
 from ianvs_specdec.records.identity import FileDigests
 
@@ -68,9 +68,7 @@ def model_folder(model: str, *, key: str = "model") -> Path:
 
 def local_folder(model: str, *, key: str = "model") -> Path | None:
     """``model_folder``, None where the files come from the hub."""
-    path = Path(model)
-    if (file := gguf_of(path)) is not None:
-        return imported(file, key=key)
+    path = files_of(Path(model), key=key)
     return unmarked(path) if path.is_dir() else None
 
 

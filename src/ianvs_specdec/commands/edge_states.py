@@ -12,7 +12,7 @@ from ianvs_specdec.common.progress import Progress
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.plugin.settings import ModelSettings
-from ianvs_specdec.routing.outcomes.states import RecordedStates, record_all
+from ianvs_specdec.routing.outcomes.states import RecordedStates, record
 
 GIVEN = ("edge", "edge_backend", "edge_set", "states")
 
@@ -47,6 +47,6 @@ def recorded(
     progress = Progress("prompts", {"edge": len(queries)})
     try:
         with settings.checked(settings.backend) as llm:
-            return record_all(llm, queries, folder, lambda: progress.step("edge"), check, settings.sampling)
+            return record(llm, queries, folder, lambda: progress.step("edge"), check, settings.sampling)
     finally:
         progress.close()

@@ -40,8 +40,7 @@ from ianvs_specdec.routing.evaluation.results import evaluate_choices
 from ianvs_specdec.routing.learned.probe import ProbeClassifier
 from ianvs_specdec.routing.outcomes.job import outcomes_of_job
 from ianvs_specdec.routing.outcomes.labels import LABELS
-from ianvs_specdec.routing.outcomes.pool import load_pool, prices_of
-from ianvs_specdec.routing.outcomes.recorded import Floats, load_outcomes
+from ianvs_specdec.routing.outcomes.recorded import Floats, load_outcomes, load_pool, prices_of
 
 FEWEST = 100
 

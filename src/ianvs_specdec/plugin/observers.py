@@ -1,7 +1,7 @@
-"""Who wants to know, in this process, what the edge and the cloud model are asked and what came of it.
+"""Notifications of what the edge and the cloud model are asked in this process, and of the answers.
 
-Routers that depend on load or learn from answers subscribe; the models tell. Ianvs hands a router nothing but rows, and
-constructs its modules without their knowing each other.
+Routers that depend on load or learn from answers subscribe. Ianvs hands a router nothing but rows, and constructs its
+modules without references to each other.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _mutex = threading.Lock()
 
 
 def subscribe(observer: Observer) -> None:
-    """Tell ``observer`` from now on, for as long as something else refers to it."""
+    """Notify ``observer`` from now on, for as long as something else refers to it."""
     global _observers
     with _mutex:
         alive = [known for known in _observers if known() not in (None, observer)]

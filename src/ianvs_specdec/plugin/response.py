@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple, replace
 
 from ianvs_specdec.benchmarks.letters import LETTERS, options_of
 from ianvs_specdec.benchmarks.scorers import CHOICES, LOGPROB, prediction
@@ -33,9 +34,10 @@ _STEPS: dict[tuple[int, ...], tuple[int, ...]] = {}
 
 def _frozen(trace: Trace) -> dict[str, Any]:
     """``Trace.to_json`` with tuples in place of lists."""
-    data = trace.to_json()
-    data["steps"] = tuple(_STEPS.setdefault(step, step) for step in map(tuple, data["steps"]))
-    for name in ("chunks", "near_ties", "rejected", "failures", "confidence"):
+    data = replace(trace, chunks=[], steps=[], near_ties=[]).to_json()
+    data["steps"] = tuple([_STEPS.setdefault(step, step) for step in map(astuple, trace.steps)])
+    data["chunks"], data["near_ties"] = tuple(trace.chunks), tuple(trace.near_ties)
+    for name in ("rejected", "failures", "confidence"):
         if name in data:
             data[name] = tuple(data[name])
     return data

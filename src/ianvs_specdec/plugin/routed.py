@@ -224,7 +224,7 @@ class RoutedModel(RowsChecked):
         self._cut_prompts.tell(entry.completion)
         with self._mutex:
             self._timings.add(entry)
-        baseline_keys = [baseline.key(messages, hints.prediction) for baseline in config.baselines]
+        baseline_keys = (baseline.key(messages, hints.prediction) for baseline in config.baselines)
         baseline = next(filter(None, (compare(journal, one, key, entry, whole) for one in baseline_keys)), None)
         self._worth.add(entry.completion, self._llm, baseline)
         return entry.completion, turn_of(

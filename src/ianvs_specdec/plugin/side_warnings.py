@@ -1,4 +1,4 @@
-"""What is told once of the answers of a side: prompts that were cut, and drafts that are not worth their time."""
+"""Warnings about the answers of one side, each given once: truncated prompts, drafts that cost more than they save."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ ALONE = 0.99
 
 
 class Begun(NamedTuple):
-    """What a request is told when it begins."""
+    """The beginning of a request, which ``end`` takes."""
 
     issued: float
     """``time.perf_counter`` at that moment."""
@@ -49,7 +49,7 @@ class Overlap:
         self._mutex = threading.Lock()
 
     def begin(self) -> Begun:
-        """A request begins: what ``end`` wants to be told."""
+        """A request begins."""
         with self._mutex:
             self._pass(+1)
             return Begun(self._since, self._share)

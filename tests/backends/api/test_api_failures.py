@@ -108,46 +108,27 @@ def test_failures_are_told_with_the_answer_and_with_the_lack_of_one(serve: Serve
 
 
 def echoes(head: str) -> list[bytes]:
-    """Replies of servers that say what they were sent, in all the ways that servers have."""
+    """Replies of servers that repeat what they were sent, plainly or escaped, wherever a reply has text."""
     authorization = next(line for line in head.splitlines() if line.lower().startswith("authorization"))
-    escaped = json.dumps(authorization)
-    told = [
-        authorization,
-        urllib.parse.quote(authorization, safe=""),
-        urllib.parse.quote(urllib.parse.quote(authorization)),
-    ]
-    told += [
-        escaped,
-        json.dumps(escaped),
-        authorization.replace('"', "&quot;").replace("/", "&#x2F;").replace("+", "&#43;"),
-    ]
-    told += ["".join(f"\\u{ord(character):04X}" for character in authorization), escaped.replace("/", "\\/")]
-    replies = [
-        refusal(status, text, kind) for text in told for status in ("401 No", "400 No") for kind in ("a/b", "text/html")
-    ]
-    replies += [refusal("401 No", error(text)) for text in told]
-    replies += [refusal("500 No", f"{'x' * cut}{authorization}") for cut in range(340, 420, 3)]
-    replies += [refusal("302 No", headers=f"Location: http://x/{text}\r\n") for text in told]
-    replies += [refusal("200 OK", f"<title>{text}</title>", "text/html") for text in told]
-    replies += [answer(text) for text in told]
+    replies = [refusal("500 No", f"{'x' * cut}{authorization}") for cut in range(340, 420, 3)]
+    for text in (authorization, urllib.parse.quote(authorization, safe=""), json.dumps(json.dumps(authorization))):
+        replies += [refusal(status, text, "text/html") for status in ("401 No", "400 No")]
+        replies += [refusal("401 No", error(text)), refusal("302 No", headers=f"Location: http://x/{text}\r\n")]
+        replies += [refusal("200 OK", f"<title>{text}</title>", "text/html"), answer(text)]
     return replies
 
 
 def test_a_server_that_says_the_key_back_is_not_repeated(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     server = serve(lambda prompt, number: echoes(server.heads[-1])[int(prompt)])
-    ask_for_heads = llm(server, api_retries=0)
-    with pytest.raises(UserError):
-        ask(ask_for_heads, "0")
-    assert f"Bearer {KEY}" in server.heads[0]
-    number = len(echoes(server.heads[0]))
     said = []
     with caplog.at_level(logging.DEBUG):
-        for index in range(number):
+        for index in range(len(echoes(f"Authorization: Bearer {KEY}"))):
             try:
                 said.append(ask(llm(server, api_retries=0), str(index)).text)
             except UserError as refused:
                 said.append(str(refused))
-    assert sum("***" in text for text in said) > number / 2, "most show that something was taken out"
+    assert f"Bearer {KEY}" in server.heads[0]
+    assert sum("***" in text for text in said) > 18, "something was taken out of each that was not cut before the key"
     for text in (*said, caplog.text):
         for part in ("0123456789", KEY[3:9], "%61%22", "sk-a"):
             assert part not in text

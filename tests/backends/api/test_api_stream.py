@@ -119,6 +119,9 @@ def test_reasoning_is_output_and_not_the_answer() -> None:
     assert (answer.text, answer.completion_tokens) == ("xyz", 9)
     assert answer.trace.chunks == [(0.0, 6), (1.0, 3)]
     assert (answer.trace.thinking, answer.trace.answered) == (6, 1.0)
+    pieces = (delta(reasoning_content="abc"), delta("xy"), delta(reasoning_content="d"), delta("z"))
+    later = read(*pieces, delta(reason="stop"), event(usage=usage(7))).trace
+    assert (later.thinking, later.answered) == (3, 1.0)
 
 
 def test_thoughts_within_the_text_are_counted_apart() -> None:

@@ -35,9 +35,11 @@ def test_every_family_computes_the_logits_of_transformers(family: str, tmp_path:
     sequence.commit([0, 1, 2])
     again = sequence.verify(TokenTree.chain(ids[143])).logits
     # Each is still what it was when it was computed.
-    torch.testing.assert_close(read[0], expected[139], atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(verified, expected[140:], atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(again[0], expected[143], atol=1e-4, rtol=1e-4)
+    # llama.cpp looks GELU up in a table of half-precision numbers.
+    near = 1e-2 if "gemma" in family else 1e-4
+    torch.testing.assert_close(read[0], expected[139], atol=near, rtol=1e-4)
+    torch.testing.assert_close(verified, expected[140:], atol=near, rtol=1e-4)
+    torch.testing.assert_close(again[0], expected[143], atol=near, rtol=1e-4)
     loaded.close()
 
 

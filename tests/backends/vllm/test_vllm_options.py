@@ -118,11 +118,6 @@ def test_an_option_that_is_a_mapping_may_stand_alone_or_under_its_back_end() -> 
     assert other.speculative == {}
 
 
-def test_options_of_vllm_are_without_effect_on_other_back_ends() -> None:
-    given = {"speculative": {"method": "ngram"}, "engine_args": {"block_size": 32}, "max_num_seqs": 4}
-    assert settings("autoregressive", **given).llm("autoregressive").backend == "autoregressive"
-
-
 def test_loading_the_module_and_checking_options_imports_nothing_heavy() -> None:
     code = (
         "import sys; from ianvs_specdec.plugin.settings import ModelSettings\n"

@@ -351,7 +351,7 @@ def test_further_families_have_their_tensors_and_features(family: str, tmp_path:
     stated = {key.removeprefix(f"{name}."): value.contents() for key, value in reader.fields.items()}
     expected: dict[str, dict[str, Any]] = {
         "phi3": {"rope.dimension_count": 8},
-        "phi3 longrope": {"context_length": 200, "rope.scaling.original_context_length": 200},
+        "phi3 longrope": {"context_length": 256, "rope.scaling.original_context_length": 256},
         "granite": {"attention.scale": 0.25, "embedding_scale": 3.0, "residual_scale": 0.5, "logit_scale": 4.0},
         "gemma2": {"attn_logit_softcapping": 20.0, "attention.sliding_window_pattern": [True, False]},
         "gemma3": {"rope.freq_base_swa": 100.0, "rope.freq_base": 500.0, "rope.scaling.factor": 4.0},

@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file
 
 from ianvs_specdec.backends.specdec import of_method
 from ianvs_specdec.commands.cli import main
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.models.gguf.cached import import_of
 from ianvs_specdec.models.gguf.gguf import export_gguf
 from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.records.identity import FileDigests
@@ -59,11 +61,21 @@ def test_output_is_that_of_transformers_in_float32(file: Path, tmp_path: Path) -
     expected = reference.generate(torch.tensor([ids]), max_new_tokens=24, do_sample=False)[0, len(ids) :].tolist()
     with engine(file) as llm:
         assert llm.generate(CHAT, SAMPLING).token_ids == expected
+    stored = load_file(import_of(file) / "model.safetensors")
+    parameters = dict(reference.named_parameters())
+    assert all(torch.equal(tensor.float(), parameters[name]) for name, tensor in stored.items())
     prompts, out = tmp_path / "prompts.jsonl", tmp_path / "out.jsonl"
     prompts.write_text(json.dumps({"prompt": ids}) + "\n")
     arguments = ["--prompts", str(prompts), "--out", str(out), "--max-new-tokens", "24", "--method", "prompt_lookup"]
     assert main(["decode", "--model", str(file), *arguments]) == 0
     assert json.loads(out.read_text())["output"] == ids + expected
+
+
+def test_draft_model(file: Path) -> None:
+    with of_method("draft_model")(str(EDGE), draft=str(file), dtype="float32", threads=1) as llm:
+        llm.check_files()
+        answer = llm.generate(CHAT, SAMPLING)
+    assert sum(step.accepted for step in answer.trace.steps) > 12
 
 
 def test_imported_once_and_again_when_it_changed(

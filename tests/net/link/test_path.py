@@ -53,7 +53,7 @@ def test_an_outage_is_written_as_it_is_read(text: str) -> None:
         ("jitter", "1ms", "jitter (0.001 s) must not exceed the delay (0 s)"),
         ("up", "0bit", "up must be from 1kbit"),
         ("down", "10mbps", "down must be written as 10mbit or unlimited"),
-        ("loss", "100%", "loss must be from 0 % to below 100 %, not 100 %; --outage"),
+        ("loss", "100%", "loss must be from 0 % to below 100 % (--outage"),
         ("loss", "-1%", "loss must be from 0 %"),
         ("loss", "0.5", "loss must be written as 0.5%"),
         ("queue", "-1s", "queue must be from 0"),

@@ -6,7 +6,7 @@ import pytest
 
 from ianvs_specdec import drafters
 from ianvs_specdec.backends.split.edge.drafts import Drafts, FarTarget
-from ianvs_specdec.backends.split.edge.outlook import WIDEST, Outlook
+from ianvs_specdec.backends.split.edge.outlook import Outlook
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import Drafter
 from tests.net.split.conftest import PROMPT
@@ -88,33 +88,6 @@ def test_an_outcome_that_nobody_thought_of_begins_anew():
     drafts.verdict(1, 777)
     assert (drafts.ahead, drafts.hits) == (1, 0)
     assert sent(drafts).tokens[1:] == [50, 60]
-
-
-def test_lines_grow_together_and_the_likeliest_one_always():
-    drafter = Known()
-    drafts = drafting(drafter)
-    sent(drafts)
-    ready(drafts)
-    assert drafter.steps[:2] == [1, 1], "what is waited for is drafted alone"
-    assert drafter.steps[2] == WIDEST, "other tokens, and the one behind the draft"
-
-
-def test_a_drafter_that_names_one_token_drafts_for_one_outcome():
-    drafter = Known(odds=(0.8,))
-    drafts = drafting(drafter)
-    sent(drafts)
-    ready(drafts)
-    assert drafter.steps == [1] * 5
-    drafts.verdict(1, 41)
-    assert drafts.hits == 0
-
-
-def test_what_is_hardly_ever_reached_is_not_drafted():
-    drafter = Known(odds=(0.8, 0.001))
-    drafts = drafting(drafter)
-    sent(drafts)
-    ready(drafts)
-    assert max(drafter.steps) == 1
 
 
 def test_nothing_is_drafted_behind_the_end_of_a_text():

@@ -15,7 +15,7 @@ from ianvs_specdec.routing.evaluation.inputs import EvaluationInputs, undefined
 from ianvs_specdec.routing.evaluation.pool import ORACLE_MONEY, RANDOM, Chooser, chooser
 from ianvs_specdec.routing.evaluation.quality import Scored
 from ianvs_specdec.routing.evaluation.results import GRID, Result, evaluate, evaluate_choices
-from ianvs_specdec.routing.outcomes.pool import Pool
+from ianvs_specdec.routing.outcomes.recorded import Pool
 
 NAMES = ("small", "middle", "large")
 

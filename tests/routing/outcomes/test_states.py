@@ -32,11 +32,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_each_query_has_its_own_states_of_its_first_turn(llm, tmp_path: Path) -> None:
-    found = states.record(llm, QUERIES, LAYERS, tmp_path / "states", "m")
-    assert (found.shape, found.dtype) == ((5, 2, 64), np.float16)
-    for query, row in zip(QUERIES, found, strict=True):
-        found = llm.encode(messages_of(query, []), Sampling(max_tokens=1), LAYERS)
-        np.testing.assert_array_equal(row, found.states)
+    found = states.record(llm, QUERIES, tmp_path / "states")
+    rows = found.of(QUERIES, LAYERS)
+    assert (rows.shape, rows.dtype) == ((5, 2, 64), np.float16)
+    for query, row in zip(QUERIES, rows, strict=True):
+        np.testing.assert_array_equal(row, llm.encode(messages_of(query, []), Sampling(max_tokens=1), LAYERS).states)
 
 
 def test_a_stopped_recording_goes_on_and_a_whole_one_asks_nobody(llm, tmp_path: Path) -> None:
@@ -48,20 +48,16 @@ def test_a_stopped_recording_goes_on_and_a_whole_one_asks_nobody(llm, tmp_path: 
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        states.record(llm, QUERIES, LAYERS, tmp_path, "m", stops)
+        states.record(llm, QUERIES, tmp_path, stops)
     read[:] = [1] * 10
-    found = states.record(llm, QUERIES, LAYERS, tmp_path, "m", stops)
+    found = states.record(llm, QUERIES, tmp_path, stops)
     assert len(read) == 10 + 3
-    np.testing.assert_array_equal(found, states.record(None, QUERIES, LAYERS, tmp_path, "m", stops))
+    np.testing.assert_array_equal(found.rows, states.record(llm, QUERIES, tmp_path, stops).rows)
     assert len(read) == 10 + 3
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "other", [{"queries": QUERIES[:4]}, {"layers": (0, 1)}, {"model": "another"}], ids=["queries", "layers", "model"]
-)
-def test_states_of_something_else_are_refused(llm, tmp_path: Path, other: dict) -> None:
-    given = {"queries": QUERIES, "layers": LAYERS, "model": "m"}
-    states.record(llm, folder=tmp_path, **given)
+def test_states_of_something_else_are_refused(llm, tmp_path: Path) -> None:
+    states.record(llm, QUERIES, tmp_path)
     with pytest.raises(UserError, match="hidden states of other queries, layers or models"):
-        states.record(llm, folder=tmp_path, **{**given, **other})
+        states.record(llm, QUERIES[:4], tmp_path)

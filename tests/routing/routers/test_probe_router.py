@@ -24,6 +24,7 @@ from ianvs_specdec.routing.routers import build_router, check_router_beside
 from ianvs_specdec.routing.routers.learned import UNANSWERED
 from ianvs_specdec.workspace.sides import answered
 from sedna.core.joint_inference import JointInference
+from tests.support import journals
 from tests.support.models import build_model
 
 SETTINGS = {"backend": "autoregressive", "dtype": "float32", "max_tokens": 8}
@@ -250,3 +251,16 @@ def test_what_stays_is_answered_as_ever_and_has_cost_the_reading(
         assert answered(result) is not None
     scores = [result["routing"]["score"] for _, result, _, _ in found]
     assert len(set(scores)) == len(scores)
+
+
+def test_a_run_killed_before_the_answer_asks_that_one_again(
+    job: Path, tiny_model: Path, folder: Path, asked: list[str], new_run: Any
+) -> None:
+    first = run(tiny_model, probe(folder, 1.0))
+    journals.change(job, "DELETE FROM answers WHERE id = (SELECT max(id) FROM answers)")
+    asked.clear()
+    new_run()
+    second = run(tiny_model, probe(folder, 1.0))
+    assert asked == ["answer"]
+    assert [row[1]["completion"] for row in second] == [row[1]["completion"] for row in first]
+    assert [row[1]["routing"]["score"] for row in second] == [row[1]["routing"]["score"] for row in first]

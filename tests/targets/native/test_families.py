@@ -59,6 +59,21 @@ def test_prompts_and_trees_have_the_logits_of_transformers(name: str) -> None:
         tokens += [tree.tokens[i] for i in path]
 
 
+@pytest.mark.parametrize("window", [1, 2, 64, 65, 100])
+def test_windows_of_any_width_end_where_they_should(window: int) -> None:
+    model = family_model("gemma2", sliding_window=window)
+    target, tokens = NativeTarget(model), [3 + i * i % 60 for i in range(150)]
+    sequence = target.open()
+    target.step([(sequence, Prompt(tokens[:-1])), (other := target.open(), Prompt(tokens))])
+    for tree in (TokenTree.chain(tokens[-1], range(5, 35)), random_tree(random.Random(window), 30)):
+        (output,) = target.step([(sequence, tree)])
+        for node in range(0, len(tree), 4):
+            path = [tree.tokens[i] for i in tree.path_to(node)]
+            assert_close(output.logits[node], after(model, tokens[:-1] + path))
+    (output,) = target.step([(other, TokenTree.chain(5))])
+    assert_close(output.logits[0], after(model, [*tokens, 5]))
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_hidden_states_are_those_of_transformers(name: str) -> None:
     model = family_model(name)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.models.documents import unmarked
+from ianvs_specdec.models.gguf.cached import files_of
 from ianvs_specdec.models.layout import ModelSizes, check_model
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ TOLERATED = 0.01
 def check_files(draft: str | Path, target: ModelSizes | None) -> None:
     """Raise ``UserError`` if the folder ``draft`` holds no whole causal LM. Whether its tokens are those of the
     ``target`` shows when both tokenizers are loaded: vocabularies may be padded to different sizes."""
-    check_model(Path(draft), what=f"the draft model {draft}", key="draft")
+    check_model(files_of(Path(draft), key="draft"), what=f"the draft model {draft}", key="draft")
 
 
 def load_draft(folder: Path, target: Target) -> Target:
@@ -35,11 +36,12 @@ def load_draft(folder: Path, target: Target) -> Target:
     from ianvs_specdec.targets.registry import target_of
 
     source = getattr(getattr(target, "model", None), "name_or_path", "")
-    ours, theirs = _tokens(source), _tokens(str(folder))
+    files = files_of(folder, key="draft")
+    ours, theirs = _tokens(source), _tokens(str(files))
     if ours and theirs:
         _check_tokens(folder, ours, theirs)
     what = f"the draft model {folder}"
-    draft = target_of(load(CAUSAL, folder, what=what, key="draft", dtype=target.dtype).to(target.device), consume=True)
+    draft = target_of(load(CAUSAL, files, what=what, key="draft", dtype=target.dtype).to(target.device), consume=True)
     if not (ours and theirs) and len(draft.embedding) != len(target.embedding):
         raise UserError(
             f"the draft model {folder} has a vocabulary of {len(draft.embedding)} tokens, the target one of "

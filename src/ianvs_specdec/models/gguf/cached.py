@@ -28,6 +28,12 @@ def gguf_of(model: Path) -> Path | None:
     return files[0] if len(files) == 1 else None
 
 
+def files_of(model: Path, *, key: str | None = None) -> Path:
+    """``model``, or the folder of the import of the GGUF file that it is. Raises UserError as ``imported``."""
+    file = gguf_of(model)
+    return model if file is None else imported(file, key=key)
+
+
 def import_of(path: Path) -> Path:
     """Where the folder of the GGUF file ``path`` is, or will be."""
     status = path.stat()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import fields
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from ianvs_specdec.common.errors import UserError, unknown
 from ianvs_specdec.common.sampling import LARGEST_COUNT
+from ianvs_specdec.common.settings import STRICT, build, called
 from ianvs_specdec.net.link import units
 from ianvs_specdec.net.link.outages import NO_OUTAGES, Schedule, parse
 from ianvs_specdec.net.link.presets import NONE, PRESETS
@@ -19,46 +22,41 @@ LONGEST = 60.0
 """Seconds: more is a mistaken unit."""
 SLOWEST, FASTEST = 1e3, 1e12
 """Bits a second."""
-HOLD, CUT = "hold", "cut"
+HOLD: Literal["hold"] = "hold"
+CUT: Literal["cut"] = "cut"
 """What becomes of connections in an outage: they stay, or both ends get a reset when it begins."""
 
 
-@dataclass(frozen=True)
+Time = Annotated[float, Field(ge=0, le=LONGEST), called(f"from 0 to {LONGEST:g} s")]
+Rate = Annotated[float, Field(ge=SLOWEST, le=FASTEST), called("from 1kbit to 1000gbit (a second)")]
+Loss = Annotated[
+    float, Field(ge=0, lt=1), called("from 0 % to below 100 % (--outage is for a path on which nothing passes)")
+]
+
+
+@dataclass(frozen=True, config=STRICT)
 class Path:
     """Times in seconds, one way; rates in bits a second, None: unlimited; ``loss`` a probability for each segment.
 
     ``jitter``: the delay is drawn evenly from ``delay - jitter`` to ``delay + jitter``. ``queue``: how long a segment
-    waits at most for those before it on the access link. ``on_outage``: HOLD or CUT. Raises UserError with the key.
+    waits at most for those before it on the access link. ``on_outage``: HOLD or CUT.
     """
 
-    delay: float = 0.0
-    jitter: float = 0.0
-    up: float | None = None
-    down: float | None = None
-    loss: float = 0.0
-    queue: float = QUEUE
+    delay: Time = 0.0
+    jitter: Time = 0.0
+    up: Rate | None = None
+    down: Rate | None = None
+    loss: Loss = 0.0
+    queue: Time = QUEUE
     outage: Schedule = NO_OUTAGES
-    on_outage: str = HOLD
-    seed: int = 0
+    on_outage: Literal["hold", "cut"] = HOLD
+    seed: Annotated[int, Field(ge=0, le=LARGEST_COUNT)] = 0
     preset: str = NONE
 
     def __post_init__(self) -> None:
-        for name in ("delay", "jitter", "queue"):
-            if not 0 <= (value := getattr(self, name)) <= LONGEST:
-                raise UserError(f"{name} must be from 0 to {LONGEST:g} s, not {value:g} s", key=name)
         if self.jitter > self.delay:
-            told = f"jitter ({self.jitter:g} s) must not exceed the delay ({self.delay:g} s)"
-            raise UserError(f"{told}: nothing arrives before it was sent", key="jitter")
-        for name in ("up", "down"):
-            if (rate := getattr(self, name)) is not None and not SLOWEST <= rate <= FASTEST:
-                raise UserError(f"{name} must be from 1kbit to 1000gbit (a second), not {rate:g} bit", key=name)
-        if not 0 <= self.loss < 1:
-            told = f"loss must be from 0 % to below 100 %, not {100 * self.loss:g} %"
-            raise UserError(f"{told}; --outage is for a path on which nothing passes", key="loss")
-        if self.on_outage not in (HOLD, CUT):
-            raise unknown("on_outage", self.on_outage, (HOLD, CUT), key="on_outage")
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed <= LARGEST_COUNT:
-            raise UserError(f"seed must be a whole number from 0, not {self.seed!r:.60}", key="seed")
+            reason = f"jitter ({self.jitter:g} s) must not exceed the delay ({self.delay:g} s)"
+            raise UserError(f"{reason}: nothing arrives before it was sent", key="jitter")
 
     @property
     def round_trip(self) -> float:
@@ -68,39 +66,26 @@ class Path:
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Path:
         """Of texts with units. ``preset`` names others that hold where none is given. Raises UserError with the key."""
-        known = [field.name for field in fields(cls)]
-        for name in values:
-            if name not in known:
-                raise unknown("option of a path", name, known, key=str(name))
-        given = {name: value for name, value in values.items() if value is not None}
-        if (preset := given.get("preset", NONE)) not in PRESETS:
+        own = {name: value for name, value in dict(values).items() if value is not None}
+        if (preset := own.get("preset", NONE)) not in PRESETS:
             raise unknown("preset", preset, PRESETS, key="preset")
-        readers: dict[str, Callable[[Any, str], Any]] = {
-            "delay": units.seconds,
-            "jitter": units.seconds,
-            "queue": units.seconds,
-            "up": units.bits,
-            "down": units.bits,
-            "loss": units.share,
-            "outage": parse,
-            "seed": _whole,
-        }
-        merged = {**PRESETS[preset], **given}
-        return cls(**{name: readers.get(name, _text)(value, name) for name, value in merged.items()})
+        given = {**PRESETS[preset], **own}
+        read = {name: READERS[name](value, name) if name in READERS else value for name, value in given.items()}
+        return build(cls, read, "option of a path")
 
     def to_json(self) -> dict[str, Any]:
         return {**{field.name: getattr(self, field.name) for field in fields(self)}, "outage": str(self.outage)}
 
 
-def _text(value: Any, key: str) -> str:
-    return str(value)
+def _whole(value: Any, key: str) -> Any:
+    """Of a text, as on the command line; anything else is checked with the other values."""
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
 
 
-def _whole(value: Any, key: str) -> int:
-    try:
-        number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not (math.isfinite(number) and number == int(number)):
-        raise UserError(f"{key} must be a whole number from 0, not {value!r:.60}", key=key)
-    return int(number)
+READERS: dict[str, Callable[[Any, str], Any]] = {
+    **dict.fromkeys(("delay", "jitter", "queue"), units.seconds),
+    **dict.fromkeys(("up", "down"), units.bits),
+    "loss": units.share,
+    "outage": parse,
+    "seed": _whole,
+}

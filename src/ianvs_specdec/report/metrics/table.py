@@ -181,8 +181,8 @@ class Table:
 
         Results of other plugins may be plain dicts, which cannot be referred to weakly: they are read for each metric.
         """
-        # An id is an object's own as long as the object lives, and rows live as long as their results.
-        ids = [*map(id, y_pred), *map(id, itertools.chain.from_iterable(y_pred[:1]))]
+        # An id is an object's own as long as the object lives.
+        ids = list(map(id, itertools.chain.from_iterable(y_pred)))
         known, alive, most, table = cls._last
         if table is None or not ids or ids != known or len(alive) < most:
             table = cls(y_true, y_pred)

@@ -24,8 +24,7 @@ from ianvs_specdec.routing.evaluation.pool import BASELINES, Chooser, between_tw
 from ianvs_specdec.routing.evaluation.quality import Scored
 from ianvs_specdec.routing.learned.folder import SEEN, TrainedRouter, read_seen
 from ianvs_specdec.routing.outcomes.labels import truths
-from ianvs_specdec.routing.outcomes.pool import Pool
-from ianvs_specdec.routing.outcomes.recorded import Floats, Outcomes
+from ianvs_specdec.routing.outcomes.recorded import Floats, Outcomes, Pool
 from ianvs_specdec.routing.routers import ROUTERS, build_router
 from ianvs_specdec.workspace.cases import read_workspace
 from ianvs_specdec.workspace.sides import scores_of

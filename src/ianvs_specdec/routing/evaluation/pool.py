@@ -21,8 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ianvs_specdec.routing.evaluation.quality import Answers, Scored, extra_cost
-from ianvs_specdec.routing.outcomes.pool import Pool
-from ianvs_specdec.routing.outcomes.recorded import Floats
+from ianvs_specdec.routing.outcomes.recorded import Floats, Pool
 
 EDGE, CLOUD, RANDOM, ORACLE, ORACLE_MONEY = ("always-edge", "always-cloud", "random", "oracle", "oracle by cost")
 """What every evaluation of a pair has beside the routers; the last only where costs are known."""

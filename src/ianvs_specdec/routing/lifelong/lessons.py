@@ -147,11 +147,15 @@ class Lessons:
     def answered(self, side: str, query: Query, item: AskedQuery, data: Any, response: Mapping[str, Any]) -> None:
         with self._mutex:
             self._answers += 1
-            names = {name_of(query), named(text_of(query)), named(query.turns[0])}
+            names, model = (
+                {name_of(query), named(text_of(query)), named(query.turns[0])},
+                str(response.get("model", "")),
+            )
             for name in names:
-                _remember(self._given, (name, side), (item, str(response.get("model", ""))))
+                _remember(self._given, (name, side), (item, model))
             if self._scored and (worth := _worth(query, data, response)) is not None:
-                self._learn(Feedback(name_of(query), _side(side), worth, f"{SCORER}{self._answers}"))
+                source = f"{SCORER}{model}:{self._answers}"
+                self._learn(Feedback(name_of(query), _side(side), worth, source))
             while self._earlier and self._earlier[0].answers <= self._answers:
                 self._take(self._earlier.popleft())
             for feedback in self._new():

@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,6 @@ Samples = tuple[tuple[float, ...], ...]
 
 COSTS, SAMPLES = ("edge_cost", "cloud_cost"), ("edge_samples", "cloud_samples")
 OPTIONAL = (*COSTS, *SAMPLES)
-CSV_NAMES = {"edge": "edge_correct", "cloud": "cloud_correct"}
 WORDS = {"true": 1.0, "false": 0.0}
 SUFFIXES = (".csv", ".csv.gz", ".jsonl", ".jsonl.gz")
 
@@ -159,19 +158,41 @@ def digests(queries: Iterable[Query]) -> NDArray[np.uint64]:
 
 def load_outcomes(path: Path) -> Outcomes:
     """Read a file of outcomes. Raises UserError with file, line and column."""
-    csv = is_csv(path)
-    rows = [_row(record, place, index, csv) for index, (place, record) in enumerate(records(path))]
-    if not rows:
-        raise UserError(f"{path}: there are no outcomes in it")
-    columns: dict[str, Any] = {name: np.array([row[name] for row in rows]) for name in ("edge", "cloud")}
+    read = answers_in(path, ("edge", "cloud"))
+    columns: dict[str, Any] = dict(zip(("edge", "cloud"), np.array([row.quality for row in read]).T, strict=True))
     for name in OPTIONAL:
-        given = [row[name] for row in rows]
+        parse = number_of if name in COSTS else _samples
+        given = [
+            None if row.record.get(name) in (None, "") else parse(row.record[name], name, row.place) for row in read
+        ]
         if None not in given:
             columns[name] = np.array(given) if name in COSTS else tuple(given)
         elif any(value is not None for value in given):
-            place = rows[given.index(None)]["place"]
+            place = read[given.index(None)].place
             raise UserError(f"{place}: {name} is missing: give it for every query, or for none")
-    return Outcomes(tuple(row["query"] for row in rows), **columns)
+    return Outcomes(tuple(row.query for row in read), **columns)
+
+
+class Row(NamedTuple):
+    """One query of a file, with the quality of each model's answer."""
+
+    place: str
+    query: Query
+    quality: list[float]
+    record: Mapping[str, Any]
+
+
+def answers_in(path: Path, models: Iterable[str]) -> list[Row]:
+    """Raises UserError that names the place of a fault."""
+    csv, rows = is_csv(path), []
+    columns = [f"{name}_correct" if csv else name for name in models]
+    for index, (place, record) in enumerate(records(path)):
+        _check_columns(record, ("query", *columns), place, csv)
+        quality = [number_of(record[column], column, place, high=1.0) for column in columns]
+        rows.append(Row(place, _query_in(record, place, index, csv), quality, record))
+    if not rows:
+        raise UserError(f"{path}: there are no outcomes in it")
+    return rows
 
 
 def is_csv(path: Path) -> bool:
@@ -195,17 +216,7 @@ def save_outcomes(path: Path, outcomes: Outcomes, **extra: Sequence[Any]) -> Non
     write_atomically(path, "".join(lines))
 
 
-def _row(record: Mapping[str, Any], place: str, index: int, csv: bool) -> dict[str, Any]:
-    names = CSV_NAMES if csv else {"edge": "edge", "cloud": "cloud"}
-    check_columns(record, ("query", *names.values()), place, csv)
-    row: dict[str, Any] = {side: number_of(record[name], name, place, high=1.0) for side, name in names.items()}
-    for name in OPTIONAL:
-        value, read = record.get(name), number_of if name in COSTS else _samples
-        row[name] = None if value is None or value == "" else read(value, name, place)
-    return {**row, "query": query_in(record, place, index, csv), "place": place}
-
-
-def check_columns(record: Mapping[str, Any], columns: Iterable[str], place: str, csv: bool) -> None:
+def _check_columns(record: Mapping[str, Any], columns: Iterable[str], place: str, csv: bool) -> None:
     """Raise UserError that names the place, and the first of these columns that is not there."""
     for column in columns:
         if record.get(column) is None:
@@ -214,7 +225,7 @@ def check_columns(record: Mapping[str, Any], columns: Iterable[str], place: str,
             raise UserError(f"{place}: there is no {column}; found: {there}{hint}")
 
 
-def query_in(record: Mapping[str, Any], place: str, index: int, csv: bool) -> Query:
+def _query_in(record: Mapping[str, Any], place: str, index: int, csv: bool) -> Query:
     """The query of a record. Raises UserError that names the place."""
     question = record["query"]
     if csv:
@@ -245,3 +256,76 @@ def _samples(value: Any, name: str, place: str) -> tuple[float, ...]:
     if not isinstance(value, list) or not value:
         raise UserError(f"{place}: {name} must be a list of numbers from 0 to 1")
     return tuple(number_of(item, name, place, high=1.0) for item in value)
+
+
+@dataclass(frozen=True, eq=False)
+class Pool(Recorded):
+    """Two formats are read, by the names of the models. CSV with the columns ``query`` and ``NAME_correct`` (true,
+    false or a number from 0 to 1) and ``NAME_cost`` for each model, and optionally ``group`` and ``id``; JSON lines
+    with ``query``, ``NAME`` and ``NAME_cost``. What else is there is ignored. A model with one price for all queries
+    needs no costs.
+
+    ``quality`` and ``cost``: float64 [queries, models], the models by rising mean cost.
+
+    ``models``: their names, in this order.
+    """
+
+    quality: Floats
+    cost: Floats
+    models: tuple[str, ...]
+    is_pair: ClassVar[bool] = False
+
+    def _columns(self) -> dict[str, Any]:
+        return {name: column for name, column in super()._columns().items() if name != "models"}
+
+    @property
+    def best(self) -> str:
+        """The model that is best alone; of equally good ones the cheapest."""
+        return self.models[int(self.quality.mean(axis=0).argmax())]
+
+
+def load_pool(path: Path, prices: Mapping[str, float | None]) -> Pool:
+    """``prices``: model -> what each of its answers costs, None where the file tells. UserError with file, line and
+    column.
+    """
+    rows = answers_in(path, prices)
+    cost = [[_cost(row.record, name, price, row.place) for name, price in prices.items()] for row in rows]
+    means = np.mean(cost, axis=0)
+    if np.ptp(means) <= 0:
+        raise UserError(f"{path}: all models cost the same, so that there is no order from the cheapest to the dearest")
+    order = np.argsort(means, kind="stable")
+    names = tuple(np.array(list(prices))[order].tolist())
+    quality = np.array([row.quality for row in rows])
+    return Pool(tuple(row.query for row in rows), quality[:, order], np.array(cost)[:, order], names)
+
+
+def _cost(record: Mapping[str, Any], name: str, price: float | None, place: str) -> float:
+    if price is not None:
+        return price
+    column = f"{name}_cost"
+    if record.get(column) in (None, ""):
+        raise UserError(f"{place}: there is no {column}; give it for every query, or one price as {name}=PRICE")
+    return number_of(record[column], column, place)
+
+
+def prices_of(texts: Sequence[str]) -> dict[str, float | None]:
+    """Model -> price of ``NAME`` or ``NAME=PRICE``. Raises UserError for fewer than two models, or a bad price."""
+    found: dict[str, float | None] = {}
+    for text in texts:
+        name, given, price = text.partition("=")
+        if not name or name in found:
+            raise UserError(f"--models: {name!r} is there twice" if name else f"--models: {text!r} names no model")
+        found[name] = _price(price, text) if given else None
+    if len(found) < 2:
+        raise UserError(f"--models: there must be two models or more to choose from, not only {texts[0]!r}")
+    return found
+
+
+def _price(text: str, given: str) -> float:
+    try:
+        price = float(text)
+    except ValueError:
+        price = math.nan
+    if not 0 <= price < math.inf:
+        raise UserError(f"--models: the price of an answer must be a number from 0, not {given!r}")
+    return price

@@ -53,7 +53,7 @@ class RecordedStates:
         return self.rows[places][:, [self.layers.index(layer) for layer in layers]]
 
 
-def record_all(
+def record(
     llm: LLM,
     queries: Sequence[Query],
     folder: Path,
@@ -61,10 +61,13 @@ def record_all(
     check: Callable[[str, str], None] = lambda model, digest: None,
     sampling: Sampling = _UNASKED,
 ) -> RecordedStates:
-    """``record`` of all layers of a model whose files are there or can be had. ``check`` is called with its name and
-    the digest of its files first, and raises UserError for one that is not wanted.
+    """The hidden states of all layers of a model (as in ``engine.contracts.Target.open``) of each query's first turn,
+    pooled over its prompt as ``types.POOLING`` says.
 
-    Raises UserError as ``record`` does, and where the model's configuration does not tell how many layers it has.
+    ``folder`` holds them, and is refused where it holds those of other queries or another model. ``check`` is called
+    with the model's name and the digest of its files first, and raises UserError for one that is not wanted;
+    ``on_query`` is called for each query that is read now. Raises UserError where the back end has no hidden states or
+    the model's configuration no number of layers, and AnswerError for a query that it cannot read.
     """
     llm.check_encode()
     files = model_folder(llm.model)
@@ -74,31 +77,10 @@ def record_all(
     layers = tuple(range(sizes.layers + 1))
     name, own = Path(llm.model).name, model_digest(llm.model, FileDigests(None))
     check(name, own)
-    told = timed(sampling.first(1), chat_template(llm), folder)
-    rows = record(llm, queries, layers, folder, own, on_query, told)
-    known, first = np.unique(digests(queries), return_index=True)
-    return RecordedStates(name, own, layers, known, rows[first])
-
-
-def record(
-    llm: LLM,
-    queries: Sequence[Query],
-    layers: Sequence[int],
-    folder: Path,
-    model: str,
-    on_query: Callable[[], None] = lambda: None,
-    sampling: Sampling = _UNASKED,
-) -> NDArray[np.float16]:
-    """The hidden states of ``layers`` (as in ``engine.contracts.Target.open``) of each query's first turn, pooled
-    over its prompt as ``types.POOLING`` says: float16 [queries, layers, 2 * hidden].
-
-    ``folder`` holds them, and is refused where it holds those of other queries, layers or another ``model``, named by
-    its digest. ``on_query`` is called for each one that is read now. Raises UserError where the back end has no hidden
-    states, and AnswerError for a query that it cannot read.
-    """
+    sampling = timed(sampling.first(1), chat_template(llm), folder)
     asked, variables = [messages_of(query, []) for query in queries], sampling.chat_template_kwargs
     purpose = {
-        "model": model,
+        "model": own,
         "layers": list(layers),
         "pooling": list(POOLING),
         "queries": digest([variables, asked] if variables else asked),
@@ -115,4 +97,5 @@ def record(
             with replacing(path) as temporary, temporary.open("wb") as file:
                 np.save(file, np.stack(states))
         shards.append(np.load(path, allow_pickle=False))
-    return np.concatenate(shards)
+    known, first = np.unique(digests(queries), return_index=True)
+    return RecordedStates(name, own, layers, known, np.concatenate(shards)[first])

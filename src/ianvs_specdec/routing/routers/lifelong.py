@@ -102,11 +102,11 @@ class LifelongRouter(Router):
         saved = replace(adapted(self.base, learner), threshold=self.threshold, seen=trained.seen)
         self._exploration = Exploration(self.explore)
         self._lessons = Lessons(saved, learner, self._exploration, book, feedback, to, save_every)
+        weakref.finalize(self, self._lessons.close)
         self._asked: OrderedDict[Query, AskedQuery] = OrderedDict()
         self._mutex = threading.Lock()
         if replay and goes_on is None:
             self._replay(Path(replay))
-        weakref.finalize(self, self._lessons.close)
         observers.subscribe(self)
 
     @classmethod
