@@ -1,4 +1,4 @@
-"""Warnings about the answers of one side, each given once: prompts that were cut, drafts that cost more than they save."""
+"""Warnings about one side's answers, each given once: prompts that were cut, drafts that cost more than they save."""
 
 from __future__ import annotations
 
