@@ -48,30 +48,32 @@ def guarded(request: Request, function: Callable[P, R], *args: P.args, **kwargs:
 def draft(requests: Sequence[Request], budgets: Sequence[int], confidence: float) -> list[Request]:
     """Have each request propose a tree, where its budget is above 0; else its next step computes the root alone.
     Returns who was asked for one."""
-    groups: dict[tuple[type[Drafter], int], list[tuple[Request, int]]] = {}
+    asking: dict[tuple[type[Drafter], int], list[tuple[Request, int]]] = {}
     for request, budget in zip(requests, budgets, strict=True):
         request.ask(budget, confidence)
         if budget > 0:
-            key = request.drafter.batch_key
-            group = type(request.drafter), id(request if key is None else key)
-            groups.setdefault(group, []).append((request, budget))
+            drafter = request.drafter
+            asking.setdefault((type(drafter), id(drafter.batch_key)), []).append((request, budget))
         else:
             request.skip_draft()
-    for shared in groups.values():
-        for (request, _), tree in zip(shared, _proposed(shared), strict=True):
-            if isinstance(tree, Exception):
-                request.fail(tree)
-            else:
-                guarded(request, request.verify, tree)
-    return [request for shared in groups.values() for request, _ in shared]
+    for shared in asking.values():
+        if len(shared) > 1 and shared[0][0].drafter.batch_key:
+            for (request, _), tree in zip(shared, _proposed(shared), strict=True):
+                if isinstance(tree, Exception):
+                    request.fail(tree)
+                else:
+                    guarded(request, request.verify, tree)
+        else:
+            for request, budget in shared:
+                guarded(request, request.draft, budget)
+    return [request for shared in asking.values() for request, _ in shared]
 
 
 def _proposed(requests: list[tuple[Request, int]]) -> Sequence[TokenTree | Exception]:
     """A tree for each request, or what went wrong with it, from drafters that have the same in common."""
     drafter = type(requests[0][0].drafter)
-    drafts = [(request.drafter, request.context, budget) for request, budget in requests]
     try:
-        trees = [drafts[0][0].propose(*drafts[0][1:])] if len(drafts) == 1 else drafter.propose_all(drafts)
+        trees = drafter.propose_all([(request.drafter, request.context, budget) for request, budget in requests])
         if len(trees) != len(requests):
             raise UserError(f"{drafter.__name__}.propose_all returned {len(trees)} trees for {len(requests)} requests")
         return trees

@@ -175,6 +175,10 @@ class Request:
         """The next step computes the last token alone."""
         self.piece = TokenTree.chain(self.context.tokens[-1])
 
+    def draft(self, budget: int) -> None:
+        """The next step computes what the drafter proposes."""
+        self.verify(self.drafter.propose(self.context, budget))
+
     def verify(self, tree: TokenTree) -> None:
         """The next step computes ``tree``, within what the target can address.
 

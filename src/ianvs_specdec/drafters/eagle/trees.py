@@ -89,7 +89,9 @@ def static(growth: Growth, paths: Paths) -> Growing:
         level = torch.tensor([tree.tokens[nodes[path]] for path in grown], device=device)
         above = torch.tensor([rows.index(path[:-1]) for path in grown], device=device)
         rows = grown
-        logits = yield growth.sequence, Level(level, depth, above, torch.tensor(seen, device=device))
+        # In a chain each sees all that was drafted before it.
+        mask = None if len(drafted) == depth else torch.tensor(seen, device=device)
+        logits = yield growth.sequence, Level(level, depth, above, mask)
     tree.probabilities = drawn_from or None
     return tree
 

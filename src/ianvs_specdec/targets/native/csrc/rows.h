@@ -56,7 +56,7 @@ inline void cap(float *x, float most, int64_t count) {
 
 inline Vector silu(Vector x) { return x / (1.0f + exponential(-x)); }
 
-// GELU's approximation by tanh (Hendrycks and Gimpel 2016, arXiv 1606.08415), since (1 + tanh u) / 2 = 1 / (1 + exp -2u).
+// GELU's approximation by tanh (Hendrycks and Gimpel 2016, arXiv 1606.08415): (1 + tanh u) / 2 = 1 / (1 + exp -2u).
 inline Vector gelu_tanh(Vector x) {
   constexpr float TWICE_ROOT = 1.59576912f, CUBIC = 0.044715f;  // 2 sqrt(2 / pi)
   return x / (1.0f + exponential(-TWICE_ROOT * (x + CUBIC * x * x * x)));
@@ -90,8 +90,8 @@ inline void add_active(const float *from, int64_t count, float *to) {
   store_some(to + i, load_some(to + i, count - i) + silu(load_some(from + i, count - i)), count - i);
 }
 
-// Logits of experts become the factors of the `chosen` likeliest, of equals the first, and 0 for the others. `share`: they
-// are divided by their sum.
+// Logits of experts become the factors of the `chosen` likeliest, of equals the first, and 0 for the others. `share`:
+// they are divided by their sum.
 inline void choose_experts(float *logits, int64_t count, int32_t chosen, bool share) {
   float most = logits[0], total = 0.0f, kept = 0.0f;
   for (int64_t i = 1; i < count; i++) most = logits[i] > most ? logits[i] : most;

@@ -68,8 +68,8 @@ typedef struct {
 
 enum { SPECDEC_SILU = 0, SPECDEC_GELU_TANH = 1 };
 
-/* One decoder layer. Products and norms are not copied: they must live as long as the model. A norm that is NULL is left
- * out. */
+/* One decoder layer. Products and norms are not copied: they must live as long as the model. A norm that is NULL is
+ * left out. */
 typedef struct {
   const float *input_norm;  /* [hidden]: before the attention */
   const float *query_norm;  /* [width]: of every query head; with `whole_norms` of all of them, [queries * width] */
@@ -162,7 +162,7 @@ typedef struct {
   const int64_t *tokens;       /* of the rows of all parts, one part after the other; NULL: see `input` */
   const float *input;          /* [rows, hidden]: what the first layer is given, where `tokens` is NULL */
   const float *qkv_addition;   /* [rows, qkv]: added to queries, keys and values of the first layer; may be NULL */
-  const float *cosine, *sine;  /* [rotations, positions, rotary / 2]: first half of what is rotated against the second */
+  const float *cosine, *sine;  /* [rotations, positions, rotary / 2]: first half of what is rotated against second */
   int64_t positions;
   int32_t rotations;           /* how many there are */
   float *logits;               /* [rows with logits, vocabulary of `unembed`], in the order of the rows */
