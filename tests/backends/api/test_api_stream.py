@@ -184,6 +184,18 @@ def test_our_own_server_tells_ids_steps_and_near_ties() -> None:
     assert answer.trace.chunks == [(0.0, 1), (1.0, 3)], "a chunk for the prefill and one for the step"
 
 
+@pytest.mark.parametrize("letters", [None, [], [("B", -0.5)]])
+def test_letters_that_our_server_does_not_tell_are_unknown(letters: list[tuple[str, float]] | None) -> None:
+    told: dict[str, Any] = {"confidence": [[-0.5, 0.4, 0.5]] * 4, "characters": [4] * 4}
+    told |= {} if letters is None else {"letters": letters}
+    answer = StreamedAnswer(logprobs=True)
+    for part in (*WHOLE[:3], event(usage=usage(4), specdec=told), DONE):
+        answer.feed(part, 0.0)
+    trace = answer.completion().trace
+    assert trace.confidence == [(-0.5, 0.4, 0.5)] * 4
+    assert trace.letters == letters
+
+
 @pytest.mark.parametrize("told", [{"token_ids": [1, 2]}, {"steps": [[1, 2]]}, {"near_ties": 7}, "text"])
 def test_what_our_server_would_not_tell_is_a_broken_stream(told: Any) -> None:
     with pytest.raises(AttemptError) as error:

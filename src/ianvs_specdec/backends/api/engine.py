@@ -64,8 +64,9 @@ def confidence_into(trace: Trace, specdec: Mapping[str, Any], tokens: int) -> No
     ]
     characters = listed(specdec["characters"], "characters", tokens)
     trace.characters = [whole(number, "the characters of a token", MOST_CHARACTERS) for number in characters]
-    told = listed(specdec.get("letters"), "letters", len(LETTERS))
-    trace.letters = letters_of((str(letter), logprob(value)) for letter, value in told)
+    if specdec.get("letters") is not None:
+        letters = listed(specdec["letters"], "letters", len(LETTERS))
+        trace.letters = letters_of((str(letter), logprob(value)) for letter, value in letters)
 
 
 def drafts_of(timings: Mapping[str, Any], tokens: int) -> tuple[int, int] | None:
