@@ -13,7 +13,7 @@ import pytest
 from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.common.types import Completion, Trace
 from ianvs_specdec.plugin.models import CloudModel
-from ianvs_specdec.plugin.timings import Overlap
+from ianvs_specdec.plugin.timings import Overlap, UnderWay, stamp
 from tests.support import journals
 
 
@@ -58,6 +58,14 @@ class Together(LLM):
         self._barrier.wait(60)
         # Nobody ends before all have begun to end: the clock stands still meanwhile.
         return Completion("x", [], 1, 3, "stop", Trace([(1.0, 3)]))
+
+
+@pytest.mark.parametrize(("answered", "told"), [(1.5, 3.5), (None, None)])
+def test_the_wait_for_others_is_before_every_time_of_an_answer(answered: float | None, told: float | None) -> None:
+    trace = Trace([(1.0, 1), (1.5, 1)], thinking=1, answered=answered)
+    stamp(trace, Together([], 1), issued=0.0, waited=2.0, under_way=UnderWay(3.5, 2.0))
+    assert trace.chunks == [(3.0, 1), (3.5, 1)]
+    assert trace.answered == told
 
 
 @pytest.mark.parametrize(("number", "share"), [(1, None), (4, 0.25)])

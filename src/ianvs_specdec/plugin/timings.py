@@ -80,6 +80,7 @@ def stamp(trace: Trace, llm: LLM, *, issued: float, waited: float, under_way: Un
     trace.busy = None if alone else round(under_way.share, 6)
     trace.issued, trace.memory, trace.target = round(MONOTONIC_EPOCH + issued, 6), llm.memory(), llm.target()
     trace.chunks = [(round(seconds + waited, 7), tokens) for seconds, tokens in trace.chunks]
+    trace.answered = None if trace.answered is None else round(trace.answered + waited, 7)
 
 
 def circumstances(llm: LLM) -> dict[str, Any]:
