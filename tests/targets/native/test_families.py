@@ -146,6 +146,31 @@ def test_a_tree_may_go_beyond_the_length_at_which_a_sequence_turns() -> None:
         target.step([(alone, Prompt([tree.tokens[i] for i in path]))])
 
 
+@pytest.mark.parametrize("succeeding", [0, 1])
+def test_without_memory_to_turn_a_sequence_is_as_before(monkeypatch: pytest.MonkeyPatch, succeeding: int) -> None:
+    model = family_model("phi3-longrope")
+    target, tokens = NativeTarget(model), PROMPT[:TURN]
+    sequence, step = target.open(), target.native.step
+    target.step([(sequence, Prompt(tokens))])
+    before, calls = sequence.snapshot(), iter(range(10))
+
+    def scarce(*args: Any, **settings: Any) -> Any:
+        if next(calls) >= succeeding:
+            raise MemoryError
+        return step(*args, **settings)
+
+    monkeypatch.setattr(target.native, "step", scarce)
+    with pytest.raises(MemoryError):
+        target.step([(sequence, TokenTree.chain(5))])
+    monkeypatch.undo()
+    sequence.restore(before)
+    for token in (5, 6):
+        (output,) = target.step([(sequence, TokenTree.chain(token))])
+        sequence.commit([0])
+        tokens = [*tokens, token]
+        assert_close(output.logits[0], after(model, tokens))
+
+
 FLAGS: list[tuple[str, str, Any]] = [
     ("granite", "hidden_act", "relu"),
     ("smollm3", "hidden_act", "gelu"),

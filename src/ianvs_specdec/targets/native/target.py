@@ -153,12 +153,14 @@ class NativeTarget:
         """What a sequence holds, as transformers does where all positions get other rotations."""
         if rotation == sequence.rotation:
             return
-        sequence.rotation = rotation
+        # Where a step fails, the next one begins anew.
+        sequence.rotation = None
         sequence.state.restore(0)
         for piece in pieces(sequence.kept, self.prompt_rows):
             given = Parts()
             given.add(sequence.state, len(piece.tokens), stay=True, logits=NONE, rotation=rotation)
             self.native.step(given, self._rotations(len(sequence.kept)), tokens=piece.tokens)
+        sequence.rotation = rotation
 
 
 @dataclass
@@ -185,7 +187,7 @@ class NativeSequence:
     def __init__(self, target: NativeTarget, features: tuple[int, ...]) -> None:
         self.features = features
         self.length = 0
-        self.rotation = 0
+        self.rotation: int | None = 0
         self.state = target.native.open()
         self.kept: list[int] = []
         self.reach = target.window
@@ -208,7 +210,8 @@ class NativeSequence:
         return self.length
 
     def restore(self, snapshot: int) -> None:
-        self.state.restore(snapshot)
+        # It holds less where computing anew has failed.
+        self.state.restore(min(snapshot, len(self.state)))
         self.length = snapshot
         del self.kept[snapshot:]
 
