@@ -120,6 +120,26 @@ def test_a_joint_draft_that_fails_ends_all_that_share_it_and_no_other(model, ret
     assert other.result().token_ids == alone(target, PROMPTS[2])
 
 
+@pytest.mark.parametrize("label", ["medusa", "draft_model-tree"])
+def test_of_joint_drafts_one_that_fails_ends_alone(workshop, label):
+    target = target_of(workshop.model)
+    first, _ = workshop.create(label)
+    first.prepare(target)
+    prompts = [[3, 4, 5], [6, 7], [8, 9]]
+    requests = [request_of(target, prompt, drafter=first.fork()) for prompt in prompts]
+    engine = engine_of(target)
+    for request in requests:
+        engine.add(request)
+    engine.step()
+    requests[1].context.sampling = None
+    while engine.busy:
+        engine.step()
+    with pytest.raises(AttributeError):
+        requests[1].result()
+    for number in (0, 2):
+        assert requests[number].result().token_ids == alone(target, prompts[number])
+
+
 def test_a_class_that_changes_what_one_request_is_proposed_is_asked_for_each(model, drafts):
     class Cut(DraftModel):
         def propose(self, context, budget):

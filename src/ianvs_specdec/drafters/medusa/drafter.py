@@ -76,10 +76,13 @@ class Medusa(Drafter):
         logits = heads(
             torch.stack([drafter._hidden for drafter, _, _ in drafts]), max(1, *[depth for _, depth in asked])
         )
-        return [
-            drafter._tree(context, own[:depth], nodes)
-            for (drafter, context, _), own, (nodes, depth) in zip(drafts, logits, asked, strict=True)
-        ]
+        trees: list[TokenTree | Exception] = []
+        for (drafter, context, _), own, (nodes, depth) in zip(drafts, logits, asked, strict=True):
+            try:
+                trees.append(drafter._tree(context, own[:depth], nodes))
+            except Exception as error:
+                trees.append(error)
+        return trees
 
     def _tree(self, context: Context, logits: Tensor, nodes: int) -> TokenTree:
         """The tree of at most ``nodes`` guesses by the heads' ``logits [heads, vocabulary]``."""
