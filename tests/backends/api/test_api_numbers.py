@@ -82,15 +82,15 @@ def test_confidence_is_of_probabilities(serve: Serve, number: str) -> None:
         more = f', "specdec": {{"confidence": [{told}], "characters": [4]}}'
         check_refused(serve(lambda prompt, count, more=more: streamed(more=more)), logprobs=True)  # type: ignore[misc]
     for token in (
-        f'{{"token": "good", "logprob": {number}, "top_logprobs": [{{"logprob": -0.1}}]}}',
-        f'{{"token": "good", "logprob": -0.1, "top_logprobs": [{{"logprob": {number}}}]}}',
+        f'{{"token": "good", "logprob": {number}, "top_logprobs": [{{"token": "x", "logprob": -0.1}}]}}',
+        f'{{"token": "good", "logprob": -0.1, "top_logprobs": [{{"token": "x", "logprob": {number}}}]}}',
     ):
         piece = f', "logprobs": {{"content": [{token}]}}'
         check_refused(serve(lambda prompt, count, piece=piece: streamed(piece=piece)), logprobs=True)  # type: ignore[misc]
 
 
 def test_the_bytes_of_a_token_are_no_number_of_bytes(serve: Serve) -> None:
-    token = '{"token": "good", "logprob": -0.1, "bytes": 3000000000, "top_logprobs": [{"logprob": -0.1}]}'
+    token = '{"token": "good", "logprob": -0.1, "bytes": 3000000000, "top_logprobs": [{"token": "x", "logprob": -0.1}]}'
     server = serve(lambda prompt, count: streamed(piece=f', "logprobs": {{"content": [{token}]}}'))
     tracemalloc.start()
     try:
