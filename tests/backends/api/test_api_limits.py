@@ -40,35 +40,67 @@ def test_endpoints_are_asked_by_weight_and_load() -> None:
     chosen = [endpoints.choose(0.0)[0] for _ in range(8)]
     assert (chosen.count(A), chosen.count(B)) == (2, 6)
     for _ in range(6):
-        endpoints.leave(B)
+        endpoints.leave(B, 0.0)
     assert endpoints.choose(0.0)[0] == B
     assert Endpoints([A, B]).choose(0.0, B)[0] == A, "a failed request goes elsewhere"
     assert Endpoints([A]).choose(0.0, A)[0] == A
 
 
+def fail(endpoints: Endpoints, *, begun: float, ended: float) -> None:
+    """Of a request that goes to A only if it is well."""
+    assert endpoints.choose(begun, B)[0] == A
+    endpoints.failed(A)
+    endpoints.leave(A, ended)
+
+
+def resting() -> Endpoints:
+    """A rests from 10.0 to 11.0."""
+    endpoints = Endpoints([A, B])
+    for _ in range(FAILURES_TO_REST):
+        fail(endpoints, begun=10.0, ended=10.0)
+    return endpoints
+
+
 def test_an_endpoint_that_fails_rests() -> None:
     endpoints = Endpoints([A, B])
-    for _ in range(2):
+    for _ in range(3):
         for _ in range(FAILURES_TO_REST - 1):
-            endpoints.failed(A, 10.0)
+            fail(endpoints, begun=10.0, ended=10.0)
         endpoints.succeeded(A)
-    assert endpoints.choose(10.0, B)[0] == A, "a success begins the count anew"
-    for _ in range(2 * FAILURES_TO_REST):
-        endpoints.failed(A, 10.0)
-    assert [endpoints.choose(10.9, B)[0], endpoints.choose(11.0, B)[0]] == [B, A]
-    assert [endpoints.choose(now, B)[0] for now in (11.0, 12.9, 13.0, 16.9, 17.0)] == [B, B, A, B, A]
-    assert not endpoints.other_than(B, 17.0)
-    assert endpoints.other_than(B, 25.0)
+    endpoints = resting()
+    assert endpoints.choose(10.9, B)[0] == B
+    for begun, again in ((11.0, 13.0), (13.0, 17.0)):
+        fail(endpoints, begun=begun, ended=begun)
+        assert endpoints.choose(again - 0.1, B)[0] == B
+    assert not endpoints.other_than(B, 16.9)
+    assert endpoints.other_than(B, 17.0)
     endpoints.succeeded(A)
-    assert [endpoints.choose(17.0, B)[0] for _ in range(2)] == [A, A]
+    assert [endpoints.choose(16.0, B)[0] for _ in range(2)] == [A, A]
+
+
+def test_while_a_probe_hangs_no_other_request_follows_it() -> None:
+    endpoints = resting()
+    assert [endpoints.choose(now, B)[0] for now in (11.0, 12.0, 60.0)] == [A, B, B]
+    assert not endpoints.other_than(B, 60.0)
+    endpoints.leave(A, 60.0)
+    assert [endpoints.choose(now, B)[0] for now in (61.9, 62.0)] == [B, A], "its rest begins when the probe has ended"
+
+
+def test_requests_that_fail_together_are_one_reason_to_rest() -> None:
+    endpoints = Endpoints([A, B])
+    for _ in range(4 * FAILURES_TO_REST):
+        assert endpoints.choose(10.0, B)[0] == A
+    for _ in range(4 * FAILURES_TO_REST):
+        endpoints.failed(A)
+        endpoints.leave(A, 10.0)
+    assert endpoints.choose(11.0, B)[0] == A
 
 
 def test_where_no_endpoint_is_well_they_are_asked() -> None:
-    endpoints = Endpoints([A, B])
-    for endpoint in (A, B):
-        for _ in range(FAILURES_TO_REST):
-            endpoints.failed(endpoint, 0.0)
-    assert {endpoints.choose(0.0)[0] for _ in range(4)} == {A, B}
+    endpoints = resting()
+    for _ in range(FAILURES_TO_REST):
+        endpoints.failed(B)
+    assert {endpoints.choose(10.0)[0] for _ in range(8)} == {A, B}
 
 
 def test_a_busy_endpoint_is_left_alone_until_then() -> None:

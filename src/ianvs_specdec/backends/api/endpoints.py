@@ -143,9 +143,10 @@ class _State:
         self.rest = FIRST_REST
         self.refused = ""
 
-    def take_rest(self, now: float) -> None:
-        self.rests_until = now + self.rest
-        self.rest = min(LONGEST_REST, 2 * self.rest)
+    def well(self, now: float) -> bool:
+        """Whether it may be asked: after a rest only one request at a time, until one succeeds."""
+        probed = self.failures >= FAILURES_TO_REST and self.in_flight > 0
+        return max(self.busy_until, self.rests_until) <= now and not probed
 
 
 class Endpoints:
@@ -170,31 +171,36 @@ class Endpoints:
             free = {e: s for e, s in open_ones.items() if s.busy_until <= now}
             if not free:
                 return None, min((s.busy_until for s in open_ones.values()), default=float("inf"))
-            able = {e: s for e, s in free.items() if s.rests_until <= now} or free
+            able = {e: s for e, s in free.items() if s.well(now)} or free
             chosen = min(able, key=lambda e: (e == but, able[e].in_flight / e.weight, (able[e].served + 1) / e.weight))
             state = able[chosen]
             state.in_flight += 1
             state.served += 1
-            if state.failures >= FAILURES_TO_REST and state.rests_until <= now:
-                state.take_rest(now)
             return chosen, now
 
     def other_than(self, endpoint: Endpoint, now: float) -> bool:
         """Whether another endpoint could be asked right away."""
         with self._lock:
             others = [state for other, state in self._states.items() if other != endpoint and not state.refused]
-            return any(max(state.busy_until, state.rests_until) <= now for state in others)
+            return any(state.well(now) for state in others)
 
-    def leave(self, endpoint: Endpoint) -> None:
+    def leave(self, endpoint: Endpoint, now: float) -> None:
+        """A request has ended, after ``succeeded`` or ``failed`` where it was either. Now the endpoint rests if it has
+        to.
+        """
         with self._lock:
-            self._states[endpoint].in_flight -= 1
+            state = self._states[endpoint]
+            state.in_flight -= 1
+            if state.failures >= FAILURES_TO_REST and state.rests_until <= now:
+                state.rests_until = now + state.rest
+                state.rest = min(LONGEST_REST, 2 * state.rest)
 
     def succeeded(self, endpoint: Endpoint) -> None:
         with self._lock:
             state = self._states[endpoint]
             state.failures, state.rest, state.rests_until = 0, FIRST_REST, float("-inf")
 
-    def failed(self, endpoint: Endpoint, now: float) -> None:
+    def failed(self, endpoint: Endpoint) -> None:
         with self._lock:
             state = self._states[endpoint]
             state.failures += 1
@@ -202,7 +208,6 @@ class Endpoints:
                 log.warning(
                     "%s failed %d times in a row: no request for %g s", endpoint.server(), state.failures, state.rest
                 )
-                state.take_rest(now)
 
     def busy(self, endpoint: Endpoint, until: float) -> None:
         """The server asked to be left alone until then."""

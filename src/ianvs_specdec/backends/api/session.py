@@ -116,7 +116,7 @@ class Session:
                 trace.bytes_up, trace.bytes_down = call.traffic.up, call.traffic.down
                 return completion
             finally:
-                self._endpoints.leave(endpoint)
+                self._endpoints.leave(endpoint, time.perf_counter())
                 self._places.release()
             self._sleep(call, time.perf_counter() + pause)
 
@@ -181,7 +181,7 @@ class Session:
         if failure.outlook is RetryOutlook.OVER:
             self._give_up(call, None, reason)
         if failure.outlook is RetryOutlook.PASSING:
-            self._endpoints.failed(endpoint, now)
+            self._endpoints.failed(endpoint)
         pause = self._pause(call, endpoint, failure.wait, now)
         if end := self._end_of_attempts(call, failure, delivered, now + pause):
             self._give_up(call, None, f"{reason} (no further attempt: {end})")
