@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
 
 from ianvs_specdec.backends import APIBasedLLM
 from ianvs_specdec.backends.api.endpoints import FAILURES_TO_REST, Endpoint, Endpoints
-from ianvs_specdec.backends.api.limits import FREE_REPEATS, Budget, Rate
+from ianvs_specdec.backends.api.limits import FREE_REPEATS, Budget, Places, Rate
 from ianvs_specdec.backends.api.session import Call
 from ianvs_specdec.common.errors import AnswerError
 
@@ -25,6 +26,28 @@ def test_a_rate_spreads_requests() -> None:
     rate.give_back(1 - 9)
     assert rate.reserve(1, 200.0) == 204.0 - 1.0 + 0.5, "more than was reserved is paid later"
     assert [Rate(None).reserve(10**9, 5.0) for _ in range(3)] == [5.0] * 3
+
+
+def test_a_place_is_given_in_the_order_of_coming() -> None:
+    places, came = Places(1), []
+    assert places.take(0.0)
+
+    def come(name: int) -> None:
+        if places.take(60.0):
+            came.append(name)
+
+    threads = [threading.Thread(target=come, args=(name,)) for name in range(3)]
+    for number, thread in enumerate(threads, 1):
+        thread.start()
+        while len(places._waiting) < number:
+            time.sleep(0.001)
+    for number, thread in enumerate(threads, 1):
+        places.give_back()
+        assert not places.take(0.0), "whoever comes back at once overtakes none that waits"
+        thread.join(60.0)
+        assert came == list(range(number))
+    places.give_back()
+    assert places.take(0.0), "who no longer waits gets none"
 
 
 def test_the_budget_is_a_share_of_the_requests() -> None:

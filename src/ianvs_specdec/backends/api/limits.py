@@ -1,12 +1,44 @@
-"""What keeps requests from being too many: rates, and a budget for repeating them. Both for many threads."""
+"""What keeps requests from being too many: places, rates, and a budget for repeating them. All for many threads."""
 
 from __future__ import annotations
 
+import sys
 import threading
+from collections import deque
 
 FREE_REPEATS = 10
 """Repeated attempts that are permitted from the start, whatever the budget: a share of few requests is nothing."""
 BURST_SECONDS = 1.0
+
+
+class Places:
+    """Those who wait get a place in the order of their coming: a ``threading.Semaphore`` lets others overtake them."""
+
+    def __init__(self, number: int | None) -> None:
+        self._free = number or sys.maxsize
+        self._waiting: deque[threading.Event] = deque()
+        self._lock = threading.Lock()
+
+    def take(self, timeout: float) -> bool:
+        """Wait for a place for ``timeout`` seconds; whether there was one."""
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                return True
+            mine = threading.Event()
+            self._waiting.append(mine)
+        mine.wait(timeout)
+        with self._lock:
+            if not mine.is_set():
+                self._waiting.remove(mine)
+        return mine.is_set()
+
+    def give_back(self) -> None:
+        with self._lock:
+            if self._waiting:
+                self._waiting.popleft().set()
+            else:
+                self._free += 1
 
 
 class Rate:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import random
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ from ianvs_specdec.backends.api.failures import (
     of_status,
     shortened,
 )
-from ianvs_specdec.backends.api.limits import Budget, Rate
+from ianvs_specdec.backends.api.limits import Budget, Places, Rate
 from ianvs_specdec.backends.api.options import ApiOptions
 from ianvs_specdec.backends.api.secrets import Secrets
 from ianvs_specdec.backends.api.stream import Most, StreamedAnswer
@@ -68,7 +67,7 @@ class Session:
         self._closed = threading.Event()
         self._endpoints = Endpoints(endpoints)
         self._secrets = Secrets([secret for endpoint in endpoints for secret in endpoint.secrets()])
-        self._places = threading.Semaphore(limits.api_concurrency or sys.maxsize)
+        self._places = Places(limits.api_concurrency)
         self._budget = Budget(limits.api_retry_budget)
         self._requests, self._tokens = Rate(limits.api_rate), Rate(limits.api_token_rate)
         rates = (("api_rate", limits.api_rate), ("api_token_rate", limits.api_token_rate))
@@ -117,7 +116,7 @@ class Session:
                 return completion
             finally:
                 self._endpoints.leave(endpoint, time.perf_counter())
-                self._places.release()
+                self._places.give_back()
             self._sleep(call, time.perf_counter() + pause)
 
     def _admit(self, call: Call) -> Endpoint:
@@ -134,12 +133,12 @@ class Session:
             )
         self._sleep(call, begin)
         while True:
-            if not self._places.acquire(timeout=max(0.0, call.deadline - time.perf_counter())):
+            if not self._places.take(max(0.0, call.deadline - time.perf_counter())):
                 self._give_up(call, "deadline", "no place became free (api_concurrency) before the deadline")
             endpoint, again = self._endpoints.choose(time.perf_counter(), call.last)
             if endpoint is not None:
                 return endpoint
-            self._places.release()
+            self._places.give_back()
             if math.isinf(again):
                 raise UserError(f"no API endpoint is left: {self._endpoints.reasons()}", key="api_endpoints")
             if again > call.deadline:
