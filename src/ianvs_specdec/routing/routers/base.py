@@ -100,6 +100,9 @@ class Router(_Given, ABC):
         build(known, {name: value for name, value in hyperparameters.items() if name in known.model_fields})
         defaults = {name: field.default for name, field in known.model_fields.items() if not field.is_required()}
         if not own:
+            for name, default in defaults.items():
+                if default is not None and hyperparameters.get(name, default) is None:
+                    raise UserError(f"{name} must not be null: leave it out for the default, {default!r}", key=name)
             cls.check_together({**defaults, **hyperparameters})
 
     @classmethod
