@@ -61,6 +61,18 @@ def test_the_end_is_told_where_there_is_no_answer_too(models: tuple[EdgeModel, C
     assert listener.told == [("began", "edge", "unanswerable"), ("ended", "edge", "unanswerable", None)]
 
 
+def test_observers_that_are_equal_are_all_told(models: tuple[EdgeModel, CloudModel]) -> None:
+    class Equal(Listener):
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        __hash__ = None  # type: ignore[assignment]
+
+    first, second = Equal(), Equal()
+    models[0].predict("What?")
+    assert len(first.told) == len(second.told) == 2
+
+
 def test_who_is_gone_is_not_told(models: tuple[EdgeModel, CloudModel]) -> None:
     listener = Listener()
     told = listener.told

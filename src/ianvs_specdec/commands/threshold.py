@@ -1,4 +1,4 @@
-"""The arguments that say how a threshold is picked (see ``routing.learned.threshold``), and the check of shares."""
+"""The arguments that say how a threshold is picked (see ``routing.learned.training``), and the check of shares."""
 
 from __future__ import annotations
 

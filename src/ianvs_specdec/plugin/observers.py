@@ -30,7 +30,7 @@ def subscribe(observer: Observer) -> None:
     """Notify ``observer`` from now on, for as long as something else refers to it."""
     global _observers
     with _mutex:
-        alive = [known for known in _observers if known() not in (None, observer)]
+        alive = [known for known in _observers if known() is not None and known() is not observer]
         _observers = (*alive, weakref.ref(observer))
 
 

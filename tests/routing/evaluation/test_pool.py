@@ -12,7 +12,7 @@ from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.evaluation import tables
 from ianvs_specdec.routing.evaluation.curve import Sides
 from ianvs_specdec.routing.evaluation.inputs import EvaluationInputs, undefined
-from ianvs_specdec.routing.evaluation.pool import ORACLE_MONEY, RANDOM, Chooser, chooser
+from ianvs_specdec.routing.evaluation.pool import ORACLE_MONEY, RANDOM, Chooser, baselines, chooser
 from ianvs_specdec.routing.evaluation.quality import Scored
 from ianvs_specdec.routing.evaluation.results import GRID, Result, evaluate, evaluate_choices
 from ianvs_specdec.routing.outcomes.recorded import Pool
@@ -67,6 +67,15 @@ def test_random_is_the_best_mix_of_models() -> None:
         assert curve.quality[25] == pytest.approx(100 * wanted)
         assert curve.cost is not None
         assert curve.cost[[0, 25, 100]] == pytest.approx([1000, 2000, 5000])
+
+
+def test_random_where_no_model_costs_more_than_another() -> None:
+    pool = drawn()
+    free = pool_of(pool.quality, np.ones_like(pool.cost))
+    assert results_of(free)[RANDOM].metrics["quality"].value == pytest.approx(100 * pool.quality.mean())
+    mixed = next(one for one in baselines(free) if one.router.name == RANDOM)
+    assert mixed.steps is not None
+    assert mixed.steps.shape == (len(pool), 2)
 
 
 @pytest.mark.parametrize("seed", range(5))

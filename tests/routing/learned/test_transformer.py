@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import torch
 import transformers
+import yaml
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.routing.learned.transformer import TransformerClassifier
+from ianvs_specdec.routing.learned.transformer import EncoderOptions, TransformerClassifier
 from ianvs_specdec.routing.learned.transformer_model import QueryTokens
 
 WORDS = [f"{first}{second}" for first in "abcde" for second in "lmnoprst"]
@@ -177,6 +178,13 @@ def test_code_and_pickled_weights_of_a_model_are_refused(folder, tmp_path):
     torch.save(model.state_dict(), pickled / "pytorch_model.bin")
     with pytest.raises(UserError, match="cannot load the model"):
         TransformerClassifier.fit(queries, labels, model=str(pickled))
+
+
+def test_numbers_that_yaml_reads_as_texts_are_numbers():
+    given = yaml.safe_load("{learning_rate: 3e-5, weight_decay: 1e-2, dropout: 1e-1}")
+    assert isinstance(given["dropout"], str)
+    found = EncoderOptions.parse(given)
+    assert (found.learning_rate, found.weight_decay, found.dropout) == (3e-5, 0.01, 0.1)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,6 +12,7 @@ import pytest
 
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin import observers
+from ianvs_specdec.routing.routers import budget
 from ianvs_specdec.routing.routers.base import Decision, Router
 from ianvs_specdec.routing.routers.budget import BudgetRouter
 from ianvs_specdec.routing.routers.latency import LatencyRouter
@@ -73,6 +77,22 @@ def test_the_share_holds_in_every_window_and_is_used_whatever_the_order(order: s
     assert sent.mean() >= (0.25 if order == "descending" else 0.6) * share
     if order in ("random", "constant", "two values", "drift", "ascending"):
         assert sent.mean() >= share - 0.01
+
+
+def test_the_share_holds_when_several_threads_ask() -> None:
+    def give_way(frame: Any, event: str, arg: Any) -> Any:
+        """Lets another thread go on at each line of the router."""
+        time.sleep(0)
+        return give_way if frame.f_code.co_filename == budget.__file__ else None
+
+    router, before = BudgetRouter(Scripted(threshold=0), cloud_share=0.2), threading.gettrace()
+    threading.settrace(give_way)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            sent = sum(threads.map(lambda score: router(row(float(score))), orders()["random"][:800]))
+    finally:
+        threading.settrace(before)  # type: ignore[arg-type]
+    assert 0.15 * 800 <= sent <= 0.2 * 800 + 2
 
 
 def test_the_threshold_follows_a_drift() -> None:

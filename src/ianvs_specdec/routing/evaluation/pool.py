@@ -77,7 +77,9 @@ def baselines(answers: Answers) -> Iterator[Chooser]:
     none, each, gains = np.zeros(queries), np.eye(models), np.diff(quality, axis=1)
     for place, name in enumerate(answers.models):
         yield Chooser(Scored(only(name), none), None, each[[place] * queries], True)
-    mix = np.zeros((1, 1)) if extra is None else _slopes(*(part.mean(axis=0)[None, :] for part in (gains, extra)))
+    mix = np.zeros((1, models - 1))
+    if extra is not None:
+        mix = _slopes(gains.mean(axis=0)[None, :], extra.mean(axis=0)[None, :])
     yield Chooser(Scored(RANDOM, none), np.repeat(mix, queries, axis=0), np.full((queries, models), 1.0 / models), True)
     # Of equally good models the first one, which is the cheapest.
     best = each[quality.argmax(axis=1)]

@@ -9,7 +9,9 @@ folder is code.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -29,9 +31,6 @@ from ianvs_specdec.routing.outcomes.recorded import Floats
 
 if TYPE_CHECKING:
     from ianvs_specdec.routing.outcomes.states import Halves
-import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 FORMAT: Literal[1] = 1
 FILE = "router.json"
@@ -40,6 +39,10 @@ LIFELONG_BASE = "base"
 """The folder of the trained router inside one of kind ``lifelong``."""
 LARGEST = 1e100
 """No number of a router is beyond it; NaN and infinity are not within."""
+MOST_BYTES = 4 << 30
+"""Of all arrays of a file together. Compressed, they may be a thousand times as large as the file."""
+
+Number = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
 
 
 @dataclass
@@ -138,9 +141,6 @@ def _unreadable(folder: Path, error: Exception) -> UserError:
     return UserError(f"{folder}: the router in it cannot be read: {error}", key="path")
 
 
-Number = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
-
-
 class CalibrationSettings(msgspec.Struct):
     slope: Number
     offset: Number
@@ -169,10 +169,6 @@ def read_settings(folder: Path) -> RouterSettings:
         return msgspec.convert(read_object(path, key="path"), RouterSettings)
     except msgspec.ValidationError as error:
         raise UserError(f"{path} is not as this version writes it: {error}", key="path") from error
-
-
-MOST_BYTES = 4 << 30
-"""Of all arrays of a file together. Compressed, they may be a thousand times as large as the file."""
 
 
 def read_array(path: Path) -> NDArray[Any]:

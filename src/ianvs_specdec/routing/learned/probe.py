@@ -1,7 +1,7 @@
 """Kind ``probe``: a small classifier on what the edge model thinks of a query before it answers.
 
 It reads the hidden states of the prompt, as do ConsRoute (arXiv 2603.21237) and ProbeDirichlet (arXiv 2602.11877),
-pooled as ``types.POOLING`` says: see ``readout``. Cross-validation on the training queries alone chooses which layers
+pooled as ``types.POOLING`` says: see ``Readout``. Cross-validation on the training queries alone chooses which layers
 it reads (the best one, and others as long as they make the probe better), and whether a hidden layer pays.
 
 Files: ``probe.json`` with ``format`` (2), ``edge`` (``model``, a name for people, and ``digest``, of the model's
@@ -53,7 +53,6 @@ MOST_UNITS = 65_536
 MATRICES, WIDE = ("mean", "scale", "weights"), ("inner", "bias")
 """Arrays of every probe, and those that only a hidden layer has."""
 
-
 FLAT = 1e-6
 """A state that changes less than that says nothing."""
 EPOCHS = 30
@@ -67,6 +66,11 @@ LEARNING_RATE = 2e-3
 DROPOUT = 0.2
 WEIGHT_DECAY = 0.05
 """Both keep some thousand queries from being learned by heart; up to 0.4 and 0.3 changed little."""
+
+Layer = Annotated[int, Field(ge=0)]
+Layers = Annotated[list[Layer], Field(min_length=1), called("a list of layers, as [1, 2]")]
+Fit = Callable[[Floats, Floats], "Readout"]
+"""A readout of states [queries, columns] for their labels [queries]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,13 +154,6 @@ def fit_hidden(x: Floats, targets: Floats, units: int, seed: int) -> Readout:
         return tensor.detach().double().numpy()
 
     return Readout(mean, scale, array(outer.weight)[0], outer.bias.item(), array(inner.weight), array(inner.bias))
-
-
-Fit = Callable[[Floats, Floats], Readout]
-"""A readout of states [queries, columns] for their labels [queries]."""
-
-Layer = Annotated[int, Field(ge=0)]
-Layers = Annotated[list[Layer], Field(min_length=1), called("a list of layers, as [1, 2]")]
 
 
 class ProbeOptions(Settings):

@@ -58,11 +58,16 @@ DOUBT = 0.02
 """The mean of all labels has this share of the neighbours' weight."""
 BLOCK = 512
 """Queries that are compared with the training queries together."""
+BATCH = 32
+"""Texts that are encoded together."""
 
 STRENGTH = 2.0
 """Of the ridge regression."""
 STEEPNESS = 4.0
 """Of the logistic function: around 0.5 the score changes as fast as the mean."""
+
+TREES, DEPTH, RATE = 160, 3, 0.05
+NODES = 2 ** (DEPTH + 1) - 1
 
 _COUNTS = HashingVectorizer(
     token_pattern=r"\w+|[^\w\s]", ngram_range=(1, 2), n_features=BUCKETS, alternate_sign=False, norm=None
@@ -73,9 +78,6 @@ class TextOptions(Settings):
     noun = "option of the router"
 
     embedding: Text | None = Field(None, description="a model of sentence-transformers, by folder or name")
-
-
-BATCH = 32
 
 
 class Sentences:
@@ -253,10 +255,6 @@ def _unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def _standardized(forms: NDArray[np.float32], arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
     return np.clip((forms - arrays["mean"]) / arrays["deviation"], -FARTHEST, FARTHEST)
-
-
-TREES, DEPTH, RATE = 160, 3, 0.05
-NODES = 2 ** (DEPTH + 1) - 1
 
 
 def grow(features: NDArray[np.float32], targets: Floats, seed: int) -> dict[str, NDArray[Any]]:

@@ -40,14 +40,21 @@ from ianvs_specdec.routing.learned.transformer_model import (
 )
 from ianvs_specdec.routing.outcomes.recorded import Floats, text_of
 
+log = logging.getLogger(__name__)
+
 MODEL, SETTINGS = "encoder", "encoder.json"
 SMALL = 16_000_000
 """Weights: a smaller model scores one query on one thread."""
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 LAYERS, WIDTH = 1, 128
+WARM_UP = 0.1
+"""Share of the steps in which the learning rate rises."""
+CLIP = 1.0
+SCORED_AT_ONCE = 64
+SORTED_BATCHES = 16
+"""Batches that are cut from queries sorted by length together: little padding, and still a random order."""
 
-
-Fraction = Annotated[float, Field(ge=0, lt=1)]
+Tokens = list[int]
 
 
 def _number(value: Any) -> Any:
@@ -56,6 +63,10 @@ def _number(value: Any) -> Any:
         return float(value) if isinstance(value, str) else value
     except ValueError:
         return value
+
+
+YAML_NUMBER = BeforeValidator(_number)
+Fraction = Annotated[float, Field(ge=0, lt=1), YAML_NUMBER]
 
 
 class EncoderOptions(Settings):
@@ -73,7 +84,7 @@ class EncoderOptions(Settings):
     tokenizer: Text | None = None
     max_length: Count = 256
     epochs: Count | None = None
-    learning_rate: Annotated[float, Field(gt=0, lt=1), BeforeValidator(_number)] | None = None
+    learning_rate: Annotated[float, Field(gt=0, lt=1), YAML_NUMBER] | None = None
     batch_size: Count = 16
     weight_decay: Fraction = 0.01
     dropout: Fraction = 0.1
@@ -169,18 +180,6 @@ def _model(given: EncoderOptions, texts: Sequence[str]) -> tuple[Any, Any]:
     tokenizer = tokenizer_of(given.tokenizer) if given.tokenizer else word_tokenizer(texts)
     shape = {"layers": given.layers or LAYERS, "width": given.width or WIDTH}
     return untrained(tokenizer, **shape, positions=given.max_length + 2, dropout=given.dropout), tokenizer
-
-
-log = logging.getLogger(__name__)
-
-WARM_UP = 0.1
-"""Share of the steps in which the learning rate rises."""
-CLIP = 1.0
-SCORED_AT_ONCE = 64
-SORTED_BATCHES = 16
-"""Batches that are cut from queries sorted by length together: little padding, and still a random order."""
-
-Tokens = list[int]
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 import numbers
 import os
 import time
@@ -11,7 +12,7 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, cast, get_type_hints
+from typing import Any, ClassVar, Self, cast, get_type_hints
 
 from pydantic import create_model
 
@@ -48,7 +49,19 @@ class Decision:
     waited: float = 0.0
 
 
-class Router(ABC):
+class _Given:
+    """Keeps the hyperparameters that a router is constructed with. A class of its own, since with ``__new__`` in
+    ``Router`` the signature of that, and of classes without a constructor, would be ``(*args, **hyperparameters)``."""
+
+    _given = ""
+
+    def __new__(cls, *args: Any, **hyperparameters: Any) -> Self:
+        router = super().__new__(cls)
+        router._given = json.dumps(_in_json([args, hyperparameters]), sort_keys=True)
+        return router
+
+
+class Router(_Given, ABC):
     """Called by Ianvs with each row, or with the edge's response to it (mode inference-then-mining); True = hard =
     cloud.
 
@@ -67,7 +80,7 @@ class Router(ABC):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        shipped = (base for base in cls.__mro__ if base is not Router)
+        shipped = (base for base in cls.__mro__ if issubclass(base, Router) and base is not Router)
         cls.built_by_check = not any(base.__module__.startswith(f"{__package__}.") for base in shipped)
 
     def __init__(self, threshold: Share = 0.5) -> None:
@@ -87,15 +100,18 @@ class Router(ABC):
         build(known, {name: value for name, value in hyperparameters.items() if name in known.model_fields})
         defaults = {name: field.default for name, field in known.model_fields.items() if not field.is_required()}
         if not own:
+            for name, default in defaults.items():
+                if default is not None and hyperparameters.get(name, default) is None:
+                    raise UserError(f"{name} must not be null: leave it out for the default, {default!r}", key=name)
             cls.check_together({**defaults, **hyperparameters})
 
-    @classmethod  # noqa: B027 (most routers get along with any other module)
+    @classmethod
     def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:
         """Raise UserError, with the ``key`` at fault, if the router cannot work beside the other ``modules`` of a test
         case. Loads no model.
         """
 
-    @classmethod  # noqa: B027 (most hyperparameters are independent of each other)
+    @classmethod
     def check_together(cls, given: Mapping[str, Any]) -> None:
         """Raise UserError, with the ``key`` at fault, for values that do not fit each other. ``given`` has all of them,
         those that are not set with their defaults; each is valid by itself.
@@ -169,29 +185,28 @@ class Router(ABC):
         self._leave(record, data)
         return decision.hard
 
-    @functools.cached_property
-    def _settings(self) -> dict[str, Any]:
-        """Its plain attributes at its first decision, and those of a router inside: a time belongs to the router with
-        these."""
-        plain, found = (str, int, float, bool, type(None)), {}
-        for name, value in sorted(vars(self).items()):
-            if isinstance(value, Router):
-                found[name] = value._settings
-            elif type(value) in plain or (isinstance(value, dict) and {*map(type, value.values())} <= {*plain}):
-                found[name] = value
-        return found
-
     def _leave(self, record: Routing, data: Any) -> None:
         """Put the record where the model that answers finds it, and into an answer that there is already."""
         places = [place for place in (data, row_of(data)) if isinstance(place, dict)]
         if places and self.timed:
             query = query_of_row(data).to_json()
             record.key = digest(
-                [record["router"], self._settings, query, str(record["score"]), bool(record["hard"]), current_repeat()]
+                [record["router"], self._given, query, str(record["score"]), bool(record["hard"]), current_repeat()]
             )
         for place in places:
             inside = isinstance(place, Response) and os.environ.get("RESULT_SAVED_URL")
             place["routing"] = restore_routing_time(record, place, Journal.of_job()) if inside else record
+
+
+def _in_json(value: Any) -> Any:
+    """Hyperparameters as JSON, alike in every run: a router by its own ones, another object by its class."""
+    if isinstance(value, dict):
+        return {repr(key): _in_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_in_json(item) for item in value]
+    if isinstance(value, (str, int, float, type(None))):
+        return value
+    return [type(value).__name__, value._given if isinstance(value, _Given) else ""]
 
 
 def plain_score(value: Any) -> float | None:

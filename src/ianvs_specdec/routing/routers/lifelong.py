@@ -58,7 +58,7 @@ class LifelongRouter(Router):
     - ``feedback``: ``scorer`` (the benchmark's own scorer judges each answer as soon as it is given), a file of JSON
       lines that may grow meanwhile, or ``{port: N, token_env: NAME}``: an endpoint (see ``routing.lifelong.feedback``);
     - ``explore``: share of the decisions that are turned round, so that it stays known what both models can do (more
-      of them in a group where that is not known, or has changed, see ``routing.lifelong.exploration``); the draw
+      of them in a group where that is not known, or has changed, see ``routing.lifelong.lessons``); the draw
       depends on ``seed`` and the query's content;
     - ``replay``: a file of outcomes, such as the router was trained on: some of them are learned first, so that it is
       known what the models could do before;
