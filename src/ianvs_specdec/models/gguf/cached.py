@@ -11,7 +11,7 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.progress import say
 from ianvs_specdec.models.gguf.importing import import_gguf
 
-IMPORT_VERSION = 1
+IMPORT_VERSION = 2
 """Part of the name of an imported folder, so that one of an earlier importer is not taken for one of this."""
 
 
