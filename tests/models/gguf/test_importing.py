@@ -188,3 +188,12 @@ def test_metadata_of_published_files(
     name = found["general.architecture"]
     config = configuration({**found, **{f"{name}.{key}": value for key, value in metadata.items()}}, names)
     assert {key: config[key] for key in expected} == expected
+
+
+def test_control_tokens_whose_names_say_so_end_an_answer(tmp_path: Path) -> None:
+    tokenizer = byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False))
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_end|>", "<|im_start|>"]})
+    tokenizer.add_tokens(["<|eom_id|>"])
+    import_gguf(exported(tokenizer, tmp_path), tmp_path / "back")
+    ends = transformers.GenerationConfig.from_model_config(transformers.AutoConfig.from_pretrained(tmp_path / "back"))
+    assert ends.eos_token_id == tokenizer.convert_tokens_to_ids(["<|end|>", "<|im_end|>"])

@@ -27,6 +27,14 @@ UNQUANTIZED = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 QUANTIZED = "bfloat16"
 """What ``dtype: auto`` makes of quantized weights."""
 
+END_NAMES = frozenset(
+    (
+        *("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>", "<EOT>", "_<EOT>"),
+        *("<|end_of_text|>", "<end_of_utterance>"),
+    )
+)
+"""Control tokens that end an answer in llama.cpp (src/llama-vocab.cpp), whichever ids a file names."""
+
 
 @packages()
 def import_gguf(path: Path, folder: Path, kind: str | None = None) -> int:
@@ -147,7 +155,8 @@ def _tokenizer(path: Path, reader: Any, config: Any) -> Any:
 
     tokens = value("ggml.tokens", [])
     ends = [value(f"ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
-    known = list(dict.fromkeys(end for end in ends if end is not None))
+    named = [i for i, kind in enumerate(value("ggml.token_type", [])) if kind == CONTROL and tokens[i] in END_NAMES]
+    known = [end for end in dict.fromkeys([*ends, *named]) if end is not None]
     config.eos_token_id = known if len(known) > 1 else known[0] if known else None
     if value("ggml.model") != "gpt2":
         if not value("ggml.add_space_prefix", True) and not config.model_type.startswith("gemma"):
