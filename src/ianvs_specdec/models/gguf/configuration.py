@@ -92,7 +92,7 @@ def configuration(stated: Mapping[str, Any], tensors: Collection[str]) -> dict[s
     return config
 
 
-def _position(metadata: Metadata, config: Mapping[str, Any]) -> dict[str, Any]:
+def _position(metadata: Metadata, config: dict[str, Any]) -> dict[str, Any]:
     """The rotary embedding. Its factors of single frequencies, which are tensors, are not read."""
     rope: dict[str, Any] = {"rope_theta": metadata.optional("rope.freq_base", 10000.0)}
     factor = metadata.optional("rope.scaling.factor")
@@ -104,7 +104,10 @@ def _position(metadata: Metadata, config: Mapping[str, Any]) -> dict[str, Any]:
         raise UserError(f"the rotary positions are scaled (rope.scaling.type {kind}): it cannot be converted")
     rope |= {"rope_type": kind, "factor": factor}
     if kind == "linear":
-        return rope | {"original_max_position_embeddings": int(config["max_position_embeddings"] / factor)}
+        # There, config.json states the window before the extension; but Gemma 3's all of it.
+        if not FAMILIES[config["model_type"]].local:
+            config["max_position_embeddings"] = int(config["max_position_embeddings"] / factor)
+        return rope
     return rope | {
         "original_max_position_embeddings": original or config["max_position_embeddings"],
         "beta_fast": metadata.optional("rope.scaling.yarn_beta_fast", 32.0),
