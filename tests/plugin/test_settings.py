@@ -22,7 +22,7 @@ from tests.support.models import build_model
         ({"backend": "huggingfase"}, "backend", "Did you mean 'huggingface'"),
         ({"model": "./no/such/folder"}, "model", "no model folder"),
         ({"model": "a/b/c"}, "model", "no model folder"),
-        ({"model": "q/tiny.gguf"}, "model", "(backend: llamacpp)"),
+        ({"model": "q/tiny.gguf"}, "model", "there is no file q/tiny.gguf"),
         ({"temperature": "warm"}, "temperature", "a number"),
         ({"temperature": -1}, "temperature", "0 (greedy) or a number"),
         ({"temperature": 1e-300}, "temperature", "0 (greedy) or a number from 1e-06"),

@@ -17,9 +17,9 @@ from ianvs_specdec.benchmarks.thoughts import answer_start, marks, opened
 from ianvs_specdec.common.errors import AnswerError, ContextWindowError, UserError, packages
 from ianvs_specdec.common.types import Message, Sampling, Trace
 from ianvs_specdec.models.documents import unmarked
-from ianvs_specdec.models.gguf.cached import files_of, gguf_of
+from ianvs_specdec.models.gguf.cached import IMPORT_VERSION, files_of, gguf_of
 from ianvs_specdec.models.templates import failed, render, template_of
-from ianvs_specdec.records.identity import FileDigests
+from ianvs_specdec.records.identity import FileDigests, digest
 
 LONGEST_MARK = 32
 """Tokens of a prompt's end that may open a thought."""
@@ -73,10 +73,12 @@ def local_folder(model: str, *, key: str = "model") -> Path | None:
 
 
 def model_digest(model: str, digests: FileDigests, *more: str) -> str:
-    """The digest of the model's files, by which the journal knows it: a GGUF file's own, not that of its import.
+    """The digest of the model's files, by which the journal knows it: a GGUF file's own, and how it is imported.
     ``more``: see ``FileDigests.folder``."""
     file = gguf_of(Path(model))
-    return digests.folder(model_folder(model), *more) if file is None else digests.file(file)
+    if file is None:
+        return digests.folder(model_folder(model), *more)
+    return digest([digests.file(file), IMPORT_VERSION])
 
 
 def chat_template(llm: LLM) -> str:

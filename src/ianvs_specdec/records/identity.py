@@ -64,6 +64,11 @@ class FileDigests:
         self.known: dict[str, list[Any]] = known if isinstance(known, dict) else {}
 
     def file(self, path: Path) -> str:
+        found = self._file(path)
+        self._remember()
+        return found
+
+    def _file(self, path: Path) -> str:
         status = path.stat()
         name, stamp = str(path.resolve()), [status.st_size, status.st_mtime_ns]
         remembered = self.known.get(name)
@@ -88,11 +93,15 @@ class FileDigests:
         names = (*READ, weights, *more) if (folder / "config.json").is_file() else ("**/*",)
         files = {path.relative_to(folder): path for name in names for path in folder.glob(name) if path.is_file()}
         shown = [name for name in files if not any(part.startswith(".") for part in name.parts)]
-        found = {name.as_posix(): self.file(files[name]) for name in shown}
+        found = {name.as_posix(): self._file(files[name]) for name in shown}
         if not found:
             raise UserError(f"the model folder {folder} holds no files", key="model")
         value = digest(sorted(map(list, found.items())))
         self.files[value] = found
+        self._remember()
+        return value
+
+    def _remember(self) -> None:
         if self.changed and self.memory is not None:
             try:
                 self.memory.parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +109,6 @@ class FileDigests:
                 self.changed = False
             except OSError:
                 pass
-        return value
 
 
 def _is_remembered(value: Any) -> TypeGuard[list[Any]]:

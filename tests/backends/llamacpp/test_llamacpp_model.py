@@ -12,6 +12,7 @@ import transformers
 from tokenizers import pre_tokenizers
 
 from ianvs_specdec.backends.llamacpp.model import GgufTokenizer, LlamaCppModel
+from ianvs_specdec.backends.prompts import Chat
 from ianvs_specdec.engine import TokenTree
 from ianvs_specdec.models.gguf.gguf import export_gguf
 from ianvs_specdec.models.gguf.vocabulary import PRE_TOKENIZERS
@@ -108,4 +109,19 @@ def test_the_vocabulary_in_the_file_tokenizes_as_the_tokenizer_did(kind: str, tm
             for part in (ids, ids[:0] if "sentencepiece" in kind else ids[: len(ids) // 2]):
                 assert own.decode(part, skip_special_tokens=True) == tokenizer.decode(part, skip_special_tokens=True)
     assert own.ends == {tokenizer.eos_token_id}
+    loaded.close()
+
+
+def test_control_tokens_that_mark_thoughts_stay_in_the_text(tmp_path: Path) -> None:
+    random_model(tmp_path, eos_token_id=None)
+    tokenizer = byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False))
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<think>", "</think>"]})
+    tokenizer.save_pretrained(tmp_path)
+    export_gguf(tmp_path, tmp_path / "m.gguf", "f32")
+    loaded = LlamaCppModel(tmp_path / "m.gguf", n_ctx=64, threads=1, gpu_layers=0)
+    for text in ("<|user|>Why<think>because</think>so<|end|>", "<|user|>plain<|end|>"):
+        ids = tokenizer(text).input_ids
+        own, theirs = Chat(GgufTokenizer(loaded), 64), Chat(tokenizer, 64)
+        assert own.text(ids) == theirs.text(ids) == text.removeprefix("<|user|>").removesuffix("<|end|>")
+        assert own.opened(ids[:3]) == theirs.opened(ids[:3])
     loaded.close()

@@ -53,6 +53,9 @@ def test_further_families_have_their_tensors_and_features(family: str, tmp_path:
         ("gemma3", "attn_logit_softcapping", 20.0),
         ("gemma3", "use_bidirectional_attention", True),
         ("olmo2", "clip_qkv", 8.0),
+        ("llama", "new_switch", True),
+        ("llama", "new_number", 1),
+        ("llama", "full_attn_mod", True),
     ],
 )
 def test_what_llama_cpp_would_pass_over_is_refused(family: str, key: str, value: Any, tmp_path: Path) -> None:

@@ -14,11 +14,12 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
+from ianvs_specdec.backends.llamacpp.backend import LlamaCppLLM
 from ianvs_specdec.backends.specdec import of_method
 from ianvs_specdec.commands.cli import main
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
-from ianvs_specdec.models.gguf.cached import import_of
+from ianvs_specdec.models.gguf.cached import IMPORT_VERSION, import_of, imported
 from ianvs_specdec.models.gguf.gguf import export_gguf
 from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.records.identity import FileDigests
@@ -79,21 +80,40 @@ def test_draft_model(file: Path) -> None:
 
 
 def test_imported_once_and_again_when_it_changed(
-    home: Path, file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    home: Path, file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = tmp_path / "only" / "model.gguf"
     model.parent.mkdir()
     model.write_bytes(file.read_bytes())
+    own = hashlib.sha256(model.read_bytes()).hexdigest()
     said = f"{model}: importing into {home}"
     engine(model).check_files()
     assert capfd.readouterr().err.count(said) == 1
     for place in (model, model.parent):
         ModelSettings.parse({"model": str(place)}).check_files()
-        assert engine(place).identity(FileDigests(None))["model"] == hashlib.sha256(model.read_bytes()).hexdigest()
+        known = engine(place).identity(FileDigests(None))["model"]
+        assert known == engine(model).identity(FileDigests(None))["model"] != own
+        assert LlamaCppLLM(str(place)).identity(FileDigests(None))["model"] == own
+        with monkeypatch.context() as later:
+            later.setattr("ianvs_specdec.backends.prompts.IMPORT_VERSION", IMPORT_VERSION + 1)
+            assert engine(place).identity(FileDigests(None))["model"] != known
     assert said not in capfd.readouterr().err
+    before, others = import_of(model), set((home / "ianvs-specdec" / "models").iterdir())
     os.utime(model, (1, 1))
     engine(model).check_files()
     assert capfd.readouterr().err.count(said) == 1
+    assert set((home / "ianvs-specdec" / "models").iterdir()) == others - {before} | {import_of(model)}
+
+
+def test_an_import_in_a_cache_that_cannot_be_written(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = imported(file)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    monkeypatch.setattr("filelock.FileLock.acquire", refuse)
+    assert imported(file) == folder
 
 
 def test_files_that_are_no_models_are_refused_by_name(home: Path, file: Path, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,15 @@ from safetensors.torch import load_file
 from tokenizers import Regex, pre_tokenizers
 
 from ianvs_specdec.commands.cli import main
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.models.gguf.configuration import configuration
 from ianvs_specdec.models.gguf.gguf import export_gguf
+from ianvs_specdec.models.gguf.importing import import_gguf
 from ianvs_specdec.models.gguf.vocabulary import IGNORE_MERGES, PRE_TOKENIZERS
-from tests.support.folders import EDGE, TEXTS, byte_level, random_model, sentencepiece
+from ianvs_specdec.models.rotary import window_of
+from tests.support.folders import EDGE, FAMILIES, TEXTS, byte_level, random_model, sentencepiece
 
-pytest.importorskip("gguf", reason="the package gguf is not installed (extra gguf)")
+gguf = pytest.importorskip("gguf", reason="the package gguf is not installed (extra gguf)")
 
 
 @pytest.fixture(scope="module")
@@ -110,3 +116,84 @@ def test_scaled_positions_are_refused(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_nothing_is_replaced(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert convert(file, tmp_path) == 2
     assert "give a folder that does not exist yet" in capsys.readouterr().err
+
+
+SCALED = ("llama3 scaling", "phi3 longrope")
+"""By tensors, which are refused."""
+
+
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name not in SCALED])
+def test_every_exported_family_computes_the_same_logits(family: str, tmp_path: Path) -> None:
+    model = random_model(tmp_path / "there", family)
+    export_gguf(tmp_path / "there", tmp_path / "file.gguf", "f32")
+    import_gguf(tmp_path / "file.gguf", tmp_path / "back", "float32")
+    back = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "back", dtype=torch.float32)
+    ids = torch.tensor([random.Random(0).choices(range(5, 1024), k=100)])
+    with torch.no_grad():
+        expected, got = (one(ids).logits for one in (model, back))
+    # Weights whose norms have an offset were rounded once more.
+    torch.testing.assert_close(got, expected, atol=1e-3 if "gemma" in family else 0.0, rtol=0.0)
+    assert window_of(back.config) == window_of(model.config)
+
+
+def stated(family: str, folder: Path, **settings: Any) -> tuple[dict[str, Any], set[str]]:
+    """All metadata of an exported file, and the names of its tensors."""
+    random_model(folder, family, **settings)
+    export_gguf(folder, folder / "file.gguf", "f32")
+    reader = gguf.GGUFReader(folder / "file.gguf")
+    return {key: field.contents() for key, field in reader.fields.items()}, {one.name for one in reader.tensors}
+
+
+@pytest.mark.parametrize(
+    ("family", "key", "value"),
+    [
+        ("llama", "llama.expert_count", 8),
+        ("llama", "llama.rope.dimension_count", 8),
+        ("llama", "llama.rope.scaling.type", "longrope"),
+        ("llama", "llama.attention.value_length", 8),
+        ("llama", "llama.feed_forward_length", [96, 64]),
+        ("yarn", "llama.rope.scaling.attn_factor", 2.0),
+        ("qwen2", "qwen2.attention.sliding_window", 24),
+        ("olmo2", "olmo2.attention.sliding_window", 24),
+        ("gemma3", "gemma3.attn_logit_softcapping", 20.0),
+        ("llama", "general.architecture", "qwen3moe"),
+    ],
+)
+def test_metadata_that_are_not_read_are_refused_by_name(family: str, key: str, value: Any, tmp_path: Path) -> None:
+    metadata, names = stated(family, tmp_path)
+    configuration(metadata, names)
+    with pytest.raises(UserError, match=re.escape(key.removeprefix("llama."))):
+        configuration({**metadata, key: value}, names)
+
+
+@pytest.mark.parametrize(
+    ("family", "settings", "metadata", "expected"),
+    [
+        ("phi3", {}, {"attention.sliding_window": 24}, {"sliding_window": 24}),
+        ("phi3", {}, {"attention.sliding_window": 0}, {"sliding_window": None}),
+        ("gemma2", {"num_hidden_layers": 46, "query_pre_attn_scalar": 16}, {}, {"query_pre_attn_scalar": 16}),
+        (
+            "gemma3",
+            {},
+            {"attention.sliding_window_pattern": 2},
+            {"layer_types": ["sliding_attention", "full_attention"]},
+        ),
+        ("llama", {}, {"tensor_data_layout": "Meta AI original pth"}, {"model_type": "llama"}),
+    ],
+)
+def test_metadata_of_published_files(
+    family: str, settings: dict[str, Any], metadata: dict[str, Any], expected: dict[str, Any], tmp_path: Path
+) -> None:
+    found, names = stated(family, tmp_path, **settings)
+    name = found["general.architecture"]
+    config = configuration({**found, **{f"{name}.{key}": value for key, value in metadata.items()}}, names)
+    assert {key: config[key] for key in expected} == expected
+
+
+def test_control_tokens_whose_names_say_so_end_an_answer(tmp_path: Path) -> None:
+    tokenizer = byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False))
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_end|>", "<|im_start|>"]})
+    tokenizer.add_tokens(["<|eom_id|>"])
+    import_gguf(exported(tokenizer, tmp_path), tmp_path / "back")
+    ends = transformers.GenerationConfig.from_model_config(transformers.AutoConfig.from_pretrained(tmp_path / "back"))
+    assert ends.eos_token_id == tokenizer.convert_tokens_to_ids(["<|end|>", "<|im_end|>"])

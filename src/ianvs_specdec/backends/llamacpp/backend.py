@@ -71,7 +71,7 @@ class LlamaCppLLM(EngineLLM):
     def identity(self, digests: FileDigests) -> dict[str, Any]:
         return {
             "backend": self.backend,
-            "model": model_digest(self.model, digests),
+            "model": digests.file(self._file) if self._file else model_digest(self.model, digests),
             **({} if self._file else {"gguf_type": self.options.gguf_type}),
             "n_ctx": self.options.n_ctx,
             "gpu_layers": self.options.gpu_layers,

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from tokenizers import AddedToken
 from torch import Tensor
 
 from ianvs_specdec.common.errors import UserError, install
@@ -262,11 +263,17 @@ class GgufTokenizer:
         count = range(int(self._c.llama_vocab_n_tokens(self._vocab)))
         self.ends = frozenset(i for i in count if self._c.llama_vocab_is_eog(self._vocab, i))
         self.special_tokens_map = {
-            f"{name}_token": self._c.llama_vocab_get_text(self._vocab, number).decode("utf-8", "replace")
+            f"{name}_token": self._text(number)
             for name in ("bos", "eos")
             if (number := getattr(self._c, f"llama_vocab_{name}")(self._vocab)) >= 0
         }
-        self._pieces: dict[int, bytes] = {}
+        controls = (i for i in count if self._c.llama_vocab_is_control(self._vocab, i))
+        self.added_tokens_decoder = {i: AddedToken(self._text(i), special=True) for i in controls}
+        self._pieces: dict[tuple[int, bool], bytes] = {}
+
+    def _text(self, number: int) -> str:
+        text: str = self._c.llama_vocab_get_text(self._vocab, number).decode("utf-8", "replace")
+        return text
 
     def __call__(self, text: str, *, add_special_tokens: bool = True) -> dict[str, list[int]]:
         data = text.encode("utf-8", "surrogatepass")
@@ -278,13 +285,13 @@ class GgufTokenizer:
         return {"input_ids": list(ids[:count])}
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
-        data = b"".join(self._piece(i) for i in ids)
+        data = b"".join(self._piece(i, special=not skip_special_tokens) for i in ids)
         data = data[1:] if self._space_before and data.startswith(b" ") else data
         return data.decode("utf-8", "replace")
 
-    def _piece(self, number: int) -> bytes:
-        if number not in self._pieces:
+    def _piece(self, number: int, *, special: bool) -> bytes:
+        if (number, special) not in self._pieces:
             buffer = ctypes.create_string_buffer(512)
-            size = self._c.llama_token_to_piece(self._vocab, number, buffer, len(buffer), 0, False)
-            self._pieces[number] = buffer.raw[: max(size, 0)]
-        return self._pieces[number]
+            size = self._c.llama_token_to_piece(self._vocab, number, buffer, len(buffer), 0, special)
+            self._pieces[number, special] = buffer.raw[: max(size, 0)]
+        return self._pieces[number, special]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.progress import say
 from ianvs_specdec.models.gguf.importing import import_gguf
 
-IMPORT_VERSION = 1
+IMPORT_VERSION = 2
 """Part of the name of an imported folder, so that one of an earlier importer is not taken for one of this."""
 
 
@@ -37,25 +39,35 @@ def files_of(model: Path, *, key: str | None = None) -> Path:
 def import_of(path: Path) -> Path:
     """Where the folder of the GGUF file ``path`` is, or will be."""
     status = path.stat()
-    identity = [str(path.resolve()), status.st_size, status.st_mtime_ns, IMPORT_VERSION]
-    digest = hashlib.sha256(repr(identity).encode()).hexdigest()
-    return user_cache() / "models" / f"{path.stem}-{digest[:16]}"
+    content = _digits(status.st_size, status.st_mtime_ns, IMPORT_VERSION)
+    return user_cache() / "models" / f"{path.stem}-{_digits(str(path.resolve()))}-{content}"
+
+
+def _digits(*identity: Any) -> str:
+    return hashlib.sha256(repr(identity).encode()).hexdigest()[:16]
 
 
 def imported(path: Path, *, key: str | None = None) -> Path:
-    """The folder in Hugging Face format of the GGUF file ``path``, made unless it was made of this file before.
+    """The folder in Hugging Face format of the GGUF file ``path``, made unless it was made of this file before. Imports
+    of what the file was earlier are removed.
 
     Raises UserError, with the ``key`` at fault, as ``import_gguf`` does.
     """
     from filelock import FileLock
 
     folder = import_of(path)
+    if folder.is_dir():
+        return folder
+    place = folder.name.rpartition("-")[0]
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.with_name(f"{folder.name}.lock")):
+        with FileLock(folder.with_name(f"{place}.lock")):
             if not folder.is_dir():
                 say(f"{path}: importing into {folder}, once", sys.stderr)
                 import_gguf(path, folder)
+                for other in folder.parent.iterdir():
+                    if other.name.rpartition("-")[0] == place and other != folder:
+                        shutil.rmtree(other, ignore_errors=True)
     except OSError as error:
         raise UserError(f"cannot import {path} into {folder.parent}: {error.strerror or error}", key=key) from error
     except UserError as error:

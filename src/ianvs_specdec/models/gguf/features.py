@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.models.families import FAMILIES, SLIDING, WITHOUT_EFFECT
+from ianvs_specdec.models.families import FAMILIES, NEUTRAL, SLIDING, WITHOUT_EFFECT
 from ianvs_specdec.models.rotary import rotary
 
 Metadata = dict[str, Any]
@@ -24,6 +24,12 @@ WHOLE_STEP = 4
 """Each layer of this number is without rotary positions, in llama.cpp's SmolLM3."""
 LARGEST_GEMMA = {"gemma2": 46, "gemma3_text": 62}
 """Layers of the models whose attention llama.cpp scales by another width."""
+GRANITE = {
+    "attention.scale": "attention_multiplier",
+    "embedding_scale": "embedding_multiplier",
+    "residual_scale": "residual_multiplier",
+    "logit_scale": "logits_scaling",
+}
 PATTERN = {"gemma2": 2, "gemma3_text": 6}
 """Each layer of this number attends to all positions, where the configuration names no layers."""
 
@@ -32,7 +38,9 @@ def check_keys(config: Mapping[str, Any], family: str) -> None:
     """Raise UserError for a key that is not one of the family and says something."""
     known = FAMILIES[family].keys | WITHOUT_EFFECT | OLDER
     for key, value in config.items():
-        if key not in known and not key.startswith("_") and value not in (None, False, [], {}, 0, 1):
+        neutral: tuple[Any, ...] = (None, False, [], {}, NEUTRAL.get(key))
+        silent = any(type(value) is type(nothing) and value == nothing for nothing in neutral)
+        if key not in known and not key.startswith("_") and not silent:
             raise UserError(f"config.json: {key} ({value!r:.40}) of the family {family} cannot be exported")
 
 
@@ -50,13 +58,7 @@ def _smollm3(config: Mapping[str, Any], head_dim: int) -> Metadata:
 
 
 def _granite(config: Mapping[str, Any], head_dim: int) -> Metadata:
-    names = {
-        "attention.scale": "attention_multiplier",
-        "embedding_scale": "embedding_multiplier",
-        "residual_scale": "residual_multiplier",
-        "logit_scale": "logits_scaling",
-    }
-    return {name: float(config.get(key, 1.0)) for name, key in names.items()}
+    return {name: float(config.get(key, 1.0)) for name, key in GRANITE.items()}
 
 
 def _phi3(config: Mapping[str, Any], head_dim: int) -> Metadata:

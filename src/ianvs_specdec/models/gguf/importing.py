@@ -1,7 +1,7 @@
 """A GGUF file as a folder in Hugging Face format: configuration, weights, tokenizer and chat template.
 
-transformers reads the configuration and dequantizes the weights. Its tokenizers pass over ``tokenizer.ggml.pre``, the
-rules by which a text is split before the merges, so byte-level tokenizers are built here.
+transformers passes over metadata that change what a model computes, and over ``tokenizer.ggml.pre``, the rules by which
+a text is split before the merges: configurations and byte-level tokenizers are built here.
 """
 
 from __future__ import annotations
@@ -10,8 +10,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ianvs_specdec.common.errors import UserError, not_installed, packages, unknown
 from ianvs_specdec.common.storage.replacing import beside, put_in_place
+from ianvs_specdec.models.gguf.architecture import architecture
+from ianvs_specdec.models.gguf.configuration import configuration
 from ianvs_specdec.models.gguf.vocabulary import CONTROL, IGNORE_MERGES, PRE_TOKENIZERS, USER_DEFINED
 from ianvs_specdec.models.headers import counted
 from ianvs_specdec.models.layout import lacking, no_place
@@ -22,6 +26,14 @@ TYPES = ("bfloat16", "float16", "float32")
 UNQUANTIZED = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 QUANTIZED = "bfloat16"
 """What ``dtype: auto`` makes of quantized weights."""
+
+END_NAMES = frozenset(
+    (
+        *("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>", "<EOT>", "_<EOT>"),
+        *("<|end_of_text|>", "<end_of_utterance>"),
+    )
+)
+"""Control tokens that end an answer in llama.cpp (src/llama-vocab.cpp), whichever ids a file names."""
 
 
 @packages()
@@ -42,7 +54,7 @@ def import_gguf(path: Path, folder: Path, kind: str | None = None) -> int:
 
     try:
         reader = _reader(path)
-        config, tensors = _read(path, reader)
+        config, tensors = _read(reader)
         tokenizer = _tokenizer(path, reader, config)
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
@@ -87,44 +99,41 @@ def _stored(tensor: Any, kind: str | None) -> Any:
     return next(made for made in map(tensor.to, types) if kind or torch.equal(made.float(), tensor.float()))
 
 
-def _read(path: Path, reader: Any) -> tuple[Any, dict[str, Any]]:
+def _read(reader: Any) -> tuple[Any, dict[str, Any]]:
     """Configuration, and weights by name."""
+    import gguf
     import torch
     import transformers
-    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
-    _check_positions(reader)
     _check_vocabulary(reader)
-    config = transformers.AutoConfig.from_pretrained(
-        path.parent, gguf_file=path.name, local_files_only=True, trust_remote_code=False
-    )
+    found = {tensor.name: tensor for tensor in reader.tensors}
+    if scaled := [name for name in found if name.startswith("rope_")]:
+        raise UserError(f"the rotary positions are scaled (by {scaled[0]}): it cannot be converted")
+    stated = configuration({key: field.contents() for key, field in reader.fields.items()}, found)
+    # Those of the class may lie beyond the vocabulary.
+    own: dict[str, Any] = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
+    config = transformers.AutoConfig.for_model(**{**stated, **own})
     with torch.device("meta"):
         model = getattr(transformers, CAUSAL).from_config(config)
     config.architectures = [type(model).__name__]
-    tensors: dict[str, Any] = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=model)["tensors"]
-    if len(tensors) != len(reader.tensors):
-        raise UserError(
-            f"transformers reads {len(tensors)} of the {len(reader.tensors)} tensors: it cannot be converted"
-        )
-    wanted = model.state_dict()
-    tied = {"lm_head.weight"} if config.tie_word_embeddings else set()
-    if missing := wanted.keys() - tensors.keys() - tied:
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    if config.tie_word_embeddings:
+        del shapes["lm_head.weight"]
+    places = architecture(stated, shapes)
+    if missing := places.tensors.keys() - found.keys():
         raise lacking(sorted(missing))
-    if superfluous := tensors.keys() - wanted.keys():
+    if superfluous := found.keys() - places.tensors.keys():
         raise no_place(sorted(superfluous))
-    if shaped := [name for name, tensor in tensors.items() if tensor.shape != wanted[name].shape]:
-        raise UserError(f"{counted(shaped, 'has', 'have')} another shape than the metadata ask for")
+    tensors = {}
+    for place, name in places.tensors.items():
+        values = gguf.dequantize(found[place].data, found[place].tensor_type)
+        if values.shape != shapes[name]:
+            raise UserError(f"{counted([place], 'has')} another shape than the metadata ask for")
+        if (order := places.row_order(place)) is not None:
+            values = values[np.argsort(order)]
+        tensors[name] = torch.from_numpy(values - np.float32(places.offset(place)))
     check_finite(tensors.items())
     return config, tensors
-
-
-def _check_positions(reader: Any) -> None:
-    """Raise UserError for scaled rotary positions, which transformers passes over."""
-    architecture = reader.get_field("general.architecture").contents()
-    scaling = reader.get_field(f"{architecture}.rope.scaling.type")
-    kind = "none" if scaling is None else scaling.contents()
-    if kind != "none" or any(tensor.name.startswith("rope_") for tensor in reader.tensors):
-        raise UserError(f"the rotary positions are scaled (rope.scaling.type {kind}): it cannot be converted")
 
 
 def _check_vocabulary(reader: Any) -> None:
@@ -146,7 +155,8 @@ def _tokenizer(path: Path, reader: Any, config: Any) -> Any:
 
     tokens = value("ggml.tokens", [])
     ends = [value(f"ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
-    known = list(dict.fromkeys(end for end in ends if end is not None))
+    named = [i for i, kind in enumerate(value("ggml.token_type", [])) if kind == CONTROL and tokens[i] in END_NAMES]
+    known = [end for end in dict.fromkeys([*ends, *named]) if end is not None]
     config.eos_token_id = known if len(known) > 1 else known[0] if known else None
     if value("ggml.model") != "gpt2":
         if not value("ggml.add_space_prefix", True) and not config.model_type.startswith("gemma"):

@@ -1,0 +1,165 @@
+"""config.json of a GGUF file, from a closed list of metadata: a key that is not read could ask for another model.
+
+Where a file states nothing, llama.cpp's defaults count (https://github.com/ggml-org/llama.cpp, src/models/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from ianvs_specdec.common.errors import UserError, unknown
+from ianvs_specdec.models.families import FAMILIES, FULL, SLIDING
+from ianvs_specdec.models.gguf.architecture import FAMILIES as ARCHITECTURES
+from ianvs_specdec.models.gguf.features import GRANITE, LARGEST_GEMMA, PATTERN, WHOLE_STEP
+
+SIZES = {
+    "context_length": "max_position_embeddings",
+    "embedding_length": "hidden_size",
+    "block_count": "num_hidden_layers",
+    "feed_forward_length": "intermediate_size",
+    "attention.head_count": "num_attention_heads",
+}
+SAME_WIDTH = ("attention.value_length", "rope.dimension_count")
+"""What must be the width of a head."""
+WITHOUT_EFFECT = ("tensor_data_layout", "rope.scaling.finetuned")
+BIASES = {"attention_bias": "blk.0.attn_q.bias", "mlp_bias": "blk.0.ffn_gate.bias"}
+GEMMA2_CAPS = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
+
+
+class Metadata:
+    """The keys of an architecture, each taken once. Raises UserError for one that is missing, and at the ``end`` for
+    those that were not taken."""
+
+    def __init__(self, name: str, stated: Mapping[str, Any]) -> None:
+        self._name = name
+        self._left = {
+            key.removeprefix(f"{name}."): value for key, value in stated.items() if key.startswith(f"{name}.")
+        }
+
+    def take(self, key: str) -> Any:
+        if key not in self._left:
+            raise UserError(f"it lacks {self._name}.{key}")
+        return self.optional(key)
+
+    def optional(self, key: str, default: Any = None) -> Any:
+        value = self._left.pop(key, default)
+        # The shortest number that is the same float32: what was written, most often.
+        return float(str(np.float32(value))) if isinstance(value, float) else value
+
+    def refuse(self, key: str, value: Any) -> UserError:
+        return UserError(f"{self._name}.{key} ({value!r:.40}) cannot be converted")
+
+    def end(self) -> None:
+        for key, value in self._left.items():
+            raise self.refuse(key, value)
+
+
+def configuration(stated: Mapping[str, Any], tensors: Collection[str]) -> dict[str, Any]:
+    """config.json, from all metadata of a file and the names of its tensors. Raises UserError that names what is not
+    known, or cannot be computed."""
+    name = stated.get("general.architecture")
+    families = {architecture: family for family, architecture in ARCHITECTURES.items() if family != "mistral"}
+    if name not in families:
+        raise unknown("general.architecture", name, families)
+    family, metadata = families[name], Metadata(name, stated)
+    config = {key: metadata.take(place) for place, key in SIZES.items()}
+    for place, key in SIZES.items():
+        if not isinstance(config[key], int) or config[key] < 1:
+            raise metadata.refuse(place, config[key])
+    heads = config["num_attention_heads"]
+    config |= {
+        "model_type": family,
+        "num_key_value_heads": metadata.optional("attention.head_count_kv", heads),
+        "rms_norm_eps": metadata.take("attention.layer_norm_rms_epsilon"),
+        "head_dim": metadata.optional("attention.key_length", config["hidden_size"] // heads),
+        "vocab_size": len(stated["tokenizer.ggml.tokens"]),
+        "tie_word_embeddings": "output.weight" not in tensors,
+        **{key: BIASES[key] in tensors for key in sorted(FAMILIES[family].biased)},
+    }
+    config["rope_parameters"] = _position(metadata, config)
+    if family in _FEATURES:
+        _FEATURES[family](metadata, config)
+    for key in (*SAME_WIDTH, "vocab_size"):
+        wanted = config.get(key, config["head_dim"])
+        if (value := metadata.optional(key, wanted)) != wanted:
+            raise metadata.refuse(key, value)
+    for key in WITHOUT_EFFECT:
+        metadata.optional(key)
+    metadata.end()
+    return config
+
+
+def _position(metadata: Metadata, config: dict[str, Any]) -> dict[str, Any]:
+    """The rotary embedding. Its factors of single frequencies, which are tensors, are not read."""
+    rope: dict[str, Any] = {"rope_theta": metadata.optional("rope.freq_base", 10000.0)}
+    factor = metadata.optional("rope.scaling.factor")
+    kind = metadata.optional("rope.scaling.type", "linear" if factor else "none")
+    original = metadata.optional("rope.scaling.original_context_length")
+    if kind == "none":
+        return rope | {"rope_type": "default"}
+    if kind not in ("linear", "yarn") or not factor:
+        raise UserError(f"the rotary positions are scaled (rope.scaling.type {kind}): it cannot be converted")
+    rope |= {"rope_type": kind, "factor": factor}
+    if kind == "linear":
+        # There, config.json states the window before the extension; but Gemma 3's all of it.
+        if not FAMILIES[config["model_type"]].local:
+            config["max_position_embeddings"] = int(config["max_position_embeddings"] / factor)
+        return rope
+    return rope | {
+        "original_max_position_embeddings": original or config["max_position_embeddings"],
+        "beta_fast": metadata.optional("rope.scaling.yarn_beta_fast", 32.0),
+        "beta_slow": metadata.optional("rope.scaling.yarn_beta_slow", 1.0),
+    }
+
+
+def _smollm3(metadata: Metadata, config: dict[str, Any]) -> None:
+    layers = range(config["num_hidden_layers"])
+    config["no_rope_layers"] = [int((index + 1) % WHOLE_STEP != 0) for index in layers]
+
+
+def _granite(metadata: Metadata, config: dict[str, Any]) -> None:
+    config |= {key: metadata.take(name) for name, key in GRANITE.items()}
+
+
+def _phi3(metadata: Metadata, config: dict[str, Any]) -> None:
+    width = config["head_dim"]
+    turned = metadata.optional("rope.dimension_count", width)
+    partial = turned / width
+    if int(width * partial) != turned:
+        raise metadata.refuse("rope.dimension_count", turned)
+    config["rope_parameters"]["partial_rotary_factor"] = partial
+    config["sliding_window"] = metadata.optional("attention.sliding_window") or None
+
+
+def _gemma(metadata: Metadata, config: dict[str, Any]) -> None:
+    family, layers = config["model_type"], config["num_hidden_layers"]
+    pattern = metadata.optional("attention.sliding_window_pattern", PATTERN[family])
+    if not isinstance(pattern, list):
+        pattern = [(index + 1) % pattern != 0 for index in range(layers)]
+    largest = layers == LARGEST_GEMMA[family]
+    config |= {
+        "hidden_activation": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": (
+            config["hidden_size"] // config["num_attention_heads"] if largest else config["head_dim"]
+        ),
+        "sliding_window": metadata.take("attention.sliding_window"),
+        "layer_types": [SLIDING if slides else FULL for slides in pattern],
+    }
+    if family == "gemma2":
+        config |= {key: metadata.optional(key, cap) for key, cap in GEMMA2_CAPS.items()}
+        return
+    config["final_logit_softcapping"] = metadata.optional("final_logit_softcapping")
+    sliding = {"rope_type": "default", "rope_theta": metadata.optional("rope.freq_base_swa", 10000.0)}
+    config["rope_parameters"] = {FULL: config["rope_parameters"], SLIDING: sliding}
+
+
+_FEATURES: dict[str, Callable[[Metadata, dict[str, Any]], None]] = {
+    "smollm3": _smollm3,
+    "granite": _granite,
+    "phi3": _phi3,
+    "gemma2": _gemma,
+    "gemma3_text": _gemma,
+}
