@@ -236,7 +236,8 @@ _encode = msgspec.json.Encoder(enc_hook=_plain).encode
 
 
 def to_json(row: dict[str, Any]) -> bytes:
-    """JSON of a plugin's results: NaN becomes null, numpy's numbers and arrays plain ones, anything else its text."""
+    """JSON of a plugin's results: NaN and infinity become null, numpy's numbers and arrays plain ones, sets lists, bytes
+    base64; anything else, and every key, its text."""
     try:
         return _encode(row)
     except (TypeError, ValueError, RecursionError):  # half of a surrogate pair, or a circle
