@@ -27,7 +27,7 @@ class Started(ChildProcess):
             f"specdec {arguments[0]}", [sys.executable, "-m", "ianvs_specdec", *arguments, "--exit-with-parent"]
         )
         try:
-            if not wait([self._output], START_SECONDS):
+            if not wait([self._output.fileno()], START_SECONDS):
                 raise UserError(f"{self.name} was not ready after {START_SECONDS:g} s: {self._last_words()}")
             line = self._line()
             if not line.startswith(READY):
