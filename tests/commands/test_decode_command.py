@@ -148,6 +148,29 @@ def test_sampling_is_repeatable_and_differs_between_lines_and_seeds(decode):
     assert outputs[0][1] == outputs[2][0]
 
 
+GIVEN = """
+from ianvs_specdec.engine import Context, Drafter, TokenTree
+
+
+class Given(Drafter):
+    def __init__(self, small, large, text) -> None:
+        print((small, large, text))
+
+    def propose(self, context: Context, budget: int) -> TokenTree:
+        return TokenTree.chain(context.tokens[-1], [])
+"""
+
+
+def test_own_drafters_are_given_numbers_as_numbers(tmp_path_factory, model, capsys):
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "given.py").write_text(GIVEN)
+    (folder / "prompts.jsonl").write_text(json.dumps({"prompt": IDS}))
+    items = [part for item in ("small=1e-3", "large=-2.5E6", "text='1e-3'") for part in ("--set", item)]
+    files = ["--prompts", str(folder / "prompts.jsonl"), "--out", str(folder / "out.jsonl")]
+    assert main(["decode", "--model", str(model), "--drafter", f"{folder}/given.py:Given", *files, *items]) == 0
+    assert "(0.001, -2500000.0, '1e-3')" in capsys.readouterr().out
+
+
 def test_help_names_every_method_with_its_options_and_defaults(capsys):
     with pytest.raises(SystemExit) as left:
         main(["decode", "--help"])

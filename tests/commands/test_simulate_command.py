@@ -69,6 +69,7 @@ def test_the_requests_of_a_trace_come_when_and_as_long_as_it_says(table, tmp_pat
         (["--slo", "tftt=1"], "--slo: unknown objective 'tftt'. Did you mean 'ttft'?"),
         (["--acceptance", "1.5"], "--acceptance: acceptance must be from 0 to 1, not 1.5"),
         (["--acceptance", "much"], "--acceptance: acceptance must be 0.7 or chat=0.6,code=0.8, not 'much'"),
+        (["--acceptance", "a=0.6,a=0.8"], "--acceptance: acceptance must give each value once"),
         (["--acceptance", "0.5", "--traces", "t.jsonl"], "give one of them"),
         (["--traces", "none.jsonl"], "--traces none.jsonl: cannot be read"),
         (["--out", "no/such/folder/out.json"], "the folder no/such/folder does not exist"),
@@ -82,6 +83,12 @@ def test_wrong_options_are_one_message_and_nothing_is_written(table, tmp_path, c
     assert part in error
     assert error.count("\n") == 1
     assert not out.exists()
+
+
+def test_the_policy_is_needed(table, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["simulate", "--profile", str(table), "--out", str(tmp_path / "out.json")])
+    assert "the following arguments are required: --policy" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,12 @@ class EdgeModel:
             raise OSError("no such model")
     def load(self):
         self.loads += 1
+        if self.how == "late":
+            try:
+                Path("first").touch(exist_ok=False)
+            except FileExistsError:
+                Path("loading").touch()
+                time.sleep(3600)
     def predict(self, data):
         number = int(data.split()[1])
         if number == 7 and self.how == "raise":
@@ -50,6 +56,10 @@ class EdgeModel:
         if number == 7 and self.how == "die":
             time.sleep(0.5)  # Results of the rows before it are on their way still.
             os._exit(1)
+        while self.how == "late" and not Path("loading").exists():
+            time.sleep(0.01)
+        if number == 9 and self.how == "late":
+            Path("last").touch()
         if number >= 2 and self.how == "hang":
             Path("hanging").touch()
             time.sleep(3600)
@@ -113,6 +123,16 @@ def test_what_fails_on_a_worker_is_told_and_costs_the_others_nothing(job: Job) -
     lines = texts(job.folder / "workspace" / "job" / "journal.sqlite")
     assert sorted(line for line in lines if line.startswith("answer")) == [f"answer {i}" for i in range(10)]
     assert {f"die {i}" for i in range(7)} <= set(lines), "what a lost worker had answered before was not kept"
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_job_does_not_wait_for_workers_that_still_load(job: Job) -> None:
+    command = prepared(job, "late")
+    outcome = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=300)
+    assert outcome.returncode == 0, outcome.stderr
+    assert (job.folder / "loading").exists(), "no other worker was loading"
+    assert time.time() - (job.folder / "last").stat().st_mtime < 30
 
 
 @needs_ray

@@ -231,12 +231,15 @@ def test_answers_that_json_cannot_hold_as_they_are(job: Job) -> None:
         "algo/answers.py",
         """
         import math
+        from pathlib import Path
         import numpy as np
         def answer(who, data):
             numbers = {"nan": math.nan, "number": np.float32(0.5), "array": np.arange(2)}
-            return {"prediction": data[-1], "odd": "\\ud800", **numbers}
+            others = {"set": {1}, "bytes": b"ab", "path": Path("a"), "keys": {None: 1, True: 2}}
+            return {"prediction": data[-1], "odd": "\\ud800", **numbers, **others}
         """,
     )
     assert job.run() == 0
     row = answers(job)[0]["result"]
     assert (row["nan"], row["number"], row["array"], row["odd"]) == (None, 0.5, [0, 1], "\ud800")
+    assert (row["set"], row["bytes"], row["path"], row["keys"]) == ([1], "YWI=", "a", {"None": 1, "True": 2})

@@ -37,6 +37,7 @@ def test_texts_and_yaml_say_the_same(data: Path) -> None:
         ({"rates": []}, "rates", "at least one"),
         ({"slo": "ttft=0"}, "slo", "ttft must be a number above 0, not 0"),
         ({"slo": "tppt=1"}, "slo", "unknown objective 'tppt'. Did you mean 'tpot'?"),
+        ({"slo": "ttft=0.5,ttft=2"}, "slo", "must give each value once, not 'ttft=0.5,ttft=2'"),
         ({"slo": "ttft"}, "slo", "limits in seconds, such as ttft=0.5"),
         ({"duration": 0}, "duration", "more than 0 seconds"),
         ({"duration": "nan"}, "duration", "more than 0 seconds"),

@@ -69,7 +69,10 @@ def test_the_time_is_that_of_the_first_run(
     job: Path, tmp_path: Path, new_run: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = build_model(tmp_path / "m", chat_template=DATED)
+    forced: list[Path] = []
+    monkeypatch.setattr(templates.LineFile, "sync", lambda file: forced.append(file.path))
     first = edge(model).predict(row("x"))
+    assert job / templates.NOTE in forced
     noted = (job / templates.NOTE).read_text().strip()
 
     class Tomorrow(clock.datetime):

@@ -171,6 +171,19 @@ def test_a_second_turn_that_does_not_fit_leaves_the_first_answer(job: Path, tmp_
     assert "leaves no room" in response["error"]
 
 
+def test_an_answer_without_letters_is_a_failure_that_may_be_permitted(
+    job: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ianvs_specdec.backends.local.letters_of", lambda likely: None)
+    query = {"turns": ["Which?\nA. one\nB. two\nAnswer:"], "id": "q", "scorer": "choice_logprob"}
+    model = edge(tiny_model, max_failures=1)
+    response = model.predict({"query": query, "gold": {}, "index": 0})
+    assert "no log-probabilities of letters" in response["error"]
+    assert response["turns"] == []
+    with pytest.raises(UserError, match="2 queries got no answer, max_failures permits 1"):
+        model.predict({"query": query, "gold": {}, "index": 0})
+
+
 def test_a_kept_answer_to_a_cut_prompt_serves_only_where_cutting_is_permitted(
     job: Path, tmp_path: Path, new_run: Start, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -27,8 +27,8 @@ PATIENCE = 15.0
 """Seconds without any news after which it is said what is waited for."""
 ASIDE = "aside"
 """Calls that do not wait for the rows in progress."""
-GOODBYE = 60.0
-"""Seconds that workers have to clean up their modules."""
+GOODBYE, LATE_GOODBYE = 60.0, 5.0
+"""Seconds that workers have to clean up their modules, and then those that still load them, which may take hours."""
 
 
 @dataclass(eq=False)
@@ -179,8 +179,11 @@ class Crew:
     def release(self) -> list[Failure]:
         """Have all workers clean up their modules, those that still load them, too, and end them: what went wrong."""
         failures: list[Failure] = []
-        farewells = [member.actor.release.remote() for member in self._members]
-        ready, _ = ray.wait(farewells, num_returns=len(farewells), timeout=GOODBYE) if farewells else ([], [])
+        farewells = [(bool(member.node), member.actor.release.remote()) for member in self._members]
+        ready = []
+        for loaded, seconds in ((True, GOODBYE), (False, LATE_GOODBYE)):
+            handles = [handle for begun, handle in farewells if begun is loaded]
+            ready += ray.wait(handles, num_returns=len(handles), timeout=seconds)[0] if handles else []
         for handle in ready:
             try:
                 more, news = ray.get(handle)

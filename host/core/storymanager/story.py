@@ -236,7 +236,9 @@ _encode = msgspec.json.Encoder(enc_hook=_plain).encode
 
 
 def to_json(row: dict[str, Any]) -> bytes:
-    """JSON of a plugin's results: NaN becomes null, numpy's numbers and arrays plain ones, anything else its text."""
+    """JSON of a plugin's results: NaN and infinity become null, numpy's numbers and arrays plain ones, sets lists,
+    bytes base64, and anything else, as every key, its text.
+    """
     try:
         return _encode(row)
     except (TypeError, ValueError, RecursionError):  # half of a surrogate pair, or a circle
@@ -245,7 +247,7 @@ def to_json(row: dict[str, Any]) -> bytes:
 
 def _builtin(value: Any) -> Any:
     try:
-        return _without_nan(msgspec.to_builtins(value, enc_hook=_plain, str_keys=True))
+        return _without_nan(msgspec.to_builtins(value, enc_hook=_plain))
     except (TypeError, ValueError, RecursionError):
         return repr(value)
 
@@ -254,5 +256,5 @@ def _without_nan(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: _without_nan(item) for key, item in value.items()}
+        return {str(key): _without_nan(item) for key, item in value.items()}
     return [_without_nan(item) for item in value] if isinstance(value, list) else value

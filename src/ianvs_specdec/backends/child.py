@@ -47,6 +47,9 @@ class ChildProcess:
 
     def close(self) -> None:
         """End the process and everything that it started. Does nothing when that has happened."""
+        died = True
+        with contextlib.suppress(ChildProcessError):
+            died = self._has_ended()
         with contextlib.suppress(OSError):
             self._input.close()
         deadline = time.monotonic() + GRACE
@@ -57,7 +60,7 @@ class ChildProcess:
                 time.sleep(0.02)
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        if self._process.returncode == 0:
+        if self._process.returncode == 0 and not died:
             self.log.unlink(missing_ok=True)
 
     def _has_ended(self) -> bool:

@@ -20,6 +20,15 @@ Parsed = TypeVar("Parsed")
 Check = Callable[[dict[str, Any]], None]
 UNLIKE = re.compile(r"[-+]?0[\d_]+|[-+]?\d[\d_]*(:[0-5]?\d)+(\.[\d_]*)?|\d{4}-\d\d?-\d\d?([Tt \t].*)?")
 """What YAML 1.1 does not read as it looks: 010 is 8, 1:30 is 90."""
+EXPONENT = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$")
+"""A number of JSON and YAML 1.2, such as 1e-3; YAML 1.1 has a text there."""
+
+
+class _Loader(yaml.SafeLoader):
+    pass
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", EXPONENT, list("-+.0123456789"))
 
 
 @dataclass(frozen=True)
@@ -164,7 +173,7 @@ def _yaml(text: str, where: str) -> Any:
                 read = f"YAML reads {token.value} as {yaml.safe_load(token.value)}"
                 line = f"{where}:{token.start_mark.line + 1}" if "\n" in text else where
                 raise UserError(f"{line}: {read}: write a number in plain digits, a text in quotes")
-        return yaml.safe_load(text)
+        return yaml.load(text, _Loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark is not None else ""

@@ -30,7 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--profile", required=True, type=Path, metavar="FILE", help="cost table, as `specdec profile` writes it")
     add("--out", required=True, type=Path, metavar="FILE", help="JSON to write")
-    add_settings(parser, UserPlan, "coming")
+    add("--policy", required=True, metavar="POLICY", help=UserPlan.model_fields["policy"].description)
+    add_settings(parser, UserPlan, "coming", "policy")
 
 
 def run(options: argparse.Namespace) -> int:

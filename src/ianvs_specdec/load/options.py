@@ -37,6 +37,8 @@ def _named(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     parts = [item.rpartition("=") for item in value.split(",")]
+    if len({name for name, _, _ in parts}) < len(parts):
+        raise ValueError(f"must give each value once, not {value!r:.60}")
     return {name: _typed(number) for name, _, number in parts}
 
 

@@ -79,7 +79,9 @@ def timed(sampling: Sampling, template: str, folder: Path) -> Sampling:
     path = folder / NOTE
     if not sampling.template_time and not path.exists():
         # Whoever comes second appends behind the first.
-        LineFile(path).append(f"{datetime.now().isoformat(timespec='seconds')}\n".encode())
+        note = LineFile(path)
+        note.append(f"{datetime.now().isoformat(timespec='seconds')}\n".encode())
+        note.sync()
     return replace(sampling, template_time=sampling.template_time or path.read_text(encoding="utf-8").splitlines()[0])
 
 

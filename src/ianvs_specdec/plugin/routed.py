@@ -151,13 +151,13 @@ class RoutedModel(RowsChecked):
             messages = messages_of(query, [earlier.text for earlier in attempt.completions])
             try:
                 completion, turn = self._turn(messages, config, query.hints(index), None if index else early)
+                if query.scorer == LOGPROB and index == len(query.turns) - 1:
+                    completion = with_letter(query, completion)
+                    turn["completion"] = completion.text
             except AnswerError as reason:
                 self._forgive(query, reason)
                 attempt.error = reason
                 break
-            if query.scorer == LOGPROB and index == len(query.turns) - 1:
-                completion = with_letter(query, completion)
-                turn["completion"] = completion.text
             attempt.completions.append(completion)
             attempt.turns.append(turn)
         return attempt

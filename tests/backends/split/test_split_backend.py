@@ -20,6 +20,7 @@ pytest.importorskip("grpc", reason="needs the extra split: pip install 'ianvs-sp
 
 from ianvs_specdec.backends import backend
 from ianvs_specdec.backends.base import LLM
+from ianvs_specdec.backends.split import process
 from ianvs_specdec.backends.split.process import Started
 from ianvs_specdec.common.errors import AbandonedError, UserError
 from ianvs_specdec.common.types import Hints, Sampling, Trace
@@ -213,10 +214,25 @@ def test_a_server_that_was_killed_is_told_as_that() -> None:
         started.check()
         os.kill(started.pid, 9)
         os.waitid(os.P_PID, started.pid, os.WEXITED | os.WNOWAIT)
-        with pytest.raises(UserError, match="was killed by signal 9"):
+        with pytest.raises(UserError, match=f"was killed by signal 9.*its log: {started.log}"):
             started.ask()
     finally:
         started.close()
+    assert started.log.exists()
+    started.log.unlink()
+
+
+def test_a_server_that_ends_when_it_should_leaves_no_log() -> None:
+    started = Started(["link", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:1"])
+    assert started.log.exists()
+    started.close()
+    assert not started.log.exists()
+
+
+def test_a_server_that_is_never_ready_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "START_SECONDS", 0.01)
+    with pytest.raises(UserError, match=r"specdec link was not ready after 0.01 s"):
+        Started(["link", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:1"])
 
 
 def test_a_server_ends_with_a_process_that_is_killed() -> None:

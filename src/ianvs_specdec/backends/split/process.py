@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from multiprocessing.connection import wait
 from typing import Any
 
 from ianvs_specdec.backends.child import ChildProcess
 from ianvs_specdec.common.errors import UserError
 
 READY = "listening on "
+START_SECONDS = 600.0
 SHOWN = 300
 """Characters that an error shows of what a server wrote."""
 
@@ -25,6 +27,8 @@ class Started(ChildProcess):
             f"specdec {arguments[0]}", [sys.executable, "-m", "ianvs_specdec", *arguments, "--exit-with-parent"]
         )
         try:
+            if not wait([self._output.fileno()], START_SECONDS):
+                raise UserError(f"{self.name} was not ready after {START_SECONDS:g} s: {self._last_words()}")
             line = self._line()
             if not line.startswith(READY):
                 raise UserError(f"{self.name} says {line[:SHOWN]!r} in place of where it listens")
@@ -50,8 +54,6 @@ class Started(ChildProcess):
     def close(self) -> None:
         super().close()
         self._output.close()
-        # Its error says what the log has.
-        self.log.unlink(missing_ok=True)
 
     def _line(self) -> str:
         line = self._output.readline().decode("utf-8", "replace").strip()
@@ -62,4 +64,4 @@ class Started(ChildProcess):
     def _dead(self) -> UserError:
         end = self._end() or "does not answer"
         last_words = self._last_words().removeprefix(f"{self.name}: ")[-SHOWN:]
-        return UserError(f"{self.name}, which this job started, {end}: {last_words}")
+        return UserError(f"{self.name}, which this job started, {end}: {last_words} (its log: {self.log})")

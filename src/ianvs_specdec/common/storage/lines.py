@@ -55,9 +55,11 @@ class LineFile:
                     with suppress(OSError):
                         file.truncate(size)
                     raise
+            now = time.monotonic()
             if data and self._unsynced_since is None:
-                self._unsynced_since = time.monotonic()
-        if self._unsynced_since is not None and time.monotonic() - self._unsynced_since >= SYNC_SECONDS:
+                self._unsynced_since = now
+            due = self._unsynced_since is not None and now - self._unsynced_since >= SYNC_SECONDS
+        if due:
             self.sync()
 
     def sync(self) -> None:
