@@ -37,7 +37,10 @@ def test_every_entry_names_a_class_that_takes_its_options(name):
 
 
 def test_defaults_that_depend_on_other_options_are_those_that_are_told():
-    told = {name: {row.name: row.default for row in table(method.options)} for name, method in drafters.METHODS.items()}
+    told = {
+        name: {option: default for option, _, default, _ in table(method.options)}
+        for name, method in drafters.METHODS.items()
+    }
     for start, *values in (("prompt", "5", "4", "2"), ("official", "5", "7", "7")):
         assert [str(value) for value in DEFAULTS[start]] == values
     unset = [told["lookahead"][name] for name in ("level", "window", "guess")]
