@@ -10,6 +10,7 @@ import pytest
 from ianvs_specdec import drafters
 from ianvs_specdec.targets.registry import target_of
 from tests.drafters.eagle_heads import ENGINES, run, save_heads, wide
+from tests.drafters.eagle_oracle import CONFIG, random_tensors, save
 from tests.support.few import few
 
 
@@ -24,6 +25,17 @@ def test_the_context_window_ends_drafts(folder):
     expected = run(target, drafters.create("autoregressive"), length="fixed:0")[1]
     assert run(target, drafter)[1].token_ids == expected.token_ids
     assert len(expected.token_ids) == 12
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("scale", [1e2, 1e30])
+def test_a_head_whose_numbers_overflow_changes_no_output(tmp_path, engine, temperature, scale):
+    save(tmp_path, {name: scale * weights for name, weights in random_tensors(CONFIG, False).items()}, CONFIG)
+    target = target_of(wide(), engine=engine)
+    drafter = drafters.create("eagle", {"head": tmp_path})
+    expected = run(target, drafters.create("autoregressive"), rule="coupled", temperature=temperature)[1]
+    assert run(target, drafter, rule="coupled", temperature=temperature)[1].token_ids == expected.token_ids
 
 
 TRACES = {

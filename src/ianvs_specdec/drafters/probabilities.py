@@ -16,12 +16,12 @@ def log_probabilities(context: Context, processor: Processor, logits: Tensor, po
     """Log-probability, ``[rows, vocabulary]``, that the target takes each token at the ``positions`` of the rows.
 
     To ``logits [rows, vocabulary]`` is done what is done to the target's. With coupled sampling it is the probability
-    that the shared noise picks the token.
+    that the shared noise picks the token. Where a drafter's numbers overflow, all tokens are equally likely.
     """
-    if context.sampling.greedy:
-        return processor.scores(logits).log_softmax(dim=-1)
-    known = processor.probabilities(logits).log()
-    if context.noise is None:
+    greedy = context.sampling.greedy
+    known = processor.scores(logits).log_softmax(dim=-1) if greedy else processor.probabilities(logits).log()
+    known = known.nan_to_num(nan=-math.log(known.shape[-1]), neginf=-math.inf)
+    if greedy or context.noise is None:
         return known
     noise = torch.stack([context.noise.at(position) for position in positions])
     return (known + noise).log_softmax(dim=-1)
