@@ -180,7 +180,7 @@ class Crew:
         """Have all workers clean up their modules, those that still load them, too, and end them: what went wrong."""
         failures: list[Failure] = []
         farewells = [(bool(member.node), member.actor.release.remote()) for member in self._members]
-        ready = []
+        ready: list[Any] = []
         for loaded, seconds in ((True, GOODBYE), (False, LATE_GOODBYE)):
             handles = [handle for begun, handle in farewells if begun is loaded]
             ready += ray.wait(handles, num_returns=len(handles), timeout=seconds)[0] if handles else []
