@@ -14,8 +14,8 @@ from tests.support.harness import EXAMPLE, LONGEST
 
 ROWS = 1755
 """An eighth of MMLU's test questions."""
-MEMORY = 72 + (400 - 72) * ROWS / 14042
-"""MB: what a job of 10 rows takes, and a share of the 400 that all of MMLU may take."""
+MEMORY = 60 + (400 - 60) * ROWS / 14042
+"""MB: what a job of no rows takes, and a share of the 400 that all of MMLU may take."""
 
 
 @pytest.mark.slow

@@ -14,15 +14,20 @@ from numpy.typing import NDArray
 
 from ianvs_specdec.report.metrics.columns import MEANS, RATIOS, sums_of
 from ianvs_specdec.report.metrics.table import NAN, Column, Table
-from ianvs_specdec.routing.evaluation.bootstrap import draws
+from ianvs_specdec.routing.evaluation.bootstrap import RESAMPLES, draws
 
 _BLOCK = 100
 
 
 @functools.lru_cache(maxsize=2)
 def _counts(queries: int) -> NDArray[np.uint8]:
-    """How often each query is drawn: ``[draws, queries]``. The intervals of a test case have the same draws."""
-    return np.concatenate([block.astype(np.uint8) for block in draws(queries)])
+    """How often each query is drawn: ``[RESAMPLES, queries]``. The intervals of a test case have the same draws."""
+    counts = np.empty((RESAMPLES, queries), dtype=np.uint8)
+    start = 0
+    for block in draws(queries):
+        counts[start : start + len(block)] = block
+        start += len(block)
+    return counts
 
 
 def half_width(numerator: Column, denominator: Column) -> float:
@@ -35,7 +40,7 @@ def half_width(numerator: Column, denominator: Column) -> float:
         return NAN
     sides = np.stack([numerator[both], denominator[both]], axis=1)
     counts = _counts(len(sides))
-    sums = np.concatenate([counts[i : i + _BLOCK].astype(np.float64) @ sides for i in range(0, len(counts), _BLOCK)])
+    sums = np.concatenate([counts[i : i + _BLOCK].astype(np.float64) @ sides for i in range(0, RESAMPLES, _BLOCK)])
     defined = sums[sums[:, 1] > 0]
     low, high = np.percentile(defined[:, 0] / defined[:, 1], [2.5, 97.5])
     return float(high - low) / 2

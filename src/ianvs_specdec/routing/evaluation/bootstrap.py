@@ -18,7 +18,7 @@ SEED = 0
 LEVEL = 0.95
 DEFINED = 0.95
 """Where less than this part of the draws has a value, there is no interval."""
-_CELLS = 200_000
+_CELLS = 50_000
 """Draws times queries that are computed at once: more would leave the processor's cache."""
 
 
