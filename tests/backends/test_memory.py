@@ -1,4 +1,4 @@
-"""Model Memory: what lies in memory, each weight once, and of heads what they are folded into."""
+"""Model Memory: what lies in memory, each weight once, and of heads their packed form."""
 
 from __future__ import annotations
 
@@ -93,7 +93,8 @@ def test_what_drafts_counts_as_it_lies_in_memory(name: str, model: str, options:
         return
     files = [*(MODELS / options["head"]).glob("*.safetensors"), *(MODELS / options["head"]).glob("*.pt")]
     on_disk = sum(file.stat().st_size for file in files)
-    assert (drafting - plain) / on_disk > 0.95
+    # The target's output matrix, which a head may read in another layout, comes on top; nothing is held twice.
+    assert 0.95 < (drafting - plain) / on_disk < 2
 
 
 @pytest.mark.slow
