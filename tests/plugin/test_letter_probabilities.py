@@ -81,7 +81,8 @@ def test_back_ends_without_log_probabilities_are_refused_by_name(tmp_path: Path)
     ((place, reason),) = refused(vllm, Sampling(), 0, rows)
     assert (place, reason) == (
         rows[0][0],
-        "scorer choice_logprob: the back end vllm gives no log-probabilities of letters",
+        "scorer choice_logprob: the back end vllm gives no log-probabilities of letters: use scorer choice, or another "
+        "back end, such as autoregressive, huggingface, llamacpp or api",
     )
     assert not list(refused(backend("autoregressive")(str(EDGE)), Sampling(), 0, rows))
     assert not list(refused(vllm, Sampling(), 0, [("data.jsonl:1", OPTIONS, "B")]))

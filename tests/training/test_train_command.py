@@ -219,7 +219,9 @@ def test_prompts_go_through_the_chat_template(target: Path, teacher: Teacher, tm
     assert told[1].startswith("0 lines of the data go through the chat template (the model has none), 3")
 
 
-@pytest.mark.parametrize(("seconds", "ends"), [(0.5, "(2.00x, 2 held-out prompts)"), (2.0, "with more --minutes")])
+@pytest.mark.parametrize(
+    ("seconds", "ends"), [(0.5, "(2.00x, 2 held-out prompts)"), (2.0, "or the model is too small for drafts to pay")]
+)
 def test_the_last_line_says_whether_the_head_pays(
     seconds: float, ends: str, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:

@@ -21,7 +21,8 @@ def choice(answers: Sequence[str], gold: Any) -> float | None:
 
 def letter(answers: Sequence[str], gold: Any) -> float | None:
     """100 if the last turn's answer is the gold letter: the plugin puts the likeliest one in its place."""
-    return 100.0 * (answers[-1].strip() == str(gold).strip()[:1])
+    wanted = str(gold).strip()[:1]
+    return 100.0 * (answers[-1].strip() == wanted) if wanted else None
 
 
 def number(answers: Sequence[str], gold: Any) -> float | None:

@@ -15,7 +15,7 @@ from ianvs_specdec.models.gguf.gguf import TYPES, export_gguf
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="FORMAT")
-    gguf = actions.add_parser("gguf", help="for llama.cpp: models of the Llama, Mistral and Qwen families")
+    gguf = actions.add_parser("gguf", help="for llama.cpp: a folder of a family of the native step, without experts")
     gguf.add_argument("--model", type=Path, required=True, metavar="DIR", help="folder of a Hugging Face model")
     gguf.add_argument("--out", type=Path, required=True, metavar="FILE", help="file to write")
     gguf.add_argument("--type", choices=TYPES, default="f16", help="of the matrices (f16)")

@@ -1,13 +1,14 @@
-"""Families of decoder-only models, each described by what it has other than Llama: a row of a table, one computation.
+"""Families of decoder-only models as a table: each row lists how a family differs from Llama.
 
-A configuration is read by a closed list of keys. One that is not in it and says something is refused by name: what it
-asks for would not be computed.
+A key of config.json that is neither in the row nor known to have no effect is an error, because ignoring it could
+change the output.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from ianvs_specdec.common.errors import UserError, unknown
@@ -89,6 +90,24 @@ class Family:
         named = {self.activation, self.unrotated or "", self.experts or "", *self.factors.values()}
         partial = {"partial_rotary_factor"} if self.partial else set()
         return SIZES | WITHOUT_EFFECT | self.extra | named | partial | set(windows[self.windows])
+
+    def unknown(
+        self,
+        config: Mapping[str, Any],
+        *,
+        known: Collection[str] = (),
+        defaults: Mapping[str, Any] = MappingProxyType({}),
+    ) -> list[str]:
+        """Keys of a configuration that are neither the family's nor ``known`` and that could change what is computed:
+        their values are neither empty nor neutral nor the default of the model's class."""
+        found = []
+        for key, value in config.items():
+            empty: tuple[Any, ...] = (None, False, [], {}, NEUTRAL.get(key))
+            neutral = any(type(value) is type(one) and value == one for one in empty)
+            default = key in defaults and value == defaults[key]
+            if not (key in self.keys or key in known or key.startswith("_") or neutral or default):
+                found.append(key)
+        return found
 
 
 _WINDOW_KEYS = frozenset(("use_sliding_window", "max_window_layers"))
@@ -193,12 +212,10 @@ def describe(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> Descript
     what is not known."""
     name = config.get("model_type")
     if name not in FAMILIES:
-        raise UserError(f"the native step computes {', '.join(FAMILIES)}, and this model is another ({name})")
+        raise UserError(f"the native step has no model_type {name}; it has {', '.join(FAMILIES)}")
     family = FAMILIES[name]
-    for key, value in config.items():
-        silent = value in (None, False, [], {}, NEUTRAL.get(key)) or (key in defaults and value == defaults[key])
-        if key not in family.keys and not key.startswith("_") and not silent:
-            raise UserError(f"the native step does not know {key} ({value!r:.40}) of the family {name}")
+    for key in family.unknown(config, defaults=defaults):
+        raise UserError(f"config.json: {key} ({config[key]!r:.40}) is not supported for {name} by the native step")
     gate = config.get(family.activation)
     if gate not in ACTIVATIONS:
         raise unknown(family.activation, gate, ACTIVATIONS)
@@ -220,7 +237,7 @@ def _layers(config: Mapping[str, Any], family: Family) -> tuple[LayerKind, ...]:
     if odd := [kind for kind in kinds if kind not in (SLIDING, FULL)]:
         raise unknown("kind in layer_types", odd[0], (SLIDING, FULL))
     if len(kinds) != count or (SLIDING in kinds and (type(window) is not int or window < 1)):
-        raise UserError(f"layer_types and sliding_window ({window!r:.40}) do not say how {count} layers attend")
+        raise UserError(f"config.json: layer_types and sliding_window ({window!r:.40}) do not fit {count} layers")
     turned = config[family.unrotated] if family.unrotated else [1] * count
     return tuple(
         LayerKind(window if kind == SLIDING else None, (kind if family.local else "") if turns else None)
@@ -234,10 +251,10 @@ def _check_rotation(config: Mapping[str, Any], family: Family, kind: str) -> int
     known = ROPE_KEYS | ({"partial_rotary_factor"} if family.partial else set())
     for key, value in rope.items():
         if key not in known and value not in (None, False) and (key, value) != ("partial_rotary_factor", 1.0):
-            raise UserError(f"the native step does not know {key} ({value!r:.40}) of a rotary embedding")
+            raise UserError(f"config.json: rope_parameters: {key} ({value!r:.40}) is not supported by the native step")
     kinds = ROTATIONS if family.local else (*ROTATIONS, "longrope")
     if rope["rope_type"] not in kinds:
-        raise unknown("rope_type", rope["rope_type"], kinds)
+        raise unknown("rope_type in config.json", rope["rope_type"], kinds)
     return int(rope["original_max_position_embeddings"]) if rope["rope_type"] == "longrope" else None
 
 
@@ -247,6 +264,6 @@ def _factors(config: Mapping[str, Any], family: Family) -> dict[str, float]:
         if (value := config.get(key)) is None:
             continue
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-            raise UserError(f"{key} must be a number above 0, not {value!r:.40}")
+            raise UserError(f"config.json: {key} must be a number above 0, not {value!r:.40}")
         found[name] = _FACTORS.get(key, float)(value)
     return found

@@ -85,7 +85,7 @@ class RoutedModel(RowsChecked):
 
     @classmethod
     def check_chats(cls, hyperparameters: dict[str, Any], rows: Iterable[DataRow]) -> Iterator[tuple[str, str]]:
-        """See ``validation.refused``."""
+        """See ``rows_checked.refused``."""
         given = cls._parse(hyperparameters)
         llm = given.llm("autoregressive" if given.backend == SAME_AS_EDGE else given.backend)
         return refused(llm, given.sampling, given.own.max_failures, rows)

@@ -66,7 +66,10 @@ def refused(llm: LLM, sampling: Sampling, failures: int, rows: Iterable[DataRow]
     """
     if not llm.letters:
         rows = list(rows)
-        reason = f"scorer {LOGPROB}: the back end {llm.backend} gives no log-probabilities of letters"
+        reason = (
+            f"scorer {LOGPROB}: the back end {llm.backend} gives no log-probabilities of letters: use scorer choice, "
+            "or another back end, such as autoregressive, huggingface, llamacpp or api"
+        )
         yield from ((place, reason) for place in islice(_compared(rows), 1))
     if llm.truncate_prompts is None or not Path(llm.model).exists():
         return

@@ -34,14 +34,14 @@ LOCK_SECONDS = 60.0
 """What another process may take to write, on a machine that is busy."""
 
 AHEAD, NEAR = 100, 10
-"""Rows that are read ahead, where the row that was found is one of so many behind the one before."""
+"""After a lookup at most NEAR rows behind the previous one, the next AHEAD rows are read at once."""
 POLL_SECONDS = 0.01
 HEADER = 100
 """Bytes of the header of an SQLite file."""
 MOST_CUT = 1000
 """A header that says that the file was longer than this many times its size is damaged itself."""
 SHORTEST_ROW = 128
-"""Bytes that a row of a journal takes at least: its numbers go up to the size of the file through this."""
+"""Least bytes of a row: the rescue of a damaged file tries row ids up to the size of the file divided by this."""
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS configurations (

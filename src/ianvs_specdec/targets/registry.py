@@ -45,7 +45,8 @@ def target_of(
         if engine == "native":
             raise UserError(f"engine native: {reason}; choose engine auto", key="engine")
         if model.device.type == "cpu" and (library.why_not() or model.config.model_type in FAMILIES):
-            log.warning("torch computes, slower than the native step would: %s", reason)
+            other = "torch" if engine == "auto" and fits(model) else "transformers"
+            log.warning("engine %s: slower than the native step, which cannot run this model: %s", other, reason)
     if engine in ("auto", "torch") and fits(model):
         return FusedTarget(model, consume=consume, product=_PRODUCTS[quantization])
     if engine == "torch":

@@ -70,7 +70,7 @@ def test_sentencepiece(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     same_tokens(sentencepiece(prefix=True), tmp_path)
     other = tmp_path / "other"
     assert convert(exported(sentencepiece(prefix=False), other), other / "back") == 2
-    assert "puts no space before a text cannot be converted" in capsys.readouterr().err
+    assert "puts no space before a text, cannot be imported: use backend llamacpp" in capsys.readouterr().err
 
 
 def exported(tokenizer: Any, folder: Path) -> Path:
@@ -110,7 +110,10 @@ def test_scaled_positions_are_refused(tmp_path: Path, capsys: pytest.CaptureFixt
     random_model(folder, rope_scaling={**scaled, "original_max_position_embeddings": 32})
     export_gguf(folder, tmp_path / "scaled.gguf", "f32")
     assert convert(tmp_path / "scaled.gguf", tmp_path / "out") == 2
-    assert "the rotary positions are scaled" in capsys.readouterr().err
+    assert (
+        "scaling of positions by a tensor (rope_freqs.weight) cannot be imported: use backend llamacpp"
+        in capsys.readouterr().err
+    )
 
 
 def test_nothing_is_replaced(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -239,6 +239,7 @@ def test_a_model_that_falls_back_says_why(caplog: pytest.LogCaptureFixture) -> N
     model = family_model("olmo2")
     model.config.residual_multiplier = 0.5
     assert target_of(model).kind == "transformers"
-    assert "the native step does not know residual_multiplier (0.5) of the family olmo2" in caplog.text
+    assert "engine transformers: slower than the native step" in caplog.text
+    assert "residual_multiplier (0.5) is not supported for olmo2 by the native step" in caplog.text
     with pytest.raises(UserError, match=r"engine native: .*residual_multiplier.*choose engine auto"):
         target_of(model, engine="native")

@@ -101,7 +101,7 @@ def test_a_long_context_needs_no_setting() -> None:
 
 @pytest.mark.parametrize("name", sorted(set(ARCHITECTURES) - NATIVE))
 def test_another_architecture_is_refused_with_a_reason(name: str) -> None:
-    assert "this model is another" in str(fits_native(tiny_model(name)))
+    assert "the native step has no model_type" in str(fits_native(tiny_model(name)))
 
 
 def test_a_layer_that_computes_something_else_is_found_among_many() -> None:

@@ -14,7 +14,7 @@ from ianvs_specdec.common.progress import say
 from ianvs_specdec.models.gguf.importing import import_gguf
 
 IMPORT_VERSION = 2
-"""Part of the name of an imported folder, so that one of an earlier importer is not taken for one of this."""
+"""Part of the name of an imported folder. Raise it with every change of what an import writes."""
 
 
 def user_cache() -> Path:

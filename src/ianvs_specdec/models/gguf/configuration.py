@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ianvs_specdec.common.errors import UserError, unknown
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.models.families import FAMILIES, FULL, SLIDING
 from ianvs_specdec.models.gguf.architecture import FAMILIES as ARCHITECTURES
 from ianvs_specdec.models.gguf.features import GRANITE, LARGEST_GEMMA, PATTERN, WHOLE_STEP
@@ -29,6 +29,11 @@ BIASES = {"attention_bias": "blk.0.attn_q.bias", "mlp_bias": "blk.0.ffn_gate.bia
 GEMMA2_CAPS = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
 
 
+def cannot(what: str) -> UserError:
+    """The error for a part of a file that the import would have to ignore."""
+    return UserError(f"{what} cannot be imported: use backend llamacpp, which runs the file as it is")
+
+
 class Metadata:
     """The keys of an architecture, each taken once. Raises UserError for one that is missing, and at the ``end`` for
     those that were not taken."""
@@ -41,7 +46,7 @@ class Metadata:
 
     def take(self, key: str) -> Any:
         if key not in self._left:
-            raise UserError(f"it lacks {self._name}.{key}")
+            raise UserError(f"it lacks {self._name}.{key}: download the file again")
         return self.optional(key)
 
     def optional(self, key: str, default: Any = None) -> Any:
@@ -50,7 +55,7 @@ class Metadata:
         return float(str(np.float32(value))) if isinstance(value, float) else value
 
     def refuse(self, key: str, value: Any) -> UserError:
-        return UserError(f"{self._name}.{key} ({value!r:.40}) cannot be converted")
+        return cannot(f"its {self._name}.{key} ({value!r:.40})")
 
     def end(self) -> None:
         for key, value in self._left.items():
@@ -63,7 +68,7 @@ def configuration(stated: Mapping[str, Any], tensors: Collection[str]) -> dict[s
     name = stated.get("general.architecture")
     families = {architecture: family for family, architecture in ARCHITECTURES.items() if family != "mistral"}
     if name not in families:
-        raise unknown("general.architecture", name, families)
+        raise cannot(f"its general.architecture {name} (the import knows {', '.join(sorted(families))})")
     family, metadata = families[name], Metadata(name, stated)
     config = {key: metadata.take(place) for place, key in SIZES.items()}
     for place, key in SIZES.items():
@@ -101,7 +106,7 @@ def _position(metadata: Metadata, config: dict[str, Any]) -> dict[str, Any]:
     if kind == "none":
         return rope | {"rope_type": "default"}
     if kind not in ("linear", "yarn") or not factor:
-        raise UserError(f"the rotary positions are scaled (rope.scaling.type {kind}): it cannot be converted")
+        raise cannot(f"its scaling of positions (rope.scaling.type {kind})")
     rope |= {"rope_type": kind, "factor": factor}
     if kind == "linear":
         # There, config.json states the window before the extension; but Gemma 3's all of it.

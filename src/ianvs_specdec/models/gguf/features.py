@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.models.families import FAMILIES, NEUTRAL, SLIDING, WITHOUT_EFFECT
+from ianvs_specdec.models.families import FAMILIES, SLIDING, WITHOUT_EFFECT
 from ianvs_specdec.models.rotary import rotary
 
 Metadata = dict[str, Any]
@@ -35,13 +35,9 @@ PATTERN = {"gemma2": 2, "gemma3_text": 6}
 
 
 def check_keys(config: Mapping[str, Any], family: str) -> None:
-    """Raise UserError for a key that is not one of the family and says something."""
-    known = FAMILIES[family].keys | WITHOUT_EFFECT | OLDER
-    for key, value in config.items():
-        neutral: tuple[Any, ...] = (None, False, [], {}, NEUTRAL.get(key))
-        silent = any(type(value) is type(nothing) and value == nothing for nothing in neutral)
-        if key not in known and not key.startswith("_") and not silent:
-            raise UserError(f"config.json: {key} ({value!r:.40}) of the family {family} cannot be exported")
+    """Raise UserError for a key that is not one of the family and could change what is computed."""
+    for key in FAMILIES[family].unknown(config, known=WITHOUT_EFFECT | OLDER):
+        raise UserError(f"config.json: {key} ({config[key]!r:.40}) of the family {family} cannot be exported")
 
 
 def features(config: Mapping[str, Any], family: str, head_dim: int) -> Metadata:

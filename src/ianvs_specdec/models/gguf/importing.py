@@ -15,10 +15,9 @@ import numpy as np
 from ianvs_specdec.common.errors import UserError, not_installed, packages, unknown
 from ianvs_specdec.common.storage.replacing import beside, put_in_place
 from ianvs_specdec.models.gguf.architecture import architecture
-from ianvs_specdec.models.gguf.configuration import configuration
+from ianvs_specdec.models.gguf.configuration import cannot, configuration
 from ianvs_specdec.models.gguf.vocabulary import CONTROL, IGNORE_MERGES, PRE_TOKENIZERS, USER_DEFINED
 from ianvs_specdec.models.headers import counted
-from ianvs_specdec.models.layout import lacking, no_place
 from ianvs_specdec.models.loading import CAUSAL, check_finite, refusal
 
 MAGIC = b"GGUF"
@@ -108,7 +107,7 @@ def _read(reader: Any) -> tuple[Any, dict[str, Any]]:
     _check_vocabulary(reader)
     found = {tensor.name: tensor for tensor in reader.tensors}
     if scaled := [name for name in found if name.startswith("rope_")]:
-        raise UserError(f"the rotary positions are scaled (by {scaled[0]}): it cannot be converted")
+        raise cannot(f"its scaling of positions by a tensor ({scaled[0]})")
     stated = configuration({key: field.contents() for key, field in reader.fields.items()}, found)
     # Those of the class may lie beyond the vocabulary.
     own: dict[str, Any] = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
@@ -121,9 +120,9 @@ def _read(reader: Any) -> tuple[Any, dict[str, Any]]:
         del shapes["lm_head.weight"]
     places = architecture(stated, shapes)
     if missing := places.tensors.keys() - found.keys():
-        raise lacking(sorted(missing))
+        raise UserError(f"{counted(missing, 'is', 'are')} missing, which its metadata ask for: download it again")
     if superfluous := found.keys() - places.tensors.keys():
-        raise no_place(sorted(superfluous))
+        raise cannot(counted(superfluous) + ", which its architecture does not have,")
     tensors = {}
     for place, name in places.tensors.items():
         values = gguf.dequantize(found[place].data, found[place].tensor_type)
@@ -160,7 +159,7 @@ def _tokenizer(path: Path, reader: Any, config: Any) -> Any:
     config.eos_token_id = known if len(known) > 1 else known[0] if known else None
     if value("ggml.model") != "gpt2":
         if not value("ggml.add_space_prefix", True) and not config.model_type.startswith("gemma"):
-            raise UserError("a SentencePiece tokenizer that puts no space before a text cannot be converted")
+            raise cannot("its SentencePiece tokenizer, which puts no space before a text,")
         return transformers.AutoTokenizer.from_pretrained(
             path.parent, gguf_file=path.name, local_files_only=True, trust_remote_code=False
         )

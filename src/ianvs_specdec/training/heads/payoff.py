@@ -14,7 +14,7 @@ from ianvs_specdec.targets.registry import target_of
 from ianvs_specdec.training.heads.pool import Sample
 
 PROMPTS, TOKENS = 8, 64
-"""How many are decoded, after one that warms up, and the most tokens of an answer."""
+"""How many are decoded, after one that warms up, and the most tokens of an answer: this takes seconds."""
 
 
 def payoff(kind: str, head: Path, model: Any, samples: Sequence[Sample], ends: Sequence[int]) -> str:
@@ -37,7 +37,7 @@ def payoff(kind: str, head: Path, model: Any, samples: Sequence[Sample], ends: S
                 seconds[which] += time.perf_counter() - started
                 tokens[which] += len(done.token_ids)
     if not all(tokens):
-        return "too few held-out prompts to measure what the head gains"
+        return "too few held-out prompts to measure what the head gains: give more conversations with --data"
     plain, drafted = (count / spent for count, spent in zip(tokens, seconds, strict=True))
     gain = drafted / plain
     told = (
@@ -45,7 +45,7 @@ def payoff(kind: str, head: Path, model: Any, samples: Sequence[Sample], ends: S
     )
     if gain > 1:
         return told
-    advice = "train longer: the same command with more --minutes goes on from here"
+    advice = "repeat the command with a larger --minutes or --tokens, or the model is too small for drafts to pay"
     return f"{told}: the head does not pay on this machine; {advice}"
 
 

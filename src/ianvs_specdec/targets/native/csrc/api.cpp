@@ -86,6 +86,7 @@ int32_t specdec_product_run(const specdec_product *product, const float *x, int6
 specdec_model *specdec_model_new(const specdec_config *config, int32_t *error) {
   Model *made = nullptr;
   *error = config->version != SPECDEC_VERSION ? SPECDEC_BAD_VERSION : guarded([&] {
+    if (!complete(*config)) return static_cast<int32_t>(SPECDEC_BAD_SHAPE);
     made = new Model(*config);
     return made->check();
   });

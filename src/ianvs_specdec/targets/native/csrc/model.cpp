@@ -33,12 +33,23 @@ std::vector<std::vector<specdec_mlp>> mlps_of(const specdec_config &config) {
 }
 
 bool has_shape(const specdec_product *product, int64_t out, int64_t in) {
-  return product && product_out(inner(product)) == out && product_in(inner(product)) == in;
+  return product_out(inner(product)) == out && product_in(inner(product)) == in;
 }
 
 int64_t weights_of(const specdec_product *product) { return product_out(inner(product)) * product_in(inner(product)); }
 
 }  // namespace
+
+bool complete(const specdec_config &config) {
+  for (int32_t i = 0; i < config.layers; i++) {
+    const specdec_layer &layer = config.layer[i];
+    const int32_t count = layer.router ? config.experts : 1;
+    if (!layer.qkv || !layer.output || !layer.mlp || count < 1) return false;
+    for (int32_t mlp = 0; mlp < count; mlp++)
+      if (!layer.mlp[mlp].gate_up || !layer.mlp[mlp].down) return false;
+  }
+  return true;
+}
 
 int64_t Workspace::bytes() const {
   int64_t total = x.bytes() + normed.bytes() + qkv.bytes() + attended.bytes() + gate_up.bytes() + product.bytes();
@@ -56,7 +67,7 @@ Model::Model(const specdec_config &given)
       shared_pages(std::make_shared<Pages>(PageShape(given.layers, given.keys, given.width))),
       pages(*shared_pages) {
   for (const specdec_layer &layer : layers) {
-    const specdec_mlp &mlp = layer.mlp[0];  // all are of one shape
+    const specdec_mlp &mlp = layer.mlp[0];  // the experts of a layer are of one shape
     const int64_t through = layer.router ? config.chosen : 1;
     weights_ += weights_of(layer.qkv) + weights_of(layer.output) + through * (weights_of(mlp.gate_up) + weights_of(mlp.down));
   }
@@ -70,7 +81,7 @@ int32_t Model::check() const {
   for (int64_t index = 0; index < s.layers && fits; index++) {
     const specdec_layer &layer = layers[index];
     fits = has_shape(layer.qkv, s.qkv(), s.hidden) && has_shape(layer.output, s.hidden, s.queries * s.width);
-    fits = fits && layer.window >= 0 && layer.rotation >= -1 && !mlps[index].empty();
+    fits = fits && layer.window >= 0 && layer.rotation >= -1;
     if (layer.router) {
       fits = fits && has_shape(layer.router, config.experts, s.hidden);
       fits = fits && config.chosen > 0 && config.chosen <= config.experts;

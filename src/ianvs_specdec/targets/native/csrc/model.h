@@ -56,6 +56,9 @@ struct Workspace {
   int64_t bytes() const;
 };
 
+// Whether all products that a model needs are there.
+bool complete(const specdec_config &config);
+
 struct Model {
   explicit Model(const specdec_config &config);
 
