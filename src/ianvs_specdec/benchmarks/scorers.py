@@ -41,9 +41,13 @@ def text(answers: Sequence[str], gold: Any) -> float | None:
     return sum(scores) / len(scores) if scores else None
 
 
+LOGPROB = "choice_logprob"
+CHOICES = ("choice", LOGPROB)
+"""Scorers whose answer is the letter of an option."""
+
 SCORERS: dict[str, Callable[[Sequence[str], Any], float | None]] = {
     "choice": choice,
-    "choice_logprob": letter,
+    LOGPROB: letter,
     "number": number,
     "text": text,
     "judge": lambda answers, gold: None,
@@ -51,11 +55,6 @@ SCORERS: dict[str, Callable[[Sequence[str], Any], float | None]] = {
     "none": lambda answers, gold: None,
 }
 """A judge is a model, which ``workspace.scoring`` asks."""
-
-
-LOGPROB = "choice_logprob"
-CHOICES = ("choice", LOGPROB)
-"""Scorers whose answer is the letter of an option."""
 EXTRACTED = (*CHOICES, "number")
 """Scorers that look for something short in an answer, which may hold none."""
 

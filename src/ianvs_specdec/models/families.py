@@ -59,35 +59,44 @@ ROPE_KEYS = frozenset(
 
 @dataclass(frozen=True)
 class Family:
-    """``head_norms``: of queries and keys, "each" head or the "whole" projection. ``norm_offset`` is added to the
-    weights of norms. ``fused``: queries, keys and values are one projection, gate and up another. ``windows``: whose
-    attention slides, "all" layers, those that ``layer_types`` names, or "none". ``local``: sliding layers have a rotary
-    embedding of their own. ``partial``: a part of a head may be rotated. ``factors``: those of ``Description``, by the
-    key that states them. ``experts``: the key of their number. ``biased``: the keys that give projections a bias.
-    ``tied`` and ``head_dim``: what holds where config.json says nothing. ``extra``: further keys that are read, or that
-    say what the modules show."""
+    """How a family differs from Llama."""
 
     norms: Mapping[str, str] = field(default_factory=lambda: PRE)
     head_norms: str | None = None
+    """Norms of queries and keys: of "each" head, or of the "whole" projection."""
     norm_offset: float = 0.0
+    """Added to the weights of norms."""
     activation: str = "hidden_act"
     fused: bool = False
+    """Queries, keys and values are one projection, gate and up another."""
     windows: str = "none"
+    """Layers with a sliding window: "all", "none", or those that "layer_types" names."""
     local: bool = False
+    """Sliding layers have a rotary embedding of their own."""
     partial: bool = False
-    unrotated: str | None = None
+    """A part of a head may be rotated."""
+    rotated_key: str | None = None
+    """The key with a 1 for each layer that rotates positions."""
     factors: Mapping[str, str] = field(default_factory=dict)
+    """Those of ``Description``, by the key that states them."""
     experts: str | None = None
+    """The key of their number."""
     biased: frozenset[str] = frozenset(("attention_bias", "mlp_bias"))
+    """Keys that give projections a bias."""
+    qkv_bias: bool = False
+    """Queries, keys and values always have a bias."""
     tied: bool = False
+    """Whether the embeddings are tied where config.json does not say."""
     head_dim: int | None = None
+    """The width of a head where config.json does not say."""
     extra: frozenset[str] = frozenset()
+    """Further keys that are read, or whose effect shows in the modules."""
 
     @property
     def keys(self) -> frozenset[str]:
         """All that are known."""
         windows = {"none": (), "all": ("sliding_window",), "layer_types": ("sliding_window", "layer_types")}
-        named = {self.activation, self.unrotated or "", self.experts or "", *self.factors.values()}
+        named = {self.activation, self.rotated_key or "", self.experts or "", *self.factors.values()}
         partial = {"partial_rotary_factor"} if self.partial else set()
         return SIZES | WITHOUT_EFFECT | self.extra | named | partial | set(windows[self.windows])
 
@@ -126,7 +135,6 @@ _GEMMA2 = Family(
     tied=True,
     head_dim=256,
     factors={
-        "embedding_scale": "hidden_size",
         "attention_scale": "query_pre_attn_scalar",
         "attention_cap": "attn_logit_softcapping",
         "logits_cap": "final_logit_softcapping",
@@ -139,11 +147,11 @@ _GEMMA3_FACTORS = {name: key for name, key in _GEMMA2.factors.items() if name !=
 FAMILIES: dict[str, Family] = {
     "llama": Family(),
     "mistral": Family(windows="all", biased=frozenset()),
-    "qwen2": Family(windows="layer_types", biased=frozenset(), extra=_WINDOW_KEYS),
+    "qwen2": Family(windows="layer_types", biased=frozenset(), qkv_bias=True, extra=_WINDOW_KEYS),
     "qwen3": Family(head_norms="each", windows="layer_types", biased=_ATTENTION, head_dim=128, extra=_WINDOW_KEYS),
     "smollm3": Family(
         windows="layer_types",
-        unrotated="no_rope_layers",
+        rotated_key="no_rope_layers",
         tied=True,
         extra=_WINDOW_KEYS | {"no_rope_layer_interval"},
     ),
@@ -171,7 +179,6 @@ FAMILIES: dict[str, Family] = {
 """By ``model_type``."""
 
 _FACTORS: dict[str, Callable[[float], float]] = {
-    "hidden_size": lambda size: size**0.5,
     "query_pre_attn_scalar": lambda width: width**-0.5,
     "logits_scaling": lambda divisor: 1 / divisor,
 }
@@ -189,8 +196,8 @@ class LayerKind:
 
 @dataclass(frozen=True)
 class Description:
-    """What a configuration asks for. ``factors`` are named as in ``targets.native.model.Features``; ``turn`` is the
-    length from which on all positions have other rotations, None = there is none."""
+    """What a configuration asks for. ``factors`` are named as in ``targets.native.model.Features``; from
+    ``switch_length`` on all positions have other rotations; None = they never change."""
 
     family: Family
     layers: tuple[LayerKind, ...]
@@ -199,7 +206,7 @@ class Description:
     experts: int
     chosen: int
     share: bool
-    turn: int | None
+    switch_length: int | None
 
     @property
     def rotations(self) -> tuple[str, ...]:
@@ -220,13 +227,13 @@ def describe(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> Descript
     if gate not in ACTIVATIONS:
         raise unknown(family.activation, gate, ACTIVATIONS)
     layers = _layers(config, family)
-    turn = None
+    switch_length = None
     for kind in dict.fromkeys(layer.rotation for layer in layers if layer.rotation is not None):
-        turn = _check_rotation(config, family, kind)
+        switch_length = _check_rotation(config, family, kind)
     share = "norm_topk_prob" not in family.extra or bool(config["norm_topk_prob"])
     experts = int(config[family.experts]) if family.experts else 0
     chosen = int(config["num_experts_per_tok"]) if family.experts else 0
-    return Description(family, layers, gate, _factors(config, family), experts, chosen, share, turn)
+    return Description(family, layers, gate, _factors(config, family), experts, chosen, share, switch_length)
 
 
 def _layers(config: Mapping[str, Any], family: Family) -> tuple[LayerKind, ...]:
@@ -238,10 +245,10 @@ def _layers(config: Mapping[str, Any], family: Family) -> tuple[LayerKind, ...]:
         raise unknown("kind in layer_types", odd[0], (SLIDING, FULL))
     if len(kinds) != count or (SLIDING in kinds and (type(window) is not int or window < 1)):
         raise UserError(f"config.json: layer_types and sliding_window ({window!r:.40}) do not fit {count} layers")
-    turned = config[family.unrotated] if family.unrotated else [1] * count
+    rotated = config[family.rotated_key] if family.rotated_key else [1] * count
     return tuple(
-        LayerKind(window if kind == SLIDING else None, (kind if family.local else "") if turns else None)
-        for kind, turns in zip(kinds, turned, strict=False)
+        LayerKind(window if kind == SLIDING else None, (kind if family.local else "") if rotates else None)
+        for kind, rotates in zip(kinds, rotated, strict=False)
     )
 
 

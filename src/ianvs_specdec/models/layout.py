@@ -253,7 +253,7 @@ def _biases(config: Mapping[str, Any], family: Family, hidden: int, intermediate
     outputs = {f"self_attn.{name}_proj": out for name, out in zip("qkvo", (*heads, hidden), strict=True)}
     outputs |= {"mlp.gate_proj": intermediate, "mlp.up_proj": intermediate, "mlp.down_proj": hidden}
     named = [name for key in family.biased if config.get(key) for name in outputs if name.startswith(_BIASED[key])]
-    if config["model_type"] == "qwen2":
+    if family.qkv_bias:
         named = list(outputs)[:3]
     return {f"{name}.bias": (outputs[name],) for name in named}
 

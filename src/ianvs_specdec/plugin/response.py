@@ -121,7 +121,7 @@ def with_letter(query: Query, completion: Completion) -> Completion:
     if completion.trace.letters is None:
         reason = f"scorer {LOGPROB}: the answer has no log-probabilities of letters: ask for it anew (ianvs --fresh)"
         raise AnswerError(reason)
-    known = _options(query) or LETTERS[:4]
+    known = _options(query) or LETTERS[:4]  # MMLU's, where the question does not show its options
     options = {letter: value for letter, value in completion.trace.letters if letter in known}
     return msgspec.structs.replace(completion, text=max(options, key=options.__getitem__, default=""))
 

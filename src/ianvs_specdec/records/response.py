@@ -23,7 +23,8 @@ Keys of the Ianvs contract: ``completion``, ``usage`` (``prompt_tokens``, ``comp
   ``issued``, ``hardware``, ``replayed`` and ``key``, as a turn and its trace have them; its tokens and cost are in
   ``usage`` and ``cost``. There are no ``turns`` where the edge did nothing else;
 - ``side``, ``model``, ``backend``, ``routing`` (the router's decision), ``query_id``, ``group``, ``scorer``, ``cost``,
-  ``slo``, and ``round``, where the rows are divided into rounds.
+  ``slo``, ``options`` (how many a multiple-choice question has), ``sandbox`` (how a program was confined), and
+  ``round``, where the rows are divided into rounds.
 
 What is undefined is None, never 0.
 """

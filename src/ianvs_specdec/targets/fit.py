@@ -44,6 +44,11 @@ def is_plain(model: Any) -> bool:
     sliding = sliding or (config.model_type == "mistral" and config.sliding_window is not None)
     if config.model_type not in FAMILIES or kind not in ROTATIONS or sliding or config.hidden_act != "silu":
         return False
+    return has_plain_projections(model)
+
+
+def has_plain_projections(model: Any) -> bool:
+    """Whether all projections and the output matrix are plain ``torch.nn.Linear``: not quantized, not adapted."""
     projections = [
         module
         for layer in model.model.layers

@@ -97,7 +97,7 @@ def test_prompts_pieces_chains_trees_and_batches(name: str, kind: str) -> None:
     assert first.logits.shape == (0, VOCABULARY)
     for output, begin in ((at_once, 0), (second, 31)):
         # Rows that a longer piece turns otherwise than a short one are passed over.
-        for row in range(target.turn or 0, len(prompt) - begin):
+        for row in range(target.switch_length or 0, len(prompt) - begin):
             last = begin + row == len(prompt) - 1
             for got, wanted in zip(output.hidden, kept[begin + row].hidden, strict=True):
                 assert torch.equal(got[row], wanted[0])

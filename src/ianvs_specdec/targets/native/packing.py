@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.models.families import Description, LayerKind, describe
+from ianvs_specdec.targets.fit import has_plain_projections
 from ianvs_specdec.targets.native.model import POSITIONS_AT_ONCE, Features, Layer
 from ianvs_specdec.targets.native.product import Product
 
@@ -102,7 +103,7 @@ def features_of(model: Any, description: Description, rotary: int) -> Features:
 def rotations_of(model: Any, description: Description) -> Callable[[int], tuple[Tensor, Tensor]]:
     """What makes cosines and sines ``[kinds, positions, rotary / 2]`` of the model's own module, for ``Rotations``: of
     the kinds of layers, or where rotations change at a length, those before and those from it on."""
-    like, turn, kinds = torch.empty(0), description.turn, description.rotations or ("",)
+    like, turn, kinds = torch.empty(0), description.switch_length, description.rotations or ("",)
 
     def ask(positions: Tensor, kind: str) -> list[Tensor]:
         named = {"layer_type": kind} if kind else {}
@@ -128,15 +129,7 @@ def why_not_described(model: Any) -> str | None:
         description_of(model)
     except UserError as error:
         return str(error)
-    projections = [
-        module
-        for layer in model.model.layers
-        for name, module in layer.named_modules()
-        if name.endswith("_proj") or isinstance(module, torch.nn.Linear)
-    ]
-    if all(type(module) is torch.nn.Linear for module in [*projections, model.get_output_embeddings()]):
-        return None
-    return "a projection of this model is not a plain torch.nn.Linear"
+    return None if has_plain_projections(model) else "a projection of this model is not a plain torch.nn.Linear"
 
 
 def _give_up(weights: Iterable[Tensor]) -> None:

@@ -58,7 +58,7 @@ class NativeTarget:
         self.dtype, self.device = self.embedding.dtype, self.embedding.device
         self._library = library.load(variant)
         described = description_of(model)
-        self.turn = described.turn
+        self.switch_length = described.switch_length
         packer = Packer(self._library, described, quantization, consume)
         stack = list(map(packer.layer, model.model.layers, described.layers))
         head = model.get_output_embeddings()
@@ -138,10 +138,10 @@ class NativeTarget:
     def _turn(self, sequence: NativeSequence, piece: Piece) -> Early | None:
         """Give a sequence the rotations of the length that it will have. Where some nodes of a tree have those of
         before, they are computed here."""
-        if self.turn is None:
+        if self.switch_length is None:
             return None
         ends = [len(piece.tokens)] if isinstance(piece, Prompt) else [depth + 1 for depth in piece.depths]
-        late = [sequence.length + end > self.turn for end in ends]
+        late = [sequence.length + end > self.switch_length for end in ends]
         early = None
         if any(late) and not all(late):
             self._compute_anew(sequence, 0)
