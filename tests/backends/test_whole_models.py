@@ -20,8 +20,9 @@ from tests.support.damage import Raw, Tensors, copy_of, with_config, with_weight
 
 BACKENDS = ("autoregressive", "huggingface")
 LAYER = "model.layers.1."
+MATRICES = [f"self_attn.{name}_proj" for name in "qkvo"] + [f"mlp.{name}_proj" for name in ("gate", "up", "down")]
 DROPPED = [
-    *(f"{LAYER}{name}.weight" for name in ("self_attn.k_proj", "mlp.gate_proj", "input_layernorm")),
+    *(f"{LAYER}{name}.weight" for name in (*MATRICES, "input_layernorm", "post_attention_layernorm")),
     *("model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"),
 ]
 

@@ -146,6 +146,17 @@ def test_ends_of_all_kinds(source: str, reason: str) -> None:
     assert len(found) < 400
 
 
+def test_much_output_goes_nowhere(capfd: pytest.CaptureFixture[str]) -> None:
+    source = "import os, sys\nfor _ in range(2000):\n    print('x' * 10_000)\n    os.write(2, b'y' * 10_000)"
+    assert run(source) == ""
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_program_cannot_pass_by_flooding_the_verdict() -> None:
+    flood = "try:\n        os.write(number, b'x' * 10_000)\n    except OSError:\n        pass"
+    assert run(f"import os\nfor number in range(3, 64):\n    {flood}").startswith("exited early")
+
+
 def test_a_program_cannot_pass_by_guessing_the_verdict() -> None:
     guess = """try:
         os.write(number, b'{"token": "0", "error": ""}')
@@ -155,13 +166,25 @@ def test_a_program_cannot_pass_by_guessing_the_verdict() -> None:
     assert run(source).startswith("exited early")
 
 
+def descriptors() -> set[tuple[int, int, int]]:
+    """Those of this process, each with the file that it is of: one that others close meanwhile, such as a socket that
+    is collected, does not hide one that is left open."""
+    found = set()
+    for name in os.listdir("/dev/fd"):
+        with contextlib.suppress(OSError):  # that of the listing itself
+            stat = os.fstat(int(name))
+            found.add((int(name), stat.st_dev, stat.st_ino))
+    return found
+
+
 def test_nothing_is_left_behind() -> None:
-    before = set(os.listdir(tempfile.gettempdir()))
+    opened, before = descriptors(), set(os.listdir(tempfile.gettempdir()))
     for source in ("", "raise ValueError", "import os\nos._exit(1)"):
         run(source)
     run("import time\ntime.sleep(99)", Limits(seconds=0.1))
     left = {name for name in set(os.listdir(tempfile.gettempdir())) - before if name.startswith("specdec-program-")}
     assert not left
+    assert not descriptors() - opened
 
 
 @pytest.fixture
@@ -178,6 +201,8 @@ def unguarded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "open({path!r}, 'a')",
         "open({path!r}).read()",
         "os.remove({path!r})",
+        "os.listdir(os.path.dirname({path!r}))",
+        "os.chmod('/usr/bin/env', 0o755)",
         "open('/etc/passwd').read()",
         "os.kill({pid}, 0)",
         "__import__('socket').create_connection(('127.0.0.1', {port}), 1)",

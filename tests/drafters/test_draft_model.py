@@ -9,11 +9,13 @@ import random
 import pytest
 import torch
 
+from ianvs_specdec import drafters
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.draft_model.drafter import DraftModel
 from ianvs_specdec.engine import Context
 from ianvs_specdec.engine.sampling import Noise
 from ianvs_specdec.targets.registry import target_of
+from tests.support.budgets import Budgets
 from tests.support.drafters import noisy
 from tests.support.one_sequence import OneSequence
 from tests.support.requests import decoded
@@ -168,6 +170,23 @@ def test_no_more_is_drafted_than_can_be_emitted(target, draft):
     for remaining, drafted in ((1, 0), (2, 1), (4, 3), (100, 5)):
         drafter, context = begun(target, draft, PROMPT, remaining=remaining)
         assert len(drafter.propose(context, 5)) - 1 == drafted
+
+
+@pytest.mark.parametrize("name", ["mamba", "bloom"])
+def test_a_draft_model_of_any_architecture(target, tmp_path, name):
+    """Also one with a state that cannot be rolled back."""
+    folder = saved(tiny_model(name), tmp_path)
+    plain, _ = run(target, drafters.create("autoregressive"), GREEDY, "fixed:0")
+    uneven = Budgets(lambda _, step: (5, 0, 4, 0, 0, 1, 3)[step % 7])
+    for length in ("fixed:5", uneven):
+        result, trees = run(target, DraftModel(folder), GREEDY, length)
+        assert result.token_ids == plain.token_ids
+        tokens = [*PROMPT, *result.token_ids]
+        for tree, end in zip(trees[:9], itertools.accumulate(n for _, n in result.trace.chunks), strict=False):
+            context = tokens[: len(PROMPT) + end]
+            for token in tree.tokens[1:]:
+                assert token == int(draft_logits(folder, context).argmax())
+                context = [*context, token]
 
 
 def test_a_short_window_of_the_draft_model_ends_its_drafts(target, tmp_path):

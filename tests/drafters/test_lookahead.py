@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -13,6 +14,10 @@ from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.lookahead.drafter import DEFAULTS
 from ianvs_specdec.drafters.lookahead.official import Window
 from ianvs_specdec.engine import Context, Observation, Output, TokenTree
+from ianvs_specdec.targets.registry import target_of
+from tests.support.budgets import Budgets
+from tests.support.requests import decoded
+from tests.support.tiny import VOCABULARY, tiny_model
 
 BEST = 9.0
 
@@ -152,6 +157,24 @@ def test_nothing_is_left_of_an_earlier_request():
     again = Session([1, 2, 3, 4, 1], drafter=drafter).propose()
     assert again.tokens == tree.tokens
     assert Session([20, 3], drafter=drafter).propose(100).parents == list(range(-1, 4))
+
+
+# ALiBi, verified branch by branch; a state that cannot be rolled back; a window that ends within the output.
+@pytest.mark.parametrize("architecture", ["bloom", "mamba", "gpt2"])
+@pytest.mark.parametrize("start", ["official", "prompt"])
+def test_output_is_the_targets_own_however_uneven_the_steps(start, architecture):
+    target, rng = target_of(tiny_model(architecture)), random.Random(1)
+    prompts = [[5], [6, 7] * 4, [rng.randrange(VOCABULARY) for _ in range(80)]]
+    settings = [{}, {"repetition_penalty": 1.3}, {"temperature": 0.9, "seed": 4}]
+    drafter = drafters.create("lookahead", {"level": 4, "window": 3, "guess": 3, "start": start})
+    for prompt, given in itertools.product(prompts if architecture == "gpt2" else prompts[:2], settings):
+        request = prompt, Sampling(max_tokens=20, **given)
+        expected = decoded(target, drafters.create("autoregressive"), "fixed:0", *request, eos_ids=[2], rule="coupled")
+        length = Budgets(lambda _, step: (100, 0, 1, 5)[step % 4])
+        got = decoded(target, drafter, length, *request, eos_ids=[2], rule="coupled")
+        assert (got.token_ids, got.finish_reason) == (expected.token_ids, expected.finish_reason)
+        from_prefill = start == "prompt" or len(prompt) == 1
+        assert sum(step.emitted for step in got.trace.steps) == len(got.token_ids) - from_prefill
 
 
 @pytest.mark.parametrize("start", DEFAULTS)

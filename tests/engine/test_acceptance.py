@@ -1,7 +1,8 @@
 """Whatever is drafted, the emitted tokens must be distributed as the target's own samples.
 
 Each case draws many token pairs through the acceptance rule and compares them, by a chi-square test, with the
-exact distribution computed from transformers' own processors.
+exact distribution computed from transformers' own processors. The same check rejects deliberately wrong acceptance
+rules with as few draws as the fast cases have.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import torch
 
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import TokenTree, acceptance
-from ianvs_specdec.engine.acceptance import Greedy
-from ianvs_specdec.engine.sampling import Noise
+from ianvs_specdec.engine.acceptance import Greedy, Rejection
+from ianvs_specdec.engine.sampling import Noise, Processor
 from tests.support.few import few
 
 from .test_sampling import by_transformers
@@ -54,7 +55,7 @@ TREE_OF_BEST = Shape(3, 2, drawn=False)
 GUESSES = Shape(5, 2, drawn=False, guesses=True)
 SHAPES = [CHAIN, CHAIN_OF_BEST, TREE, WIDE_TREE, TREE_OF_BEST, GUESSES]
 FEW_DRAWS = {**dict.fromkeys(SHAPES, 700), TREE_OF_BEST: 1300, WIDE_TREE: 2000}
-"""With which wrong rules were found out."""
+"""With which each wrong rule is found out."""
 
 PLAIN = Sampling(temperature=1.0)
 FILTERED = [
@@ -150,6 +151,90 @@ def test_sampling_follows_the_target(shape, draws):
 )
 def test_sampling_with_filters_and_penalty_follows_the_target(shape, sampling, draws):
     assert_follows_the_target(rejection, shape, sampling, draws)
+
+
+class AcceptAlways(Rejection):
+    def _step(self, tree, nodes, p):
+        children = tree.children[nodes[0]]
+        return (tree.tokens[children[0]], children[:1]) if children else super()._step(tree, nodes, p)
+
+
+class ResidualNotSubtracted(Rejection):
+    def _step(self, tree, nodes, p):
+        token, following = super()._step(tree, nodes, p)
+        return (token, following) if following else (self._draw(p), [])
+
+
+class SiblingsNotRenormalised(Rejection):
+    """After a rejection the mass taken from p is not given to the rest before the next sibling is tried."""
+
+    def _step(self, tree, nodes, p):
+        q = (tree.probabilities or {}).get(nodes[0])
+        for child in tree.children[nodes[0]]:
+            token = tree.tokens[child]
+            draft = torch.nn.functional.one_hot(torch.tensor(token), len(p)).float() if q is None else q
+            if self._uniform() * draft[token] < p[token]:
+                return token, [child]
+            if not (p - draft).gt(0).any():
+                return token, [child]
+            p = (p - draft).clamp(min=0)
+        return self._draw(p), []
+
+
+class EarlierSiblingsStayInTheDraft(Rejection):
+    """Siblings drawn without replacement, judged as if they had been drawn with replacement."""
+
+    def _step(self, tree, nodes, p):
+        q = tree.probabilities.get(nodes[0])
+        for child in tree.children[nodes[0]]:
+            token = tree.tokens[child]
+            if self._uniform() * q[token] < p[token]:
+                return token, [child]
+            p = (p - q).clamp(min=0)
+            p = p / p.sum()
+        return self._draw(p), []
+
+
+class BestTakenForDrawn(Rejection):
+    """Children that are point masses, judged as if they had been drawn from the draft table."""
+
+    def _step(self, tree, nodes, p):
+        level = tree.depths[nodes[0]]
+        drawn_from = {node: DRAFT_PROBABILITIES[level, tree.tokens[node]] for node in nodes if tree.children[node]}
+        return super()._step(TokenTree(tree.tokens, tree.parents, drawn_from), nodes, p)
+
+
+class PenaltyForgetsThePath(Rejection):
+    def __call__(self, tree, logits):
+        extend, self._processor.extend = self._processor.extend, lambda token: None
+        verdict = super().__call__(tree, logits)
+        self._processor.extend = extend
+        for token in [*(tree.tokens[node] for node in verdict.path[1:]), verdict.token]:
+            extend(token)
+        return verdict
+
+
+@pytest.mark.parametrize(
+    ("wrong", "shape", "sampling"),
+    [
+        (AcceptAlways, CHAIN, PLAIN),
+        (AcceptAlways, TREE_OF_BEST, PLAIN),
+        (ResidualNotSubtracted, CHAIN, PLAIN),
+        (BestTakenForDrawn, CHAIN_OF_BEST, PLAIN),
+        (BestTakenForDrawn, TREE_OF_BEST, PLAIN),
+        (ResidualNotSubtracted, TREE, PLAIN),
+        (SiblingsNotRenormalised, TREE_OF_BEST, PLAIN),
+        (AcceptAlways, GUESSES, PLAIN),
+        (EarlierSiblingsStayInTheDraft, WIDE_TREE, PLAIN),
+        (PenaltyForgetsThePath, TREE_OF_BEST, FILTERED[2]),
+    ],
+)
+def test_a_wrong_acceptance_rule_is_found_out(wrong, shape, sampling):
+    def make_rule(sampling, generator):
+        return wrong(Processor(sampling, PROMPT, generator.device), generator)
+
+    with pytest.raises(AssertionError, match=r"do not follow|probability 0"):
+        assert_follows_the_target(make_rule, shape, sampling, FEW_DRAWS[shape])
 
 
 @pytest.mark.parametrize(("uniform", "accepted"), [(0.166, True), (0.167, False)])

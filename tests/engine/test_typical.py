@@ -11,6 +11,7 @@ from ianvs_specdec import drafters
 from ianvs_specdec.backends.specdec import AutoregressiveLLM, MedusaSpecDecLLM
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import TokenTree, acceptance
+from ianvs_specdec.engine.acceptance import Greedy, Typical
 from ianvs_specdec.targets.huggingface import HuggingFaceTarget
 from tests.support.one_sequence import OneSequence
 from tests.support.requests import decoded
@@ -77,6 +78,11 @@ def test_the_penalty_follows_each_branch():
     assert (verdict.path, verdict.token) == ([0, 1], 1)
     assert judge(TokenTree.chain(1, [2]), logits[:2]).path == [0, 1]
     assert rule(sampling, prompt=(3,))(TokenTree.chain(3, [2]), logits[:2]).path == [0]
+
+
+def test_greedy_decoding_is_greedy_whatever_the_rule():
+    assert isinstance(acceptance.create(Sampling(), [9], torch.Generator(), "typical"), Greedy)
+    assert isinstance(rule(), Typical)
 
 
 @pytest.mark.parametrize("penalty", [1.0, 1.2])

@@ -27,6 +27,10 @@ def test_a_table_of_vllm(spec):
     assert tokens(spec, *expected) == [3, 3, 1, 1, 0, 0]
 
 
+def test_beyond_a_table_of_vllm_its_last_range_goes_on():
+    assert tokens("[[1,2,3],[3,4,1]]", (9, 1)) == [1]
+
+
 @pytest.mark.parametrize(
     "spec", [f"table:{TENSORRT}", TENSORRT, "{4:4,8:2,32:1}", yaml.safe_load(TENSORRT), '{"4": 4, "8": 2, "32": 1}']
 )

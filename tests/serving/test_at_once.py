@@ -81,6 +81,17 @@ def test_who_leaves_is_let_go_of_by_the_engine(wide: Server, text: str) -> None:
     assert wide.metrics()["requests_total.disconnected"] - before == 2 * AT_ONCE - 1 + QUEUE
 
 
+@pytest.mark.slow
+def test_the_deadline_frees_the_sequences(endless: Path, tmp_path: Path) -> None:
+    with serving(tmp_path, "--model", str(endless), "--concurrency", "4", "--deadline", "0.3") as server:
+        asked = [start(server, FOR_EVER, LONG if number % 2 else "go") for number in range(8)]
+        for connection in asked:
+            response = connection.getresponse()
+            assert (response.status, json.loads(response.read())["error"]["code"]) == (504, "deadline_exceeded")
+        gone(server)
+        assert server.metrics()["requests_total.deadline"] == 8
+
+
 def test_what_no_memory_holds_is_refused_and_the_others_go_on(endless: Path, tmp_path: Path) -> None:
     model = with_config(endless, tmp_path / "long", max_position_embeddings=1 << 30)
     with serving(tmp_path, "--model", str(model), "--name", "endless") as server:
@@ -106,12 +117,26 @@ def test_each_request_is_answered_as_if_alone(server: Server) -> None:
     ]
 
     def ask(number: int) -> Any:
-        question = {"role": "user", "content": f"question {number} " * (1 + number % 4)}
-        answer = server.chat({"model": "tiny", "messages": [question], **manners[number % len(manners)]})[2]
-        choice = answer["choices"][0]
-        probabilities = [round(token["logprob"], 3) for token in (choice["logprobs"] or {}).get("content", ())]
-        return choice["message"]["content"], choice["finish_reason"], answer["usage"], probabilities
+        question: Any = {"role": "user", "content": f"question {number} " * (1 + number % 4)}
+        with server.client().chat.completions.create(
+            model="tiny",
+            messages=[question],
+            stream=True,
+            stream_options={"include_usage": True},
+            extra_body=manners[number % len(manners)],
+        ) as chunks:
+            *parts, last = chunks
+        choices = [part.choices[0] for part in parts]
+        probabilities = [round(each.logprob, 3) for one in choices if one.logprobs for each in one.logprobs.content]
+        text = "".join(choice.delta.content or "" for choice in choices)
+        return text, choices[-1].finish_reason, last.usage.completion_tokens, probabilities
 
     alone = [ask(number) for number in range(15)]
+    before = server.metrics()
     with ThreadPoolExecutor(15) as pool:
         assert list(pool.map(ask, range(15))) == alone
+    after = server.metrics()
+    assert after["requests_total.completed"] - before["requests_total.completed"] == 15
+    tokens = sum(completion_tokens for _, _, completion_tokens, _ in alone)
+    assert after["completion_tokens_total"] - before["completion_tokens_total"] == tokens
+    assert (after["queue_length"], after["in_flight"]) == (0, 0)

@@ -64,9 +64,10 @@ def _write(algorithm: Path, y_true: Sequence[Any], y_pred: Sequence[Any]) -> Non
     name = f"asked-{digest(asked)[:16]}.jsonl"
     if not (algorithm.parent / name).exists():
         write_atomically(algorithm.parent / name, "".join(_line(row) for row in asked))
-    now = time.time()
-    stamp = time.strftime("%Y%m%dT%H%M%S", time.localtime(now))
-    folder = algorithm / f"upstream-{stamp}.{int(now % 1 * 1e6):06}-{uuid.uuid4().hex[:8]}"
+    # The clock that Ianvs reads for its rows: it may lag a tick behind time.time(), and the folder would seem later.
+    now = time.localtime()
+    stamp = f"{time.strftime('%Y%m%dT%H%M%S', now)}.{time.time_ns()}"
+    folder = algorithm / f"upstream-{stamp}-{uuid.uuid4().hex[:8]}"
     unfinished = algorithm / f".{folder.name}.tmp"
     unfinished.mkdir(parents=True)
     try:
@@ -77,7 +78,7 @@ def _write(algorithm: Path, y_true: Sequence[Any], y_pred: Sequence[Any]) -> Non
         config = {
             "algorithm": algorithm.name,
             "host": HOST,
-            "finished": time.strftime(TIME, time.localtime(now)),
+            "finished": time.strftime(TIME, now),
             "dataset": name,
             "models": _models(y_pred),
         }

@@ -1,4 +1,4 @@
-"""Hundreds of sessions that there is no room for are refused one by one, and those that are there go on."""
+"""Thousands of sessions that there is no room for are refused one by one, and those that are there go on."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
+import pytest
 
 from ianvs_specdec import drafters
 from ianvs_specdec.backends.split.edge.connection import Access
@@ -24,7 +25,8 @@ AT_ONCE = 32
 LONG = Sampling(max_tokens=200)
 
 
-def test_what_there_is_no_room_for_is_refused_and_the_others_go_on(folder, llm, alone):
+@pytest.mark.parametrize("opens", [500, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_what_there_is_no_room_for_is_refused_and_the_others_go_on(folder, llm, alone, opens):
     expected = alone(PROMPT, LONG)
     with verifying(llm, bounds=BOUNDS, tokens=TOKENS) as running:
         started, answers = threading.Event(), []
@@ -39,7 +41,7 @@ def test_what_there_is_no_room_for_is_refused_and_the_others_go_on(folder, llm, 
         assert started.wait(PATIENCE)
         held = [Client(running.address, TOKENS[1]).say(opening()) for _ in range(BOUNDS.sessions)]
         told = Counter(one.hear().WhichOneof("message") for one in held)
-        refused = _flood(running.address, 500)
+        refused = _flood(running.address, opens)
         # Either the verifier has no room, or the process takes no more streams.
         assert set(refused) <= {BUSY, "opened", grpc.StatusCode.RESOURCE_EXHAUSTED}
         assert told["opened"] <= BOUNDS.sessions

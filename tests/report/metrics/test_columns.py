@@ -126,6 +126,10 @@ def test_one_differing_turn_makes_a_query_not_lossless_and_ends_the_comparison()
     assert math.isnan(value("Near Ties", rows))
 
 
+def test_sampled_answers_have_no_losslessness() -> None:
+    assert math.isnan(value("Lossless", [edge_row(completion([(1.0, 1)]), baseline=baseline(1.0, 1), greedy=False)]))
+
+
 def test_lossy_acceptance_is_marked_with_and_without_baseline() -> None:
     for known in (baseline(1.0, 1), None):
         row = edge_row(completion([(1.0, 1)]), baseline=known, greedy=False, lossy=True)

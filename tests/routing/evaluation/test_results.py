@@ -13,7 +13,7 @@ import pytest
 from ianvs_specdec.routing.evaluation import tables
 from ianvs_specdec.routing.evaluation.bootstrap import draws, intervals, p_values
 from ianvs_specdec.routing.evaluation.curve import Sides
-from ianvs_specdec.routing.evaluation.pool import BASELINES, ORACLE, RANDOM
+from ianvs_specdec.routing.evaluation.pool import BASELINES, ORACLE, ORACLE_MONEY, RANDOM
 from ianvs_specdec.routing.evaluation.quality import Scored
 from ianvs_specdec.routing.evaluation.results import GRID, LEVELS, evaluate, mean_distances
 
@@ -94,6 +94,15 @@ def test_baselines_have_their_known_values() -> None:
     assert oracle["quality"].value == pytest.approx(100 * np.maximum(sides.edge, sides.cloud).mean())
     assert by_cost["apgr_money"].value > oracle["apgr_money"].value
     assert oracle["apgr"].value == pytest.approx(by_cost["apgr"].value)
+
+
+def test_no_router_passes_the_oracles() -> None:
+    for seed in range(10):
+        sides = case(120, seed, priced=True)
+        router = Scored("R", knowing(sides, 0.2, seed))
+        results = {result.name: result for result in evaluate(sides, [router], resamples=10, seed=0).results}
+        assert (results["R"].curve.quality <= results[ORACLE].curve.quality + 1e-9).all()
+        assert results["R"].metrics["apgr_money"].value <= results[ORACLE_MONEY].metrics["apgr_money"].value
 
 
 def test_a_routers_threshold_lies_on_its_curve() -> None:

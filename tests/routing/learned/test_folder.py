@@ -105,6 +105,20 @@ def test_a_damaged_folder_is_told(router, tmp_path, damage, told):
         TrainedRouter.load(folder)
 
 
+@pytest.mark.parametrize("array", [SEEN, "*.npz"])
+def test_no_array_is_ever_unpickled(router, tmp_path, array):
+    router.save(tmp_path)
+    (file,) = tmp_path.glob(array)
+    pickled = np.array([{"a": 1}], dtype=object)
+    arrays = np.load(file)
+    if array == SEEN:
+        np.save(file, pickled, allow_pickle=True)
+    else:
+        np.savez(file, allow_pickle=True, **{**arrays, "more": pickled})
+    with pytest.raises(UserError, match=r"cannot be read.*pickle"):
+        TrainedRouter.load(tmp_path)
+
+
 def test_folds_by_group_score_each_group_by_others(router):
     with pytest.raises(UserError, match="fewer --folds"):
         train(outcomes(), RouterRecipe(by="group", folds=10))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -149,6 +151,17 @@ def test_what_does_not_fit_is_said() -> None:
         Model(library.load(), head.model.layers, queries=QUERIES, keys=KEYS, width=WIDTH + 2, epsilon=EPSILON)
     with pytest.raises(ValueError, match="48 inputs"):
         head.model.layers[0].qkv(rows(2)[:, 1:])
+
+
+@pytest.mark.parametrize("missing", ["qkv", "output", "gate_up", "down"])
+def test_a_model_without_one_of_its_products_is_refused(missing: str) -> None:
+    layer, nothing = Head().model.layers[0], SimpleNamespace(pointer=None, inputs=HIDDEN)
+    products: dict[str, Any] = {name: getattr(layer, name) for name in ("qkv", "output", "gate_up", "down")}
+    products[missing] = nothing
+    products |= {name: [products[name]] for name in ("gate_up", "down")}
+    layer = replace(layer, **products)
+    with pytest.raises(ValueError, match="sizes"):
+        Model(library.load(), [layer], queries=QUERIES, keys=KEYS, width=WIDTH, epsilon=EPSILON)
 
 
 def test_a_product_adds_and_does_not_depend_on_the_rows_beside_it() -> None:

@@ -64,6 +64,9 @@ class Access:
             ("grpc.max_receive_message_length", LARGEST_ANSWER),
             # A channel of its own: what was learned of a verifier that is gone is no channel's but this one's.
             ("grpc.use_local_subchannel_pool", 1),
+            # A session opens its streams anew itself. gRPC's own retries may never end, and take all memory, where a
+            # verifier closes the connection as a stream opens.
+            ("grpc.enable_retries", 0),
         ]
         if self.authority is None and host in LOOPBACK:
             return grpc.insecure_channel(self.via or self.address, options)
