@@ -38,10 +38,12 @@ SIZES = frozenset(
 WITHOUT_EFFECT = frozenset(
     (
         *("model_type", "architectures", "auto_map", "dtype", "torch_dtype", "transformers_version"),
-        *("bos_token_id", "eos_token_id", "pad_token_id", "id2label", "label2id", "problem_type", "return_dict"),
+        *("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "sep_token_id", "cls_token_id"),
+        *("tokenizer_class", "id2label", "label2id", "num_labels", "problem_type", "return_dict"),
         *("use_cache", "cache_implementation", "output_attentions", "output_hidden_states", "initializer_range"),
-        *("attention_dropout", "resid_pdrop", "embd_pdrop", "router_aux_loss_coef", "router_jitter_noise"),
-        *("output_router_logits", "pretraining_tp", "is_llama_config", "transformers.js_config"),
+        *("attention_dropout", "hidden_dropout", "resid_pdrop", "embd_pdrop"),
+        *("router_aux_loss_coef", "router_jitter_noise", "output_router_logits"),
+        *("pretraining_tp", "is_llama_config", "transformers.js_config"),
         *("unsloth_fixed", "unsloth_version"),
     )
 )

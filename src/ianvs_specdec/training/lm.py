@@ -1,9 +1,10 @@
 """Training of a small Llama from nothing, on a CPU or a GPU; checkpoints and resumes.
 
-The recipe: Muon for the matrices and AdamW for the rest, bf16 autocast, constant learning rate with a linear decay over
-the last part. A deep model starts shallow and grows by stacking copies of itself (G_stack, arXiv 2405.15319): the first
-part of the budget then sees several times the tokens. With a teacher a model learns the teacher's distribution of each
-next token instead of the token (arXiv 1503.02531), until its loss on text of its own kind stands still.
+The recipe: Muon for the matrices and AdamW for the rest, bf16 where the machine multiplies it, constant learning rate
+with a linear decay over the last part. A deep model starts shallow and grows by stacking copies of itself (G_stack,
+arXiv 2405.15319): the first part of the budget then sees several times the tokens. With a teacher a model learns the
+teacher's distribution of each next token instead of the token (arXiv 1503.02531), until its loss on text of its own
+kind stands still.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def loss_of(
     model: LlamaForCausalLM, tokens: torch.Tensor, weights: torch.Tensor, teacher: LlamaForCausalLM | None = None
 ) -> torch.Tensor:
     """Weighted cross-entropy of the next token or, with a ``teacher``, divergence from its distribution of it (KL)."""
-    with torch.autocast(tokens.device.type, dtype=torch.bfloat16):
+    with course.autocast(tokens.device.type):
         logits = model(input_ids=tokens, use_cache=False).logits[:, :-1].flatten(0, 1).float()
     if teacher is None:
         losses = functional.cross_entropy(logits, tokens[:, 1:].flatten(), reduction="none")
@@ -246,7 +247,7 @@ def exact_answers(model: LlamaForCausalLM, tokenizer: Any, pairs: list[tuple[str
             [p + a for p, a in batch], add_special_tokens=False, padding=True, padding_side="right", return_tensors="pt"
         )
         ids = encoded["input_ids"].to(device)
-        with torch.autocast(ids.device.type, dtype=torch.bfloat16):
+        with course.autocast(ids.device.type):
             best = model(input_ids=ids, use_cache=False).logits[:, :-1].argmax(-1)
         right = (best == ids[:, 1:]).cpu()
         mask = encoded["attention_mask"][:, 1:].bool().clone()

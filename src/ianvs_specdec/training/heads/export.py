@@ -54,7 +54,10 @@ def _scaling(rope: dict[str, Any]) -> dict[str, Any] | None:
 
 def write(head: TrainableHead, config: Any, base: str, out: Path) -> None:
     """The head in bf16 with its config.json as the folder ``out``, which is replaced, complete or not at all."""
-    tensors = {name: value.detach().to("cpu", torch.bfloat16).contiguous() for name, value in head.state_dict().items()}
+    tensors = {
+        name: value.detach().to("cpu", torch.bfloat16 if value.is_floating_point() else value.dtype).contiguous()
+        for name, value in head.state_dict().items()
+    }
     with replaced(out) as temporary:
         if isinstance(head, TrainableMedusa):
             torch.save(tensors, temporary / MEDUSA_FILE)
@@ -90,4 +93,4 @@ def _eagle(head: TrainableHead, config: Any) -> dict[str, Any]:
     if isinstance(head, TrainableEagle):
         return settings | {"bias": False}
     assert isinstance(head, TrainableEagle3)
-    return settings | {"draft_vocab_size": config.vocab_size, "target_hidden_size": config.hidden_size}
+    return settings | {"draft_vocab_size": len(head.lm_head.weight), "target_hidden_size": config.hidden_size}

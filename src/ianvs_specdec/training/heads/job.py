@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import random
+from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.progress import Progress
@@ -20,6 +22,7 @@ from ianvs_specdec.training.course import tell
 from ianvs_specdec.training.heads import conversations, export, loop, models, pool
 from ianvs_specdec.training.heads.conversations import Conversation
 from ianvs_specdec.training.heads.payoff import payoff
+from ianvs_specdec.training.heads.pool import Sample
 from ianvs_specdec.training.heads.teacher import Teacher
 
 STREAM = 512
@@ -34,11 +37,10 @@ def run(options: argparse.Namespace, given: list[Conversation] | None) -> None:
     teacher = Teacher(options.model, device=options.device, length=options.length, answer=options.max_new_tokens)
     drafts = options.drafts or (4 if options.what == "medusa" else 7)
     recipe = loop.HeadRecipe(options.minutes, options.tokens, steps=drafts, seed=options.seed)
-    head, config = _head(options.what, teacher, drafts)
     work: Path = options.work or options.out.with_name(f".{options.out.name}.training")
     _claim(work, options)
     teacher.sampling = timed(options.sampling, template_of(options.model), work)
-    layers = teacher.eagle3_layers if head.wants_layers else ()
+    layers = teacher.eagle3_layers if options.what == "eagle3" else ()
     if given is not None:
         given = teacher.asked(given, tell)
     learned, held_out = _sources(given, options)
@@ -56,6 +58,8 @@ def run(options: argparse.Namespace, given: list[Conversation] | None) -> None:
     if (longest := max(int(sample.run[1:].max()) for sample in samples) - 1) < drafts:
         tell(f"no answer is long enough for more than {longest} of {drafts} drafts: nothing is learned for the others")
 
+    head, config = _head(options.what, teacher, drafts, samples)
+
     def evaluate(trained: models.TrainableHead) -> str:
         taus = loop.accepted_length(trained, development, drafts, options.device)
         return "tau " + (" ".join(f"{group} {tau:.2f}" for group, tau in taus.items()) or "unknown: short answers")
@@ -64,10 +68,10 @@ def run(options: argparse.Namespace, given: list[Conversation] | None) -> None:
     steps = loop.train(head, samples, unembedding, recipe, work, device=options.device, evaluate=evaluate, report=tell)
     export.write(head, config, options.model.name, options.out)
     tell(f"{options.out}: {options.what} head after {steps} steps")
-    tell(payoff(options.what, options.out, teacher.model, development, teacher.ends))
+    tell(payoff(options.what, options.out, teacher.target, development, teacher.ends))
 
 
-def _head(kind: str, teacher: Teacher, drafts: int) -> tuple[models.TrainableHead, Any]:
+def _head(kind: str, teacher: Teacher, drafts: int, samples: Sequence[Sample]) -> tuple[models.TrainableHead, Any]:
     """An untrained head for the target, and its configuration."""
     embedding = teacher.model.get_input_embeddings().weight.detach()
     unembedding = teacher.model.get_output_embeddings().weight.detach()
@@ -76,7 +80,18 @@ def _head(kind: str, teacher: Teacher, drafts: int) -> tuple[models.TrainableHea
         return models.TrainableMedusa(config.hidden_size, unembedding, heads=drafts, blocks=1), config
     if kind == "eagle":
         return models.TrainableEagle(config, embedding, unembedding), config
-    return models.TrainableEagle3(config, embedding, unembedding, teacher.model.base_model.norm.weight.detach()), config
+    norm, kept = teacher.model.base_model.norm.weight.detach(), _said(samples, len(unembedding))
+    if kept is not None:
+        tell(f"draft vocabulary: the {len(kept)} of {len(unembedding)} tokens that the model has said")
+    return models.TrainableEagle3(config, embedding, unembedding, norm, kept), config
+
+
+def _said(samples: Sequence[Sample], vocabulary: int) -> Tensor | None:
+    """The ids that the target has said in the samples, for a draft vocabulary; None where they are most of its own, so
+    that the mapping would bring little. Of others a head learns nothing, and they cost as much as these.
+    """
+    said = torch.cat([sample.tokens[sample.run > 0] for sample in samples]).unique()
+    return said if 2 * len(said) <= vocabulary else None
 
 
 def _claim(work: Path, options: argparse.Namespace) -> None:

@@ -1,7 +1,7 @@
 """Training and measuring of a draft head on a pool; checkpoints and resumes.
 
-As in ``training.lm``: Muon for the matrices and AdamW for the rest, bf16 autocast, a constant learning rate with a
-linear decay over the last part.
+As in ``training.lm``: Muon for the matrices and AdamW for the rest, bf16 where the machine multiplies it, a constant
+learning rate with a linear decay over the last part.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class HeadRecipe:
 def loss_of(head: TrainableHead, batch: Batch, unembedding: Tensor, recipe: HeadRecipe) -> tuple[Tensor, int]:
     """Summed loss of all drafts in a batch and how many they are."""
     total = torch.zeros((), device=batch.tokens.device)
-    with torch.autocast(batch.tokens.device.type, dtype=torch.bfloat16):
+    with course.autocast(batch.tokens.device.type):
         for step, (logits, feature) in enumerate(head.drafts(batch)):
             valid = batch.valid[step]
             wanted = batch.at(batch.features, step + 1)[valid]
@@ -76,10 +76,11 @@ def accepted_length(head: TrainableHead, samples: Sequence[Sample], steps: int, 
         chosen = [samples[i] for i in order[first : first + 32]]
         batch = collate(chosen, steps, device)
         right = torch.zeros_like(batch.valid)
-        with torch.autocast(batch.tokens.device.type, dtype=torch.bfloat16):
+        with course.autocast(batch.tokens.device.type):
             for step, (logits, _) in enumerate(head.drafts(batch)):
-                valid = batch.valid[step]
-                right[step][valid] = logits.argmax(-1) == batch.at(batch.tokens, step + 2)[valid]
+                valid, best = batch.valid[step], logits.argmax(-1)
+                drafted = best if head.kept is None else head.kept[best]
+                right[step][valid] = drafted == batch.at(batch.tokens, step + 2)[valid]
         lengths = right.int().cumprod(0).sum(0).cpu()
         for row, sample in enumerate(chosen):
             starts = batch.starts[row, : len(sample.starts)].tolist()
@@ -121,7 +122,8 @@ def train(
     """
     work.mkdir(parents=True, exist_ok=True)
     head.to(device)
-    unembedding = unembedding.to(device, torch.bfloat16)
+    unembedding = unembedding if head.kept is None else unembedding[head.kept]
+    unembedding = unembedding.to(device, course.compute_dtype(device))
     optimizers = _optimizers(head)
     state: dict[str, Any] = {"step": 0, "seconds": 0.0, "tokens": 0}
     if saved := course.saved(work, device):

@@ -23,9 +23,16 @@ Draft = tuple[Tensor, Tensor | None]
 
 
 class TrainableHead(nn.Module):
-    """``wants_layers``: whether the head reads inner layers of the target besides its last hidden state."""
+    """``wants_layers``: whether the head reads inner layers of the target besides its last hidden state. ``kept``: the
+    target's token ids that it can draft, ascending, None = all; its logits are theirs.
+    """
 
     wants_layers = False
+    kept: Tensor | None
+
+    def __init__(self, kept: Tensor | None = None) -> None:
+        super().__init__()
+        self.register_buffer("kept", kept, persistent=False)
 
     @abstractmethod
     def drafts(self, batch: Batch) -> Iterator[Draft]:
@@ -106,8 +113,8 @@ class _HeadLayer(nn.Module):
 class _AnyEagle(TrainableHead):
     """What the two kinds of EAGLE head share: the chain of drafts through one decoder layer."""
 
-    def __init__(self, config: Any) -> None:
-        super().__init__()
+    def __init__(self, config: Any, kept: Tensor | None = None) -> None:
+        super().__init__(kept)
         self._rotary = LlamaRotaryEmbedding(config=config)
 
     @abstractmethod
@@ -194,14 +201,20 @@ class TrainableEagle(_AnyEagle):
 class TrainableEagle3(_AnyEagle):
     """EAGLE-3 (arXiv 2503.01840): reads three layers of the target, has an output matrix of its own.
 
-    The draft vocabulary is the target's; norm and output matrix start as the target's.
+    Norm and output matrix start as the target's. ``kept`` are the ids of the draft vocabulary, None = the target's.
     """
 
     wants_layers = True
     _embedding: Tensor
 
-    def __init__(self, config: Any, embedding: Tensor, unembedding: Tensor, norm: Tensor) -> None:
-        super().__init__(config)
+    def __init__(
+        self, config: Any, embedding: Tensor, unembedding: Tensor, norm: Tensor, kept: Tensor | None = None
+    ) -> None:
+        super().__init__(config, kept)
+        if kept is not None:
+            self.register_buffer("d2t", kept - torch.arange(len(kept)))
+            self.register_buffer("t2d", torch.zeros(len(unembedding), dtype=torch.bool).index_fill(0, kept, True))
+            unembedding = unembedding[kept]
         hidden = config.hidden_size
         self.fc = nn.Linear(3 * hidden, hidden, bias=False)
         self.midlayer = _HeadLayer(config, 2 * hidden)

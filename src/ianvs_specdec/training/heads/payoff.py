@@ -5,26 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.common.types import Sampling
-from ianvs_specdec.engine import decode
-from ianvs_specdec.targets.registry import target_of
+from ianvs_specdec.engine import Target, decode
 from ianvs_specdec.training.heads.pool import Sample
 
 PROMPTS, TOKENS = 8, 64
 """How many are decoded, after one that warms up, and the most tokens of an answer: this takes seconds."""
 
 
-def payoff(kind: str, head: Path, model: Any, samples: Sequence[Sample], ends: Sequence[int]) -> str:
+def payoff(kind: str, head: Path, target: Target, samples: Sequence[Sample], ends: Sequence[int]) -> str:
     """A line that says what the head in the folder ``head`` gains here with its method's own settings.
 
-    ``samples`` are conversations that it has not learned from, ``ends`` the token ids that end an answer. The weights
-    of ``model`` are used up.
+    ``samples`` are conversations that it has not learned from, ``ends`` the token ids that end an answer.
     """
     method = "medusa" if kind == "medusa" else "eagle"
-    target = target_of(model, consume=True)
     contestants = [(drafters.create("autoregressive"), lengths.create("fixed:0"))]
     contestants.append((drafters.create(method, {"head": head}), lengths.create(drafters.default_length(method))))
     tokens, seconds = [0, 0], [0.0, 0.0]

@@ -84,8 +84,8 @@ def collate(samples: Sequence[Sample], steps: int, device: str) -> Batch:
     valid = torch.stack([reach >= step + 2 for step in range(steps)])
     return Batch(
         pad_sequence([sample.tokens for sample in samples], batch_first=True).to(device),
-        pad_sequence([sample.features for sample in samples], batch_first=True).to(device),
-        pad_sequence([sample.layers for sample in samples], batch_first=True).to(device),
+        pad_sequence([sample.features for sample in samples], batch_first=True).to(device, torch.float32),
+        pad_sequence([sample.layers for sample in samples], batch_first=True).to(device, torch.float32),
         starts.clamp(max=length - 1).to(device),
         valid.to(device),
         valid.sum(2).amax(1).tolist(),

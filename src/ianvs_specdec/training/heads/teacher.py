@@ -9,16 +9,18 @@ from typing import Any
 
 import torch
 
+from ianvs_specdec import drafters, lengths
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.types import Query, messages_of
+from ianvs_specdec.common.types import Query, Sampling, messages_of
+from ianvs_specdec.engine.contracts import pieces
+from ianvs_specdec.engine.loop import Engine
+from ianvs_specdec.engine.request import Request
 from ianvs_specdec.models.documents import unmarked
 from ianvs_specdec.models.loading import CAUSAL, load, refusal
 from ianvs_specdec.models.templates import UNTOLD, render
+from ianvs_specdec.targets.registry import target_of
 from ianvs_specdec.training.heads.conversations import Conversation
 from ianvs_specdec.training.heads.pool import Sample, runs_of
-
-FORWARD_TOKENS = 16_384
-"""Padded tokens of one forward, and of the contexts of one batched generation."""
 
 LAYERS_FOR_EAGLE3 = 7
 """EAGLE-3 reads the inputs of layers 2, n // 2 and n - 3, which are three different ones from here on."""
@@ -34,7 +36,7 @@ class _Dialogue:
 
 
 class Teacher:
-    """A loaded target in bf16 with its tokenizer.
+    """A target in bf16 with its tokenizer. ``target`` computes its words and features, many answers in one step.
 
     ``length`` is the most tokens of a sequence, ``answer`` the most of one answer.
     """
@@ -47,7 +49,8 @@ class Teacher:
     def __init__(self, folder: Path, *, device: str, length: int = 1024, answer: int = 256) -> None:
         self.model, self.tokenizer = _load(folder, device)
         self.config = self.model.config
-        self.device, self._length, self._answer = device, length, answer
+        self.target = target_of(self.model)
+        self._length, self._answer = min(length, self.target.window or length), answer
         configured = self.model.generation_config.eos_token_id
         ends = configured if isinstance(configured, list) else [configured]
         # The tokenizer's comes first: it is what ends an answer in a chat, where a model has several.
@@ -114,7 +117,7 @@ class Teacher:
     def _says(self, sample: Sample) -> bool:
         """Whether every token marked as the target's own is the one it would choose."""
         with torch.inference_mode():
-            best = self.model.get_output_embeddings()(sample.features.to(self.device)).argmax(-1).cpu()
+            best = self.target.unembed(sample.features.to(self.target.device)).argmax(-1).cpu()
         return bool(((best[:-1] == sample.tokens[1:]) | (sample.run[1:] == 0)).all())
 
     def _converse(self, conversations: Sequence[Conversation]) -> list[_Dialogue]:
@@ -157,67 +160,41 @@ class Teacher:
         draft.ids = draft.ids + ids
         draft.spoken = draft.spoken + [True] * len(ids)
 
-    @torch.inference_mode()
     def _generate(self, prompts: list[list[int]]) -> list[list[int]]:
-        """Greedy continuations, with the end mark where there is one."""
-        answers: list[list[int]] = [[] for _ in prompts]
-        fill = self.ends[0] if self.ends else 0
-        for chosen in _batches([len(p) + self._answer for p in prompts]):
-            width = max(len(prompts[i]) for i in chosen)
-            ids = torch.tensor([[fill] * (width - len(prompts[i])) + prompts[i] for i in chosen])
-            mask = torch.tensor([[0] * (width - len(prompts[i])) + [1] * len(prompts[i]) for i in chosen])
-            out = self.model.generate(
-                input_ids=ids.to(self.device),
-                attention_mask=mask.to(self.device),
-                do_sample=False,
-                max_new_tokens=self._answer,
-                eos_token_id=self.ends or None,
-                pad_token_id=fill,
-            )
-            for row, index in enumerate(chosen):
-                answer = out[row, width:].tolist()
-                end = next((n for n, token in enumerate(answer, start=1) if token in self.ends), len(answer))
-                answers[index] = answer[:end]
-        return answers
+        """Greedy continuations, with the end mark where there is one; empty where the window has no room for one."""
+        plain, sampling = drafters.create("autoregressive"), Sampling(max_tokens=self._answer)
+        engine = Engine(self.target, lengths.create("fixed:0"))
+        requests: list[Request | None] = []
+        for prompt in prompts:
+            fits = 0 < len(prompt) < self._length
+            request = Request(self.target, plain.fork(), prompt, sampling, eos_ids=self.ends) if fits else None
+            requests.append(request)
+            if request is not None:
+                engine.add(request)
+        try:
+            while engine.busy:
+                engine.step()
+        finally:
+            engine.close()
+        return [[] if request is None else request.result().token_ids for request in requests]
 
     @torch.inference_mode()
     def _features(self, drafts: Sequence[_Dialogue], layers: Sequence[int]) -> list[Sample]:
-        hidden = self.config.hidden_size
-        empty = torch.zeros(0, dtype=torch.long)
-        nothing = (
-            torch.zeros(0, hidden, dtype=torch.bfloat16),
-            torch.zeros(0, hidden * len(layers), dtype=torch.bfloat16),
-        )
-        samples = [Sample(empty, *nothing, empty.int()) for _ in drafts]
-        for chosen in _batches([len(draft.ids) for draft in drafts]):
-            kept = [drafts[i].ids[: self._length] for i in chosen]
-            width = max(map(len, kept))
-            if width == 0:
-                continue
-            ids = torch.tensor([row + [0] * (width - len(row)) for row in kept], device=self.device)
-            # Padding stands at the end, where causal attention does not see it.
-            out = self.model.base_model(input_ids=ids, use_cache=False, output_hidden_states=bool(layers))
-            for row, index in enumerate(chosen):
-                size = len(kept[row])
-                inner = [out.hidden_states[n][row, :size] for n in layers]
-                samples[index] = Sample(
-                    torch.tensor(kept[row]),
-                    out.last_hidden_state[row, :size].cpu(),
-                    torch.cat(inner, -1).cpu() if inner else nothing[1].new_zeros(size, 0),
-                    runs_of(drafts[index].spoken[:size]),
-                    drafts[index].group,
-                )
-        return samples
+        return [self._sample(draft, layers) for draft in drafts]
 
-
-def _batches(sizes: Sequence[int]) -> list[list[int]]:
-    """Indices in batches of similar size, each within ``FORWARD_TOKENS`` when padded (a single one may exceed it)."""
-    batches: list[list[int]] = []
-    for index in sorted(range(len(sizes)), key=lambda i: sizes[i]):
-        if not batches or (len(batches[-1]) + 1) * sizes[index] > FORWARD_TOKENS:
-            batches.append([])
-        batches[-1].append(index)
-    return batches
+    def _sample(self, draft: _Dialogue, layers: Sequence[int]) -> Sample:
+        ids, spoken = draft.ids[: self._length], draft.spoken[: self._length]
+        sequence = self.target.open((-1, *layers))
+        try:
+            rows = self.target.prompt_rows or len(ids) or 1
+            outputs = [self.target.step([(sequence, piece)])[0].hidden for piece in pieces(ids, rows)]
+        finally:
+            sequence.close()
+        size = self.config.hidden_size
+        empty = [torch.zeros(0, size)] * (1 + len(layers))
+        last, *inner = (torch.cat(parts).to("cpu", torch.bfloat16) for parts in zip(empty, *outputs, strict=True))
+        joined = torch.cat(inner, -1) if inner else last.new_zeros(len(last), 0)
+        return Sample(torch.tensor(ids, dtype=torch.long), last, joined, runs_of(spoken), draft.group)
 
 
 def _load(folder: Path, device: str) -> tuple[Any, Any]:
