@@ -72,7 +72,7 @@ class Progress:
         rate = new / seconds if seconds > 0 and new > 0 else 0.0
         parts = [f"{kind}: {count} of {total} {self._noun}"]
         parts += [f"{had} from {self._source}"] if had else []
-        parts += [f"{rate:.1f}/s"] if rate else []
+        parts += [f"{rate:.1f}/s" if rate >= 0.1 else f"{60 * rate:.1f}/min"] if rate else []
         parts += [f"{clock((total - count) / rate)} left"] if rate and count < total else []
         return ", ".join(parts)
 
