@@ -155,6 +155,42 @@ def test_a_flag_that_needs_no_tensor_changes_the_drafts(target: Any, tmp_path: P
     refused_everywhere(target, first, f"{flag} is for EAGLE-3")
 
 
+def as_speculators(folder: Path, **layer: Any) -> Path:
+    """The shipped EAGLE-3 head in the format of ``speculators``, with other values of its layer."""
+
+    def rename(tensors: dict[str, torch.Tensor]) -> None:
+        for name in [name for name in tensors if name.startswith("midlayer.")]:
+            tensors[name.replace("midlayer.", "layers.0.")] = tensors.pop(name)
+
+    with_weights(EAGLE3, folder, rename)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    top = {"draft_vocab_size": config.pop("draft_vocab_size"), **SPECULATORS, "norm_before_residual": False}
+    written = {**top, "transformer_layer_config": {**config, **layer}}
+    (folder / "config.json").write_text(json.dumps(written), encoding="utf-8")
+    return folder
+
+
+def test_a_head_in_the_format_of_speculators_is_the_same_head(target: Any, tmp_path: Path) -> None:
+    assert drafted(target, as_speculators(tmp_path / "head")) == drafted(target, EAGLE3)
+
+
+def test_faults_of_a_head_of_speculators_are_told(target: Any, tmp_path: Path) -> None:
+    for values, told in (
+        ({"vocab_size": 2048}, "lacks the tensor d2t"),
+        ({"hidden_size": 128}, "has shape"),
+        ({"num_hidden_layers": 3}, "num_hidden_layers 1"),
+        ({"model_type": "deepseek_v3"}, "model_type is 'deepseek_v3'"),
+        ({"hidden_size": None}, "hidden_size is missing"),
+    ):
+        refused_everywhere(target, as_speculators(tmp_path / "head", **values), told)
+    cut = as_speculators(tmp_path / "head") / "model.safetensors"
+    cut.write_bytes(cut.read_bytes()[:-100])
+    refused_everywhere(target, tmp_path / "head", "model.safetensors")
+    with_weights(as_speculators(tmp_path / "sound"), tmp_path / "head", lambda t: t["fc.weight"].fill_(torch.nan))
+    with pytest.raises(UserError, match=r"fc\.weight.*NaN"):
+        drafters.create("eagle", {"head": tmp_path / "head"}).prepare(target)
+
+
 @pytest.mark.parametrize(
     ("ids", "files", "told"),
     [

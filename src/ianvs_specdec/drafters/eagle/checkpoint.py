@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -57,6 +57,7 @@ class EagleCheckpoint:
             _check_mapping(path, tensors["d2t"], config.vocabulary)
         if (ids := frequent_ids(folder, config, eagle3=eagle3)) is not None:
             tensors["d2t"] = torch.tensor(ids) - torch.arange(len(ids))
+            config = replace(config, draft_vocabulary=len(ids))
         return cls(folder, config, tensors, eagle3)
 
     def joined(self, modules: Sequence[str], part: str) -> Tensor | None:
