@@ -134,6 +134,10 @@ SPECULATORS = {"speculators_model_type": "eagle3", "norm_before_residual": True}
             "a speculators head of type dflash, and EagleSpecDec does not read it: ",
         ),
         ({"speculators_model_type": "dflash"}, "use DFlashSpecDec"),
+        (
+            {"speculators_model_type": "eagle"},
+            "a speculators head of type eagle, and EagleSpecDec does not read it: no",
+        ),
         ({"speculators_model_type": "peagle"}, "a speculators head of type peagle"),
         (
             {"architectures": ["DFlashDraftModel"]},

@@ -52,10 +52,12 @@ def read_config(folder: Path, what: str) -> dict[str, Any]:
     if given is None:
         stated = f"{config.get('architectures')} {config.get('model_type')}".lower()
         kind = match[0] if (match := KINDS.search(stated)) else own_kind(what)
-        _check_kind(path, f"a {kind} head", kind, what)
+        if kind != own_kind(what):
+            raise _another_kind(path, f"a {kind} head", kind, what)
         return config
     named = config.get("speculators_model_type")
-    _check_kind(path, f"a speculators head of type {named}", SPECULATORS.get(str(named), str(named)), what)
+    if (read := SPECULATORS.get(str(named))) != own_kind(what):
+        raise _another_kind(path, f"a speculators head of type {named}", read or str(named), what)
     layer = config.get("transformer_layer_config")
     if not isinstance(layer, dict) or not isinstance(config.get("norm_before_residual"), bool):
         reason = "must state transformer_layer_config and norm_before_residual, whose defaults differ between readers"
@@ -67,10 +69,10 @@ def own_kind(what: str) -> str:
     return what.split()[0].lower()
 
 
-def _check_kind(path: Path, found: str, kind: str, what: str) -> None:
-    if kind != own_kind(what):
-        advice = f"use {BACKENDS[kind]}" if kind in BACKENDS else "no back end reads it"
-        raise UserError(f"{path}: {found}, and {BACKENDS[own_kind(what)]} does not read it: {advice}", key="head")
+def _another_kind(path: Path, found: str, kind: str, what: str) -> UserError:
+    own = own_kind(what)
+    advice = f"use {BACKENDS[kind]}" if kind in BACKENDS and kind != own else "no back end reads it"
+    return UserError(f"{path}: {found}, and {BACKENDS[own]} does not read it: {advice}", key="head")
 
 
 def read_shapes(path: Path, what: str) -> Shapes:
