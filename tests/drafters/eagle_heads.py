@@ -25,6 +25,30 @@ HEADS = {
     "eagle-biased": (False, {"qkv_bias": True, "rope_theta": 500000.0, "rope_scaling": LLAMA3}),
     "eagle3": (True, {"draft_vocab_size": 15}),
     "eagle3-whole": (True, {"qkv_bias": True}),
+    "eagle-frequent": (False, {"frequent": [3, 22, 9, 14, 7, 1, 0, 19]}),
+    "eagle3.1": (True, {"fc_norm": True, "norm_output": True, "mlp_bias": True}),
+    "speculators": (
+        True,
+        {
+            "speculators_model_type": "eagle3",
+            "model_type": "llama",
+            "draft_vocab_size": 15,
+            **dict.fromkeys(("norm_before_residual", "norm_before_fc", "norm_output"), True),
+            "layer_types": ["sliding_attention"],
+            "sliding_window": 3,
+        },
+    ),
+    "speculators-qwen3": (
+        True,
+        {
+            "speculators_model_type": "eagle3",
+            "model_type": "qwen3",
+            "norm_before_residual": True,
+            "fc_norm": True,
+            "attention_bias": True,
+            "eagle_aux_hidden_state_layer_ids": [4, 1],
+        },
+    ),
     "eagle3-layers": (True, {"attention_bias": True, "eagle_aux_hidden_state_layer_ids": [5, 0, 6, 2]}),
 }
 

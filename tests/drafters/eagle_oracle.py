@@ -32,7 +32,8 @@ def random_tensors(config, eagle3=False, seed=0):
     def draw(*shape):
         return torch.randn(*shape, generator=generator) * 0.2
 
-    layer, h, inner = ("midlayer." if eagle3 else "layers.0."), config["hidden_size"], config["intermediate_size"]
+    own_names = eagle3 and "speculators_model_type" not in config
+    layer, h, inner = ("midlayer." if own_names else "layers.0."), config["hidden_size"], config["intermediate_size"]
     query = config["num_attention_heads"] * config["head_dim"]
     key = config["num_key_value_heads"] * config["head_dim"]
     inputs = 2 * h if eagle3 else h
@@ -42,6 +43,11 @@ def random_tensors(config, eagle3=False, seed=0):
         tensors[f"{layer}self_attn.o_proj.bias"] = draw(h)
     if config.get("qkv_bias") or config.get("attention_bias"):
         tensors |= {f"{layer}self_attn.{name}_proj.bias": draw(rows) for name, rows in sizes.items()}
+    if config.get("mlp_bias"):
+        tensors |= {f"{layer}mlp.{name}_proj.bias": draw(inner) for name in ("gate", "up")}
+        tensors[f"{layer}mlp.down_proj.bias"] = draw(h)
+    if config.get("model_type") == "qwen3":
+        tensors |= {f"{layer}self_attn.{name}_norm.weight": 1 + draw(config["head_dim"]) for name in "qk"}
     tensors |= {
         f"{layer}self_attn.o_proj.weight": draw(h, query),
         f"{layer}mlp.gate_proj.weight": draw(inner, h),
@@ -55,6 +61,10 @@ def random_tensors(config, eagle3=False, seed=0):
     draft = config.get("draft_vocab_size", config["vocab_size"])
     tensors |= {f"{layer}{norm}.weight": 1 + draw(h) for norm in ("input_layernorm", "hidden_norm")}
     states = len(config.get("eagle_aux_hidden_state_layer_ids", "abc"))
+    if config.get("norm_before_fc"):
+        tensors["input_norm.weight"] = 1 + draw(states * h)
+    if config.get("fc_norm"):
+        tensors |= {f"fc_norm.{index}.weight": 1 + draw(h) for index in range(states)}
     tensors |= {"fc.weight": draw(h, states * h), "norm.weight": 1 + draw(h), "lm_head.weight": draw(draft, h)}
     if draft < config["vocab_size"]:
         chosen = torch.randperm(config["vocab_size"], generator=generator)[:draft].sort().values
@@ -65,9 +75,19 @@ def random_tensors(config, eagle3=False, seed=0):
 
 def save(folder, tensors, config):
     folder.mkdir(exist_ok=True)
+    if "speculators_model_type" in config:
+        own = {"speculators_model_type", "draft_vocab_size", "eagle_aux_hidden_state_layer_ids", *FLAGS}
+        layer = {key: value for key, value in config.items() if key not in own}
+        flags = {**dict.fromkeys(FLAGS, False), **{key: config[key] for key in own if key in config}}
+        config = {"architectures": ["Eagle3DraftModel"], **flags, "transformer_layer_config": layer}
+    if frequent := config.get("frequent"):
+        torch.save(frequent, folder / "freq_8.pt")
     (folder / "config.json").write_text(json.dumps(config))
     torch.save(tensors, folder / "pytorch_model.bin")
     return folder
+
+
+FLAGS = ("norm_before_residual", "norm_output", "norm_before_fc", "fc_norm")
 
 
 class Oracle:
@@ -76,7 +96,7 @@ class Oracle:
     def __init__(self, model, tensors, config):
         self.model, self.tensors, self.config = model, tensors, config
         self.eagle3 = "norm.weight" in tensors
-        self.layer = "midlayer." if self.eagle3 else "layers.0."
+        self.layer = "midlayer." if "midlayer.mlp.up_proj.weight" in tensors else "layers.0."
         self.rotary = LlamaRotaryEmbedding(LlamaConfig(**config))
 
     @torch.inference_mode()
@@ -86,7 +106,12 @@ class Oracle:
         if self.eagle3:
             n = self.model.config.num_hidden_layers
             read = self.config.get("eagle_aux_hidden_state_layer_ids", (2, n // 2, n - 3))
-            joined = torch.cat([states[i][0] for i in read], dim=-1)
+            chosen = [states[i][0] for i in read]
+            if self.config.get("fc_norm"):
+                chosen = [self._norm(state, f"fc_norm.{i}.weight") for i, state in enumerate(chosen)]
+            joined = torch.cat(chosen, dim=-1)
+            if self.config.get("norm_before_fc"):
+                joined = self._norm(joined, "input_norm.weight")
             self.features = joined @ self.tensors["fc.weight"].T
         else:
             self.features = states[-1][0]
@@ -98,9 +123,16 @@ class Oracle:
         """Over the whole vocabulary, of the token after ``path`` below the root."""
         hidden = self.hidden(tuple(path))
         if not self.eagle3:
-            logits = self.model.get_output_embeddings()(hidden)
+            logits = self.model.get_output_embeddings()(hidden) / getattr(self.model.config, "logits_scaling", 1)
+            if most := getattr(self.model.config, "final_logit_softcapping", None):
+                logits = (logits / most).tanh() * most
+            if "frequent" in self.config:
+                unknown = torch.ones_like(logits, dtype=torch.bool)
+                unknown[self.config["frequent"]] = False
+                logits = logits.masked_fill(unknown, -math.inf)
         else:
-            own = self._norm(hidden, "norm.weight") @ self.tensors["lm_head.weight"].T
+            hidden = hidden if self.config.get("norm_output") else self._norm(hidden, "norm.weight")
+            own = hidden @ self.tensors["lm_head.weight"].T
             ids = torch.arange(len(own)) + self.tensors.get("d2t", 0)
             logits = own.new_full((self.config["vocab_size"],), -math.inf)
             logits[ids] = own
@@ -120,25 +152,37 @@ class Oracle:
         if self.eagle3:
             x = features
             normed = self._norm(embedded, f"{layer}input_layernorm.weight")
-            inputs = torch.cat([normed, self._norm(features, f"{layer}hidden_norm.weight")], dim=-1)
+            hidden = self._norm(features, f"{layer}hidden_norm.weight")
+            inputs = torch.cat([normed, hidden], dim=-1)
+            x = hidden if self.config.get("norm_before_residual") else x
         else:
             x = torch.cat([embedded, features], dim=-1) @ t["fc.weight"].T + t.get("fc.bias", 0)
             inputs = x
         heads = []
         for name in "qkv":
             out = inputs @ t[f"{layer}self_attn.{name}_proj.weight"].T + t.get(f"{layer}self_attn.{name}_proj.bias", 0)
-            heads.append(out.view(len(tokens), -1, self.config["head_dim"]).transpose(0, 1)[None])
+            out = out.view(len(tokens), -1, self.config["head_dim"])
+            if self.config.get("model_type") == "qwen3" and name != "v":
+                out = self._norm(out, f"{layer}self_attn.{name}_norm.weight")
+            heads.append(out.transpose(0, 1)[None])
         cosine, sine = self.rotary(x, torch.arange(len(tokens))[None])
         query, key = apply_rotary_pos_emb(heads[0], heads[1], cosine, sine)
         group = query.shape[1] // key.shape[1]
         key, value = key.repeat_interleave(group, dim=1), heads[2].repeat_interleave(group, dim=1)
         scores = query @ key.transpose(-1, -2) / math.sqrt(self.config["head_dim"])
-        scores = scores.masked_fill(torch.ones(len(tokens), len(tokens)).triu(1).bool(), -math.inf)
+        seen = torch.ones(len(tokens), len(tokens)).tril().bool()
+        if self.config.get("layer_types") == ["sliding_attention"]:
+            seen &= seen.triu(1 - self.config["sliding_window"])
+        scores = scores.masked_fill(~seen, -math.inf)
         attended = (scores.softmax(-1) @ value)[0].transpose(0, 1).reshape(len(tokens), -1)
         x = x + attended @ t[f"{layer}self_attn.o_proj.weight"].T + t.get(f"{layer}self_attn.o_proj.bias", 0)
         normed = self._norm(x, f"{layer}post_attention_layernorm.weight")
-        gate, up = (normed @ t[f"{layer}mlp.{name}_proj.weight"].T for name in ("gate", "up"))
-        return (x + (functional.silu(gate) * up) @ t[f"{layer}mlp.down_proj.weight"].T)[-1]
+        gate, up = (self._product(normed, f"{layer}mlp.{name}_proj") for name in ("gate", "up"))
+        x = (x + self._product(functional.silu(gate) * up, f"{layer}mlp.down_proj"))[-1]
+        return self._norm(x, "norm.weight") if self.config.get("norm_output") else x
+
+    def _product(self, x, module):
+        return x @ self.tensors[f"{module}.weight"].T + self.tensors.get(f"{module}.bias", 0)
 
     def _norm(self, x, name):
         return x * (x.square().mean(-1, keepdim=True) + self.config["rms_norm_eps"]).rsqrt() * self.tensors[name]

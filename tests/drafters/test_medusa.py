@@ -11,7 +11,7 @@ from ianvs_specdec import drafters
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.medusa.drafter import STATIC_PATHS
-from ianvs_specdec.drafters.medusa.heads import Heads, MedusaHeads
+from ianvs_specdec.drafters.medusa.heads import Heads, heads_for
 from ianvs_specdec.engine import Context, Output, TokenTree
 from ianvs_specdec.engine.sampling import Noise
 from ianvs_specdec.targets.huggingface import HuggingFaceTarget
@@ -118,7 +118,7 @@ def test_with_coupled_sampling_the_best_guess_is_the_draw_of_the_shared_noise():
 def test_the_heads_compute_what_the_format_says(tmp_path, layers):
     tensors = random_heads(heads=3, layers=layers)
     save(tmp_path, tensors, medusa_num_heads=3, medusa_num_layers=layers)
-    heads = MedusaHeads.load(tmp_path, HIDDEN, VOCABULARY, torch.float32, torch.device("cpu"))
+    heads = heads_for(tmp_path, HuggingFaceTarget(tiny_model()))
     hidden = torch.randn(HIDDEN, generator=torch.Generator().manual_seed(1))
     expected = []
     for head in range(3):
@@ -156,7 +156,7 @@ def test_a_wrong_tensor_is_named(tmp_path, change, message):
 
 def test_wrong_files_are_told(tmp_path):
     def load():
-        MedusaHeads.load(tmp_path, HIDDEN, VOCABULARY, torch.float32, torch.device("cpu"))
+        heads_for(tmp_path, HuggingFaceTarget(tiny_model()))
 
     with pytest.raises(UserError, match=r"no Medusa heads in .*medusa_lm_head\.pt"):
         load()

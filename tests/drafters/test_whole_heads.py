@@ -29,7 +29,7 @@ def medusa(folder: Path, tensors: dict[str, torch.Tensor], **config: Any) -> Pat
 
 
 def read_medusa(folder: Path) -> MedusaHeads:
-    return MedusaHeads.load(folder, 4, 6, torch.float32, torch.device("cpu"))
+    return MedusaHeads.load(folder, 4, 6, torch.float32, torch.device("cpu"), torch.nn.Identity())
 
 
 def medusa_tensors(heads: int = 2) -> dict[str, torch.Tensor]:

@@ -89,33 +89,137 @@ def test_layers_that_are_not_there_are_named(target: Any, tmp_path: Path, ids: A
     refused_everywhere(target, head, IDS, told)
 
 
+SPECULATORS = {"speculators_model_type": "eagle3", "norm_before_residual": True}
+
+
 @pytest.mark.parametrize(
     ("values", "told"),
     [
-        ({"norm_before_residual": True}, "norm_before_residual is True"),
-        ({"eagle_config": {"norm_output": True}}, "norm_output is True"),
-        ({"norm_before_fc": True}, "norm_before_fc"),
+        ({"fc_norm": True}, "lacks the tensor fc_norm.0.weight, expected [256] in an EAGLE-3 head with fc_norm"),
+        ({"norm_before_fc": True}, "lacks the tensor input_norm.weight"),
+        ({"eagle_config": {"norm_before_fc": True}}, "lacks the tensor input_norm.weight"),
+        ({"norm_before_fc": True, "fc_norm": True}, "norm_before_fc and fc_norm exclude each other"),
         ({"parallel_drafting": True}, "parallel_drafting"),
+        ({"mask_token_id": 5}, "mask_token_id is 5"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
         ({"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}, "partial_rotary_factor is 0.5"),
-        ({"sliding_window": 128, "layer_types": ["sliding_attention"]}, "sliding_window 128"),
-        ({"use_sliding_window": True, "sliding_window": 128}, "use_sliding_window"),
-        ({"mlp_bias": True}, "mlp_bias"),
+        ({"layer_types": ["sliding_attention"]}, "sliding_window is missing"),
+        ({"sliding_window": 0, "layer_types": ["sliding_attention"]}, "sliding_window is 0"),
+        ({"layer_types": ["chunked_attention"]}, "layer_types is ['chunked_attention']"),
+        ({"layer_types": ["full_attention"] * 2}, "layer_types is ['full_attention', 'full_attention']"),
+        ({"use_sliding_window": True, "sliding_window": 128}, "use_sliding_window needs layer_types"),
+        ({"mlp_bias": True}, "mlp.gate_proj.bias"),
         ({"attention_bias": True}, "self_attn.o_proj.bias"),
-        ({"model_type": "qwen3"}, "model_type is 'qwen3'"),
+        ({"use_qk_norm": True}, "self_attn.q_norm.weight"),
+        ({"model_type": "qwen3"}, "self_attn.q_norm.weight"),
         ({"model_type": "qwen2"}, "self_attn.q_proj.bias"),
+        ({"model_type": "gpt_oss"}, "model_type is 'gpt_oss'"),
         ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope_type is 'dynamic'"),
-        ({"speculators_model_type": "eagle3", "transformer_layer_config": {}}, "format of speculators"),
-        ({"speculators_config": {}}, "format of speculators"),
+        ({"eagle_config": {"use_aux_hidden_state": False}}, "use_aux_hidden_state is False"),
+        ({"logit_scale": 0.5}, "logit_scale is 0.5"),
+        ({"residual_multiplier": 0.2}, "residual_multiplier is 0.2"),
+        ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping is 50.0"),
+        ({"num_experts": 8}, "num_experts is 8"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config is {'bits': 4}"),
+        ({"rope_interleaved": True}, "rope_interleaved is True"),
+        ({"use_aux_norm": True}, "use_aux_norm is True"),
+        ({"hidden_act": "gelu"}, "hidden_act silu"),
+        ({"num_hidden_layers": 2}, "num_hidden_layers 1"),
+        ({"target_hidden_size": 128}, "fc.weight has shape"),
+        ({"speculators_config": {}}, "a speculators head of type None"),
+        (SPECULATORS, "must state transformer_layer_config and norm_before_residual"),
+        ({"speculators_model_type": "eagle3", "transformer_layer_config": {}}, "norm_before_residual"),
+        (
+            {"speculators_model_type": "dflash"},
+            "a speculators head of type dflash, and EagleSpecDec does not read it: ",
+        ),
+        ({"speculators_model_type": "dflash"}, "use DFlashSpecDec"),
+        (
+            {"speculators_model_type": "eagle"},
+            "a speculators head of type eagle, and EagleSpecDec does not read it: no",
+        ),
+        ({"speculators_model_type": "peagle"}, "a speculators head of type peagle"),
+        (
+            {"architectures": ["DFlashDraftModel"]},
+            "a dflash head, and EagleSpecDec does not read it: use DFlashSpecDec",
+        ),
+        ({"architectures": ["PEagleDraftModel"]}, "a peagle head, and EagleSpecDec does not read it: no back end"),
+        ({"model_type": "medusa"}, "a medusa head, and EagleSpecDec does not read it: use MedusaSpecDec"),
     ],
 )
 def test_a_flag_of_another_computation_is_named(target: Any, tmp_path: Path, values: dict[str, Any], told: str) -> None:
     refused_everywhere(target, with_config(EAGLE3, tmp_path / "head", **values), told)
 
 
+@pytest.mark.parametrize("flag", ["norm_before_residual", "norm_output"])
+def test_a_flag_that_needs_no_tensor_changes_the_drafts(target: Any, tmp_path: Path, flag: str) -> None:
+    """Of an EAGLE-3 head; what it computes is in ``test_eagle``."""
+    assert drafted(target, with_config(EAGLE3, tmp_path / "head", **{flag: True})) != drafted(target, EAGLE3)
+    first = with_config(MODELS / "cloud-eagle", tmp_path / "first", **{flag: True})
+    refused_everywhere(target, first, f"{flag} is for EAGLE-3")
+
+
+def as_speculators(folder: Path, **layer: Any) -> Path:
+    """The shipped EAGLE-3 head in the format of ``speculators``, with other values of its layer."""
+
+    def rename(tensors: dict[str, torch.Tensor]) -> None:
+        for name in [name for name in tensors if name.startswith("midlayer.")]:
+            tensors[name.replace("midlayer.", "layers.0.")] = tensors.pop(name)
+
+    with_weights(EAGLE3, folder, rename)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    top = {"draft_vocab_size": config.pop("draft_vocab_size"), **SPECULATORS, "norm_before_residual": False}
+    written = {**top, "transformer_layer_config": {**config, **layer}}
+    (folder / "config.json").write_text(json.dumps(written), encoding="utf-8")
+    return folder
+
+
+def test_a_head_in_the_format_of_speculators_is_the_same_head(target: Any, tmp_path: Path) -> None:
+    assert drafted(target, as_speculators(tmp_path / "head")) == drafted(target, EAGLE3)
+
+
+def test_faults_of_a_head_of_speculators_are_told(target: Any, tmp_path: Path) -> None:
+    for values, told in (
+        ({"vocab_size": 2048}, "lacks the tensor d2t"),
+        ({"hidden_size": 128}, "has shape"),
+        ({"num_hidden_layers": 3}, "num_hidden_layers 1"),
+        ({"model_type": "deepseek_v3"}, "model_type is 'deepseek_v3'"),
+        ({"hidden_size": None}, "hidden_size is missing"),
+    ):
+        refused_everywhere(target, as_speculators(tmp_path / "head", **values), told)
+    cut = as_speculators(tmp_path / "head") / "model.safetensors"
+    cut.write_bytes(cut.read_bytes()[:-100])
+    refused_everywhere(target, tmp_path / "head", "model.safetensors")
+    with_weights(as_speculators(tmp_path / "sound"), tmp_path / "head", lambda t: t["fc.weight"].fill_(torch.nan))
+    with pytest.raises(UserError, match=r"fc\.weight.*NaN"):
+        drafters.create("eagle", {"head": tmp_path / "head"}).prepare(target)
+
+
+@pytest.mark.parametrize(
+    ("ids", "files", "told"),
+    [
+        ([1, 1], 1, "a list of different token ids below 1024"),
+        ([5, 99999], 1, "a list of different token ids below 1024"),
+        (["a"], 1, "a list of different token ids"),
+        ([], 1, "a list of different token ids"),
+        (torch.arange(4), 1, "a list of different token ids"),
+        ([1, 2], 2, "keep one of them"),
+    ],
+)
+def test_a_wrong_draft_vocabulary_of_fr_spec_is_told(
+    target: Any, tmp_path: Path, ids: Any, files: int, told: str
+) -> None:
+    head = copy_of(MODELS / "cloud-eagle", tmp_path / "head")
+    for number in range(files):
+        torch.save(ids, head / f"freq_{number}.pt")
+    refused_everywhere(target, head, "freq_0.pt", told)
+
+
 def test_flags_that_ask_for_nothing_are_fine(tmp_path: Path) -> None:
     nothing: dict[str, Any] = {
         **dict.fromkeys(("norm_before_residual", "parallel_drafting", "attention_bias", "mlp_bias"), False),
+        **dict.fromkeys(("fc_norm", "norm_before_fc", "quantization_config", "mask_token_id"), None),
+        "use_cache": True,
         "partial_rotary_factor": 1.0,
         "layer_types": ["full_attention"],
         "sliding_window": 4096,
@@ -127,9 +231,9 @@ def test_flags_that_ask_for_nothing_are_fine(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["fc_norm.weight", "midlayer.input_norm.weight", "fc_norms.0.weight"])
-def test_tensors_of_a_newer_format_are_named(target: Any, tmp_path: Path, name: str) -> None:
+def test_tensors_that_no_flag_asks_for_are_named(target: Any, tmp_path: Path, name: str) -> None:
     head = with_weights(EAGLE3, tmp_path / "head", lambda tensors: tensors.update({name: torch.ones(256)}))
-    refused_everywhere(target, head, "EAGLE-3.1", name)
+    refused_everywhere(target, head, name, "no place in an EAGLE-3 head")
 
 
 def test_a_pickled_head_is_looked_at(target: Any, tmp_path: Path) -> None:

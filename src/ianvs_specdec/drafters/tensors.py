@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import re
 import zipfile
 from collections import OrderedDict
 from collections.abc import Collection
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
 Shapes = dict[str, tuple[int, ...]]
 PADDED = ", or where both have one tokenizer and are padded to other sizes, cut or pad the head's rows to the target's"
 """The advice for a vocabulary of another size."""
+KINDS = re.compile(r"p-?eagle|eagle|medusa|dflash|dspark|hass|mlp_?speculator|mtp")
+"""What a configuration calls a head of its kind."""
+SPECULATORS = {"eagle3": "eagle"}
+"""Types of heads in the format of ``speculators`` that are read, and their kinds."""
+BACKENDS = {"eagle": "EagleSpecDec", "medusa": "MedusaSpecDec", "dflash": "DFlashSpecDec"}
 
 
 def find(folder: Path, files: tuple[str, ...], what: str) -> Path:
@@ -35,15 +41,38 @@ def find(folder: Path, files: tuple[str, ...], what: str) -> Path:
 
 
 def read_config(folder: Path, what: str) -> dict[str, Any]:
-    """``config.json``, its numbers finite and of a possible size. Raises ``UserError`` naming the file."""
+    """``config.json``, its numbers finite and of a possible size; one of ``speculators`` with the keys of its layer at
+    the top, as the authors have them. Raises ``UserError`` naming the file, and the format of another kind of head."""
     path = folder / "config.json"
     if not path.is_file():
         raise UserError(f"the {what} in {folder} cannot be read: there is no config.json", key="head")
     config = read_object(path, key="head")
     check_numbers(path, config, {}, key="head")
-    if found := sorted(key for key in config if key.startswith("speculators_") or key == "transformer_layer_config"):
-        raise UserError(f"{path}: a head in the format of speculators ({found[0]}), not that of {what}", key="head")
-    return config
+    given = next((key for key in config if key.startswith("speculators_") or key == "transformer_layer_config"), None)
+    if given is None:
+        stated = f"{config.get('architectures')} {config.get('model_type')}".lower()
+        kind = match[0] if (match := KINDS.search(stated)) else own_kind(what)
+        if kind != own_kind(what):
+            raise _another_kind(path, f"a {kind} head", kind, what)
+        return config
+    named = config.get("speculators_model_type")
+    if (read := SPECULATORS.get(str(named))) != own_kind(what):
+        raise _another_kind(path, f"a speculators head of type {named}", read or str(named), what)
+    layer = config.get("transformer_layer_config")
+    if not isinstance(layer, dict) or not isinstance(config.get("norm_before_residual"), bool):
+        reason = "must state transformer_layer_config and norm_before_residual, whose defaults differ between readers"
+        raise UserError(f"{path}: a speculators head of type {named} {reason}", key="head")
+    return {**config, **layer}
+
+
+def own_kind(what: str) -> str:
+    return what.split()[0].lower()
+
+
+def _another_kind(path: Path, found: str, kind: str, what: str) -> UserError:
+    own = own_kind(what)
+    advice = f"use {BACKENDS[kind]}" if kind in BACKENDS and kind != own else "no back end reads it"
+    return UserError(f"{path}: {found}, and {BACKENDS[own]} does not read it: {advice}", key="head")
 
 
 def read_shapes(path: Path, what: str) -> Shapes:
@@ -54,10 +83,27 @@ def read_shapes(path: Path, what: str) -> Shapes:
             return {name: header.shape for name, header in file_headers(path).items()}
         except UserError as error:
             raise UserError(f"cannot read the {what} in {path}: {error}", key="head") from error
+    shapes = _listed(path, what)
+    if not isinstance(shapes, dict) or not all(isinstance(shape, tuple) for shape in shapes.values()):
+        raise UserError(f"{path} is not a state dict: expected tensors by name", key="head")
+    return shapes
+
+
+def read_ids(path: Path, vocabulary: int, what: str) -> list[int]:
+    """Different token ids below ``vocabulary``, of a list in PyTorch's format. Raises ``UserError`` naming the file."""
+    ids = _listed(path, what)
+    valid = isinstance(ids, list) and all(type(token) is int and 0 <= token < vocabulary for token in ids)
+    if not valid or not ids or len(set(ids)) < len(ids):
+        raise UserError(f"{path} must hold a list of different token ids below {vocabulary}", key="head")
+    return list(ids)
+
+
+def _listed(path: Path, what: str) -> Any:
+    """What a file of PyTorch's format holds, shapes in place of tensors."""
     try:
         with zipfile.ZipFile(path) as archive:
             (listed,) = (name for name in archive.namelist() if name.endswith("data.pkl"))
-            shapes = _Listing(io.BytesIO(archive.read(listed))).load()
+            return _Listing(io.BytesIO(archive.read(listed))).load()
     except zipfile.BadZipFile as error:
         reason = "the file is damaged or cut off, or not of PyTorch's format since version 1.6"
         raise UserError(f"cannot read the {what} in {path}: {reason}", key="head") from error
@@ -67,9 +113,6 @@ def read_shapes(path: Path, what: str) -> Shapes:
             "could run code and is not loaded; get the head in the format safetensors, or from whom you trust",
             key="head",
         ) from error
-    if not isinstance(shapes, dict) or not all(isinstance(shape, tuple) for shape in shapes.values()):
-        raise UserError(f"{path} is not a state dict: expected tensors by name", key="head")
-    return shapes
 
 
 def check_shapes(path: Path, found: Shapes, required: Shapes, optional: Shapes, *, kind: str, source: str) -> None:

@@ -62,7 +62,7 @@ class Worth:
             self._accepted += sum(step.accepted for step in drafts)
             if guesser and before < ENOUGH <= self._drafts and self._accepted < NOTHING * self._drafts:
                 told = f"of {self._drafts} drafts {self._accepted} tokens were accepted"
-                why = "it may be of another model, or read other layers than it was trained on"
+                why = "it was probably trained for another model, or reads other layers than it was trained on"
                 log.warning(
                     "%s model: almost no drafts of the %s are accepted (%s): %s", self._side, guesser, told, why
                 )

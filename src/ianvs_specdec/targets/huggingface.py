@@ -47,7 +47,12 @@ class HuggingFaceTarget(HuggingFaceModel):
         return weights_of(self.model)
 
     def unembed(self, hidden: Tensor) -> Tensor:
-        return self.model.get_output_embeddings()(hidden)
+        logits = self.model.get_output_embeddings()(hidden)
+        # As Granite, Cohere and Gemma do in the model's own forward.
+        logits = logits * (getattr(self.config, "logit_scale", None) or 1)
+        logits = logits / (getattr(self.config, "logits_scaling", None) or 1)
+        most = getattr(self.config, "final_logit_softcapping", None)
+        return logits if most is None else torch.tanh(logits / most) * most
 
     def warm(self, tokens: int) -> None:
         pass  # the model's own modules decide how they compute

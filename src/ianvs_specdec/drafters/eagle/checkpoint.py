@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -16,6 +17,7 @@ from ianvs_specdec.drafters.eagle.layout import (
     HeadConfig,
     check_fit,
     check_tensors,
+    frequent_ids,
     head_config,
     is_eagle3,
     layer_of,
@@ -40,7 +42,7 @@ class EagleCheckpoint:
     @property
     def layer(self) -> str:
         """What the names of the layer's tensors begin with."""
-        return layer_of(self.eagle3)
+        return layer_of(self.tensors)
 
     @classmethod
     def read(cls, folder: Path) -> EagleCheckpoint:
@@ -50,9 +52,30 @@ class EagleCheckpoint:
         found = read_tensors(path, WHAT, whole=MAPPINGS)
         check_tensors(path, config, {name: tuple(tensor.shape) for name, tensor in found.items()})
         tensors = {name: tensor for name, tensor in found.items() if not name.endswith(IGNORED)}
+        eagle3 = is_eagle3(tensors)
         if "d2t" in tensors:
             _check_mapping(path, tensors["d2t"], config.vocabulary)
-        return cls(folder, config, tensors, is_eagle3(tensors))
+        if (ids := frequent_ids(folder, config, eagle3=eagle3)) is not None:
+            tensors["d2t"] = torch.tensor(ids) - torch.arange(len(ids))
+            config = replace(config, draft_vocabulary=len(ids))
+        return cls(folder, config, tensors, eagle3)
+
+    def joined(self, modules: Sequence[str], part: str) -> Tensor | None:
+        """One below the other, the weights or biases of the layer's ``modules``; None where there are none."""
+        names = [f"{self.layer}{module}.{part}" for module in modules]
+        found = [self.tensors[name] for name in names if name in self.tensors]
+        return torch.cat(found) if found else None
+
+    @property
+    def feature_norm(self) -> tuple[Tensor, int] | None:
+        """The weights of the norm of what ``fc`` joins, and how many numbers are normed together; None = no norm."""
+        if "norm_before_fc" in self.config.flags:
+            return self.tensors["input_norm.weight"], len(self.tensors["input_norm.weight"])
+        if "fc_norm" not in self.config.flags:
+            return None
+        width = self.config.target_hidden
+        norms = [self.tensors[f"fc_norm.{index}.weight"] for index in range(len(self.config.layer_ids) or 3)]
+        return torch.cat(norms), width
 
     def fitted(self, target: Target) -> tuple[int, ...]:
         """The hidden states of ``target`` that the head reads: see ``check_fit``."""

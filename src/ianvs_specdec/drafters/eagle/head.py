@@ -35,6 +35,7 @@ class HeadSequence:
 
     def __init__(self, config: HeadConfig, work: torch.dtype, device: torch.device) -> None:
         self.length = self._end = 0
+        self._window, self._positions = config.window, torch.empty(0, dtype=torch.long, device=device)
         self._cache = torch.empty(2, config.keys, 0, config.width, dtype=work, device=device)
 
     def close(self) -> None:
@@ -51,7 +52,7 @@ class HeadSequence:
         """Drop what was drafted since the last pair."""
         self.hidden, self._end = self._last, self.length
 
-    def write(self, keys: Tensor, values: Tensor, *, stay: bool) -> None:
+    def write(self, keys: Tensor, values: Tensor, positions: Sequence[int], *, stay: bool) -> None:
         """Add rows ``[rows, key heads, width]``, of pairs that ``stay`` in the place of what was drafted."""
         start = self.length if stay else self._end
         self._end = end = start + len(keys)
@@ -63,6 +64,8 @@ class HeadSequence:
             self._cache = cache
         self._cache[0, :, start:end] = keys.transpose(0, 1)
         self._cache[1, :, start:end] = values.transpose(0, 1)
+        if self._window is not None:
+            self._positions = torch.cat([self._positions[:start], self._positions.new_tensor(positions)])
 
     def attend(self, queries: Tensor, mask: Tensor | None) -> Tensor:
         """Attention of ``queries [rows, heads, width]`` to all that was written: ``[rows, heads * width]``.
@@ -72,6 +75,10 @@ class HeadSequence:
         keys, values = self._cache[:, None, :, : self._end]
         if mask is not None:
             mask = functional.pad(mask.to(queries.dtype), (self.length, 0))
+        if self._window is not None and self._end > self._window:
+            mask = queries.new_zeros(len(queries), self._end) if mask is None else mask
+            # All rows of a level have the last one's position.
+            mask = mask.masked_fill(self._positions <= self._positions[-1] - self._window, -torch.inf)
         attended = functional.scaled_dot_product_attention(
             queries.transpose(0, 1)[None], keys, values, attn_mask=mask, enable_gqa=True
         )
@@ -103,7 +110,12 @@ class EagleHead:
         self.work = torch.float64 if target.dtype == torch.float64 else torch.float32
         self.vocabulary = len(target.embedding)
         self.vocabulary_map: Tensor | None = None
-        self._eagle3, self._dtype = checkpoint.eagle3, target.dtype
+        self._eagle3, self._dtype, flags = checkpoint.eagle3, target.dtype, self.config.flags
+        self._normed_residual, self._normed_output = "norm_before_residual" in flags, "norm_output" in flags
+        self._feature_norm = checkpoint.feature_norm
+        if self._feature_norm is not None:
+            weight, width = self._feature_norm
+            self._feature_norm = weight.to(self.device, self.work), width
         tensors = {name: tensor.to(self.device) for name, tensor in checkpoint.tensors.items()}
         if (offsets := tensors.get("d2t")) is not None:
             self.vocabulary_map = torch.arange(len(offsets), device=self.device) + offsets
@@ -143,9 +155,11 @@ class EagleHead:
         self._compute([(sequence, asked) for sequence, asked in parts if isinstance(asked, Level) or asked.tokens])
         states = [sequence.hidden for sequence, _ in parts]
         hidden = torch.cat(states)
-        if self._eagle3:
+        if self._eagle3 and not self._normed_output:
             hidden = self._normed(hidden, "norm")
         logits = self._unembed(hidden.to(self._dtype))
+        if not self._eagle3 and self.vocabulary_map is not None:
+            logits = logits[:, self.vocabulary_map]
         return list(logits.split([len(own) for own in states]))
 
     def _compute(self, parts: Sequence[Asked]) -> None:
@@ -159,7 +173,7 @@ class EagleHead:
         own = zip(rows, *(each.split(sizes) for each in (queries, keys, values)), strict=True)
         attended = []
         for part, asking, key, value in own:
-            part.sequence.write(key, value, stay=part.stay)
+            part.sequence.write(key, value, part.positions, stay=part.stay)
             attended.append(part.sequence.attend(asking[-part.wanted :], part.mask))
         wanted = [states[-part.wanted :] for part, states in zip(rows, residual.split(sizes), strict=True)]
         hidden = self._finish(torch.cat(wanted), torch.cat(attended))
@@ -169,6 +183,10 @@ class EagleHead:
     def _rows(self, sequence: HeadSequence, asked: Pairs | Level) -> _Rows:
         if isinstance(asked, Pairs):
             features = torch.cat(features_of([asked]), dim=-1)
+            if self._feature_norm is not None:
+                weight, width = self._feature_norm
+                parts = features.to(self.work).unflatten(-1, (-1, width))
+                features = functional.rms_norm(parts, (width,), eps=self.config.epsilon).flatten(-2) * weight
             hidden = self._join(features.to(self._dtype)) if self._eagle3 else features
             tokens = torch.tensor(asked.tokens, device=self.device)
             positions = range(sequence.length, sequence.length + len(tokens))
@@ -182,7 +200,8 @@ class EagleHead:
         embedded = self._embedding[tokens].to(self.work)
         if self._eagle3:
             of_token = self._normed(embedded, f"{self._layer}input_layernorm")
-            return torch.cat([of_token, self._normed(hidden, f"{self._layer}hidden_norm")], -1), hidden
+            normed = self._normed(hidden, f"{self._layer}hidden_norm")
+            return torch.cat([of_token, normed], -1), normed if self._normed_residual else hidden
         joined = self._join(torch.cat([embedded, hidden], dim=-1).to(self._dtype)).to(self.work)
         return joined, joined
 
@@ -191,6 +210,9 @@ class EagleHead:
         config = self.config
         projected = self._project(entry.to(self._dtype)).to(self.work).unflatten(-1, (-1, config.width))
         turning, values = projected.split([config.queries + config.keys, config.keys], dim=1)
+        if config.head_norms:
+            parts = zip(turning.split([config.queries, config.keys], dim=1), "qk", strict=True)
+            turning = torch.cat([self._normed(part, f"{self._layer}self_attn.{name}_norm") for part, name in parts], 1)
         if (reach := max(positions) + 1) > len(self._cosine):
             turns = rotations(config, 0, max(_FIRST_POSITIONS, 2 * reach), self.work)
             self._cosine, self._sine = (each.to(self.device) for each in turns)
@@ -204,7 +226,8 @@ class EagleHead:
         x = residual + self._output(attended.to(self._dtype))
         normed = self._normed(x, f"{self._layer}post_attention_layernorm")
         gate, up = self._gate_up(normed.to(self._dtype)).chunk(2, dim=-1)
-        return x + self._down(functional.silu(gate) * up)
+        x = x + self._down(functional.silu(gate) * up)
+        return self._normed(x, "norm") if self._normed_output else x
 
     def _normed(self, x: Tensor, norm: str) -> Tensor:
         return functional.rms_norm(x, x.shape[-1:], self._norms[f"{norm}.weight"], self.config.epsilon)

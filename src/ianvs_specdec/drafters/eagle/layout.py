@@ -1,30 +1,31 @@
-"""EAGLE heads in their official checkpoint formats (Li et al. 2024, arXiv 2401.15077; 2025, arXiv 2503.01840).
+"""EAGLE heads in the formats of their authors (Li et al. 2024, arXiv 2401.15077; 2025, arXiv 2503.01840), of SpecForge
+and of ``speculators``.
 
-A folder with ``config.json`` (the keys of a Llama of one layer) and ``model.safetensors`` or ``pytorch_model.bin``.
-EAGLE-1 and EAGLE-2 share one format, EAGLE-3 has another; the tensors tell them apart. With h = hidden size, V =
-vocabulary, D = draft vocabulary:
+A folder with ``config.json`` (the keys of a Llama or Qwen of one layer) and ``model.safetensors`` or
+``pytorch_model.bin``. EAGLE-1 and EAGLE-2 share one format, EAGLE-3 has another; the tensors tell them apart. With h =
+hidden size, V = vocabulary, D = draft vocabulary:
 
 - EAGLE-1/2: ``fc.weight [h, 2h]`` reads token embedding and feature, ``fc.bias [h]`` unless the configuration says
   ``"bias": false``; ``embed_tokens.weight [V, h]``; one layer ``layers.0.*`` without a norm before attention. Logits
-  are made by the target's output matrix.
+  are made by the target's output matrix, or where there is a file ``freq_*.pt``, by its rows for the token ids in
+  that list (FR-Spec: Zhao et al. 2025, arXiv 2502.14856).
 - EAGLE-3: ``fc.weight [h, 3t]`` joins three of the target's hidden states of size t, or as many as ``LAYER_IDS``
-  name; one layer ``midlayer.*`` whose
-  attention reads embedding and hidden state, 2h wide; ``norm.weight``; ``lm_head.weight [D, h]``. With D < V, ``d2t
-  [D]`` holds what to add to a draft token id to get the target's, ``t2d [V]`` which tokens of the target have one. The
-  embeddings are the target's unless ``embed_tokens.weight [V, h]`` is there.
+  name; one layer ``midlayer.*``, or ``layers.0.*``, whose attention reads embedding and hidden state, 2h wide;
+  ``norm.weight``; ``lm_head.weight [D, h]``. With D < V, ``d2t [D]`` holds what to add to a draft token id to get the
+  target's, ``t2d [V]`` which tokens of the target have one. The embeddings are the target's unless
+  ``embed_tokens.weight [V, h]`` is there. Flags of EAGLE-3.1 and ``speculators``: see ``FLAGS``.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.drafters.tensors import PADDED, Shapes, check_shapes, find, read_config, read_shapes
+from ianvs_specdec.drafters.tensors import PADDED, Shapes, check_shapes, find, read_config, read_ids, read_shapes
 from ianvs_specdec.models.layout import ModelSizes
 from ianvs_specdec.models.rotary import ROTATIONS, rotary
 
@@ -32,22 +33,38 @@ WHAT = "EAGLE head"
 FILES = ("model.safetensors", "pytorch_model.bin")
 LEAST_LAYERS = 7
 """Of a target whose inner layers EAGLE-3 reads: fewer have no three of them."""
-IGNORED = "rotary_emb.inv_freq"
+IGNORED = ("rotary_emb.inv_freq", "verifier_norm.weight", "verifier_lm_head.weight")
 LAYER_IDS = ("eagle_aux_hidden_state_layer_ids", "aux_hidden_state_layer_ids")
+FLAGS = ("norm_before_residual", "norm_output", "norm_before_fc", "fc_norm")
+"""Of EAGLE-3: the residual is the normed hidden state; hidden states are fed back after ``norm``; one norm
+``input_norm`` of all that ``fc`` joins; a norm ``fc_norm.{i}`` of each."""
 UNREAD = (
-    *("norm_before_residual", "norm_output", "norm_before_fc", "parallel_drafting"),
-    *("use_sliding_window", "layer_types", "mlp_bias", "use_qk_norm", "qk_norm"),
+    *("parallel_drafting", "mask_token_id", "ptd_token_id", "dflash_config", "quantization_config"),
+    *("compression_config", "num_experts", "num_local_experts", "n_routed_experts", "q_lora_rank", "kv_lora_rank"),
 )
 """Keys of a configuration by which a head computes something else, unless they are false."""
-READ = {"partial_rotary_factor": (None, 1), "model_type": (None, "llama", "qwen2", "eagle"), "rope_type": ROTATIONS}
+READ = {
+    "model_type": (None, "llama", "qwen2", "qwen3", "eagle"),
+    "rope_type": ROTATIONS,
+    "use_aux_hidden_state": (None, True),
+    "layer_types": (None, [], ["full_attention"], ["sliding_attention"]),
+    **dict.fromkeys(("final_logit_softcapping", "attn_logit_softcapping", "query_pre_attn_scalar"), (None, 0)),
+    **dict.fromkeys(("partial_rotary_factor", "logit_scale", "logits_scaling", "embedding_multiplier"), (None, 1)),
+    **dict.fromkeys(("residual_multiplier", "attention_multiplier", "scale_emb", "scale_depth"), (None, 1)),
+}
 """Keys of a configuration, and the values with which a head computes what is computed here."""
-NEWER = re.compile(r"(.*\.)?(fc|input)_norms?\.")
-"""Tensors of EAGLE-3.1."""
+SWITCHES = (
+    *(*FLAGS, "bias", "qkv_bias", "attention_bias", "mlp_bias", "use_qk_norm", "qk_norm", "use_sliding_window"),
+    *("use_cache", "tie_word_embeddings", "embed_requires_grad", "return_dict", "is_decoder", "do_sample"),
+    *("output_attentions", "output_hidden_states", "gradient_checkpointing", "torchscript"),
+)
+"""Keys that may be true."""
 
 
 @dataclass(frozen=True)
 class HeadConfig:
-    """Sizes of a head. ``target_hidden`` is the hidden size of the target it was trained for."""
+    """Sizes of a head. ``target_hidden`` is the hidden size of the target it was trained for; ``flags`` are those of
+    ``FLAGS`` that are set, ``window`` the positions that its attention sees, None = all."""
 
     hidden: int
     intermediate: int
@@ -60,6 +77,9 @@ class HeadConfig:
     epsilon: float
     bias: bool
     qkv_bias: bool
+    head_norms: bool
+    flags: frozenset[str]
+    window: int | None
     layer_ids: Sequence[int]
     llama: dict[str, Any]
 
@@ -75,25 +95,46 @@ def check_files(head: str | Path, target: ModelSizes | None) -> None:
     path = find(folder, FILES, WHAT)
     config, shapes = head_config(folder), read_shapes(path, WHAT)
     check_tensors(path, config, shapes)
+    frequent_ids(folder, config, eagle3=is_eagle3(shapes))
     if target is not None:
         check_fit(folder, config, target, eagle3=is_eagle3(shapes), embedded="embed_tokens.weight" in shapes)
 
 
 def is_eagle3(names: Iterable[str]) -> bool:
     """Whether a head with tensors of these names is one of EAGLE-3."""
-    return any(name.startswith("midlayer.") or name == "d2t" for name in names)
+    return any(name.startswith("midlayer.") or name in ("d2t", "layers.0.hidden_norm.weight") for name in names)
+
+
+def layer_of(names: Iterable[str]) -> str:
+    """What the names of the layer's tensors begin with."""
+    return "midlayer." if any(name.startswith("midlayer.") for name in names) else "layers.0."
 
 
 def check_tensors(path: Path, config: HeadConfig, shapes: Shapes) -> None:
     """Raise ``UserError`` that names the tensor which is missing, unknown or of the wrong shape."""
-    eagle3 = is_eagle3(shapes)
-    if newer := [name for name in shapes if NEWER.match(name)]:
-        reason = f"this is an EAGLE-3.1 head (tensor {newer[0]}): none after EAGLE-3 is computed here"
-        raise UserError(f"{path}: {reason}", key="head")
+    eagle3, flags = is_eagle3(shapes), sorted(config.flags)
+    if flags and not eagle3:
+        raise UserError(f"{path.parent / 'config.json'}: {flags[0]} is for EAGLE-3, this is EAGLE-1 or 2", key="head")
     kind = "an EAGLE-3 head" if eagle3 else f'an EAGLE head with "bias": {json.dumps(config.bias)} in config.json'
+    kind += f" with {', '.join(flags)}" if flags else ""
     found = {name: shape for name, shape in shapes.items() if not name.endswith(IGNORED)}
     ids = f" ({len(config.layer_ids)} in {LAYER_IDS[0]})" if config.layer_ids else ""
-    check_shapes(path, found, *_shapes(config, eagle3), kind=kind, source=f"config.json{ids}")
+    layer = layer_of(shapes)
+    required, optional = _eagle3_shapes(config, layer) if eagle3 else (_eagle1_shapes(config, layer), {})
+    check_shapes(path, found, required, optional, kind=kind, source=f"config.json{ids}")
+
+
+def frequent_ids(folder: Path, config: HeadConfig, *, eagle3: bool) -> list[int] | None:
+    """The draft vocabulary of an EAGLE-1 or EAGLE-2 head, of a file of FR-Spec's; None = the target's."""
+    files = sorted(folder.glob("freq_*.pt"))
+    if not files:
+        return None
+    if eagle3 or len(files) > 1:
+        advice = "an EAGLE-3 head has its own in d2t: remove them" if eagle3 else "keep one of them"
+        raise UserError(
+            f"{folder} holds {files[0].name}, a draft vocabulary ({len(files)} files): {advice}", key="head"
+        )
+    return read_ids(files[0], config.vocabulary, WHAT)
 
 
 def check_fit(folder: Path, config: HeadConfig, target: ModelSizes, *, eagle3: bool, embedded: bool) -> tuple[int, ...]:
@@ -135,14 +176,9 @@ def _layers_read(folder: Path, config: HeadConfig, layers: int) -> tuple[int, ..
     return tuple(layer + outputs for layer in ids)
 
 
-def layer_of(eagle3: bool) -> str:
-    return "midlayer." if eagle3 else "layers.0."
-
-
-def _shapes(config: HeadConfig, eagle3: bool) -> tuple[Shapes, Shapes]:
-    """The tensors that a head must have and those that it may have."""
-    h, layer = config.hidden, layer_of(eagle3)
-    inputs = 2 * h if eagle3 else h
+def _layer_shapes(config: HeadConfig, layer: str, inputs: int) -> Shapes:
+    """Of the layer's tensors, whose attention reads so many ``inputs``."""
+    h, inner = config.hidden, config.intermediate
     query, key = config.queries * config.width, config.keys * config.width
     attention = {"q": query, "k": key, "v": key}
     shapes: Shapes = {f"{layer}self_attn.{name}_proj.weight": (rows, inputs) for name, rows in attention.items()}
@@ -150,27 +186,47 @@ def _shapes(config: HeadConfig, eagle3: bool) -> tuple[Shapes, Shapes]:
         shapes[f"{layer}self_attn.o_proj.bias"] = (h,)
     if config.qkv_bias:
         shapes |= {f"{layer}self_attn.{name}_proj.bias": (rows,) for name, rows in attention.items()}
-    shapes |= {
+    if config.head_norms:
+        shapes |= {f"{layer}self_attn.{name}_norm.weight": (config.width,) for name in "qk"}
+    if config.llama.get("mlp_bias"):
+        shapes |= {f"{layer}mlp.{name}_proj.bias": (inner,) for name in ("gate", "up")}
+        shapes[f"{layer}mlp.down_proj.bias"] = (h,)
+    return shapes | {
         f"{layer}self_attn.o_proj.weight": (h, query),
-        f"{layer}mlp.gate_proj.weight": (config.intermediate, h),
-        f"{layer}mlp.up_proj.weight": (config.intermediate, h),
-        f"{layer}mlp.down_proj.weight": (h, config.intermediate),
+        f"{layer}mlp.gate_proj.weight": (inner, h),
+        f"{layer}mlp.up_proj.weight": (inner, h),
+        f"{layer}mlp.down_proj.weight": (h, inner),
         f"{layer}post_attention_layernorm.weight": (h,),
     }
-    embedding: Shapes = {"embed_tokens.weight": (config.vocabulary, h)}
-    if not eagle3:
-        return shapes | embedding | {"fc.weight": (h, 2 * h)} | ({"fc.bias": (h,)} if config.bias else {}), {}
-    shapes |= {
+
+
+def _eagle1_shapes(config: HeadConfig, layer: str) -> Shapes:
+    h = config.hidden
+    shapes = _layer_shapes(config, layer, h) | {"embed_tokens.weight": (config.vocabulary, h), "fc.weight": (h, 2 * h)}
+    return shapes | ({"fc.bias": (h,)} if config.bias else {})
+
+
+def _eagle3_shapes(config: HeadConfig, layer: str) -> tuple[Shapes, Shapes]:
+    """The tensors that a head must have and those that it may have."""
+    h, states = config.hidden, len(config.layer_ids) or 3
+    shapes = _layer_shapes(config, layer, 2 * h) | {
         f"{layer}input_layernorm.weight": (h,),
         f"{layer}hidden_norm.weight": (h,),
-        "fc.weight": (h, (len(config.layer_ids) or 3) * config.target_hidden),
+        "fc.weight": (h, states * config.target_hidden),
         "norm.weight": (h,),
         "lm_head.weight": (config.draft_vocabulary, h),
     }
-    mapping: Shapes = {"d2t": (config.draft_vocabulary,), "t2d": (config.vocabulary,)}
+    if "norm_before_fc" in config.flags:
+        shapes["input_norm.weight"] = (states * config.target_hidden,)
+    if "fc_norm" in config.flags:
+        shapes |= {f"fc_norm.{index}.weight": (config.target_hidden,) for index in range(states)}
+    optional: Shapes = {"embed_tokens.weight": (config.vocabulary, h), "t2d": (config.vocabulary,)}
+    if config.llama.get("bias"):
+        optional["fc.bias"] = (h,)
+    mapping: Shapes = {"d2t": (config.draft_vocabulary,)}
     if config.draft_vocabulary == config.vocabulary:
-        return shapes, embedding | mapping
-    return shapes | {"d2t": mapping["d2t"]}, embedding | {"t2d": mapping["t2d"]}
+        return shapes, optional | mapping
+    return shapes | mapping, optional
 
 
 def head_config(folder: Path) -> HeadConfig:
@@ -205,12 +261,17 @@ def head_config(folder: Path) -> HeadConfig:
         epsilon=number("rms_norm_eps", 1e-6),
         bias=bool(config.get("bias", True)),
         qkv_bias=bool(config.get("qkv_bias", config.get("attention_bias") or config.get("model_type") == "qwen2")),
+        head_norms=config.get("model_type") == "qwen3" or bool(flags.get("use_qk_norm") or flags.get("qk_norm")),
+        flags=frozenset(name for name in FLAGS if flags.get(name)),
+        window=whole("sliding_window") if _slides(path, config) else None,
         layer_ids=next((flags[name] for name in LAYER_IDS if flags.get(name)), ()),
         llama=config,
     )
     if not isinstance(sizes.layer_ids, Sequence) or not all(type(layer) is int for layer in sizes.layer_ids):
         reason = f"{LAYER_IDS[0]} must be a list of layers, not {sizes.layer_ids!r:.40}"
         raise UserError(f"{path}: {reason}", key="head")
+    if {"norm_before_fc", "fc_norm"} <= sizes.flags:
+        raise UserError(f"{path}: norm_before_fc and fc_norm exclude each other", key="head")
     if sizes.width % 2:
         raise UserError(f"{path}: the width of an attention head is {sizes.width}, expected an even number", key="head")
     if config.get("hidden_act", "silu") != "silu" or whole("num_hidden_layers", 1) != 1 or queries % sizes.keys:
@@ -226,10 +287,19 @@ def _flags(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     """All keys, those of the parts of the configuration among them. Raises ``UserError`` that names one by which the
     head computes what is not computed here."""
     nested = config.get("eagle_config")
-    flags = {**rotary(config), **(nested if isinstance(nested, Mapping) else {}), **config}
-    flags["layer_types"] = [kind for kind in config.get("layer_types") or () if kind != "full_attention"]
-    for name in (*UNREAD, *READ):
-        if flags.get(name) not in READ[name] if name in READ else flags.get(name):
-            window = f" (sliding_window {config.get('sliding_window')})" if name == "layer_types" else ""
-            raise UserError(f"{path}: {name} is {flags[name]!r:.60}{window}: no such head is computed here", key="head")
+    stated = {**(nested if isinstance(nested, Mapping) else {}), **config}
+    flags = {**rotary(config), **stated}
+    for name in (*UNREAD, *READ, *stated):
+        value = flags.get(name)
+        unread = value not in READ[name] if name in READ else value if name in UNREAD else value is True
+        if unread and name not in SWITCHES:
+            raise UserError(f"{path}: {name} is {value!r:.60}: no such head is computed here", key="head")
     return flags
+
+
+def _slides(path: Path, config: Mapping[str, Any]) -> bool:
+    """Whether attention has a sliding window, as transformers reads the keys."""
+    if config.get("use_sliding_window") and not config.get("layer_types"):
+        raise UserError(f"{path}: use_sliding_window needs layer_types to say whether the layer has one", key="head")
+    slides = "sliding_attention" in (config.get("layer_types") or ())
+    return slides and (config.get("model_type") != "qwen3" or bool(config.get("use_sliding_window")))

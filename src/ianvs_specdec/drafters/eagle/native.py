@@ -16,12 +16,15 @@ from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint, rotations
 from ianvs_specdec.drafters.eagle.steps import Asked, Level, Pairs
 from ianvs_specdec.engine import TokenTree
 from ianvs_specdec.targets.native.heads import Head, HeadState, Limits
-from ianvs_specdec.targets.native.model import POSITIONS_AT_ONCE, Layer, Model, Rotations
+from ianvs_specdec.targets.native.model import POSITIONS_AT_ONCE, Features, Layer, Model, Rotations
 from ianvs_specdec.targets.native.product import Product
 from ianvs_specdec.targets.native.target import NativeTarget
 
 FOLDED_TABLE = 1 << 25
 """Numbers in a table of what every token brings into the layer: with more, they are computed anew."""
+
+READ_OUT = 64
+"""Rows of the target's output matrix are read out with so many products at once."""
 
 
 @dataclass
@@ -96,19 +99,25 @@ class NativeHead:
         joint, bias = self._tensor("fc.weight"), self._checkpoint.tensors.get("fc.bias")
         layer = self._layer(self._projections(), self._bias())
         tokens, product = self._tokens(self._tensor("embed_tokens.weight"), joint[:, :hidden], bias)
+        unembed = target.unembed
+        if self.vocabulary_map is not None:
+            unembed = self._rows(unembed, self.vocabulary_map)
         return Head(
-            self._model([layer], unembed=target.unembed),
+            self._model([layer], unembed=unembed, features=target.logits_features),
             Rotations(self._rotations),
             features=1,
             feature=target.embedding.shape[1],
             tokens=tokens,
             token_product=product,
             entry=self._product(joint[:, hidden:]),
+            target_ids=self.vocabulary_map,
         )
 
     def _eagle3(self, target: NativeTarget) -> Head:
         hidden, projections = self.config.hidden, self._projections()
-        layer = self._layer(projections[:, hidden:], None, input_norm=self._own("hidden_norm"))
+        flags, hidden_norm = self.config.flags, self._own("hidden_norm")
+        first = "norm_before_residual" in flags
+        layer = self._layer(projections[:, hidden:], None, input_norm=None if first else hidden_norm)
         embedding = self._checkpoint.tensors.get("embed_tokens.weight", target.embedding.detach())
         norm = self._own("input_layernorm").float()
         tokens, product = self._tokens(embedding, projections[:, :hidden], self._bias(), norm)
@@ -122,23 +131,43 @@ class NativeHead:
             tokens=tokens,
             token_norm=None if product is None else norm,
             token_product=product,
-            join=self._product(self._tensor("fc.weight")),
+            join=self._product(self._tensor("fc.weight"), self._checkpoint.tensors.get("fc.bias")),
+            feature_norm=self._checkpoint.feature_norm,
+            before_norm=hidden_norm if first else None,
+            normed="norm_output" in flags,
             target_ids=self.vocabulary_map,
         )
 
     def _layer(self, projections: Tensor, bias: Tensor | None, input_norm: Tensor | None = None) -> Layer:
         name = self._checkpoint.layer
         gate_up = torch.cat([self._own("mlp.gate_proj"), self._own("mlp.up_proj")])
+        tensors, joined = self._checkpoint.tensors, self._checkpoint.joined
         return Layer(
             self._product(projections, bias),
-            self._product(self._own("self_attn.o_proj"), self._checkpoint.tensors.get(f"{name}self_attn.o_proj.bias")),
-            self._product(gate_up),
-            self._product(self._own("mlp.down_proj")),
+            self._product(self._own("self_attn.o_proj"), tensors.get(f"{name}self_attn.o_proj.bias")),
+            self._product(gate_up, joined(["mlp.gate_proj", "mlp.up_proj"], "bias")),
+            self._product(self._own("mlp.down_proj"), tensors.get(f"{name}mlp.down_proj.bias")),
             self._own("post_attention_layernorm"),
             input_norm,
+            tensors.get(f"{name}self_attn.q_norm.weight"),
+            tensors.get(f"{name}self_attn.k_norm.weight"),
+            window=self.config.window,
         )
 
-    def _model(self, layers: Sequence[Layer], unembed: Product, norm: Tensor | None = None) -> Model:
+    def _rows(self, unembed: Product, ids: Tensor) -> Product:
+        """The target's output matrix for these token ids: its weights may be packed, and are what it makes of ones."""
+        bias = unembed(torch.zeros(1, unembed.inputs))[0, ids]
+        ones = torch.eye(unembed.inputs).split(READ_OUT)
+        weight = torch.cat([unembed(rows)[:, ids] - bias for rows in ones]).T
+        return self._product(weight, bias)
+
+    def _model(
+        self,
+        layers: Sequence[Layer],
+        unembed: Product,
+        norm: Tensor | None = None,
+        features: Features | None = None,
+    ) -> Model:
         config = self.config
         return Model(
             self._library,
@@ -149,6 +178,7 @@ class NativeHead:
             epsilon=config.epsilon,
             final_norm=norm,
             unembed=unembed,
+            features=features,
         )
 
     def _tokens(
@@ -168,9 +198,7 @@ class NativeHead:
         return torch.cat([self._own(f"self_attn.{name}_proj") for name in "qkv"])
 
     def _bias(self) -> Tensor | None:
-        names = [f"{self._checkpoint.layer}self_attn.{name}_proj.bias" for name in "qkv"]
-        stored = [self._checkpoint.tensors[name] for name in names if name in self._checkpoint.tensors]
-        return torch.cat(stored) if stored else None
+        return self._checkpoint.joined([f"self_attn.{name}_proj" for name in "qkv"], "bias")
 
     def _own(self, module: str) -> Tensor:
         return self._tensor(f"{self._checkpoint.layer}{module}.weight")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -16,6 +16,9 @@ from ianvs_specdec.engine import Target
 from ianvs_specdec.targets.native.heads import ResidualHeads
 from ianvs_specdec.targets.native.product import Product
 from ianvs_specdec.targets.native.target import NativeTarget
+
+Unembed = Callable[[Tensor], Tensor]
+"""Makes logits ``[rows, vocabulary]`` of hidden states ``[rows, hidden]``."""
 
 
 class Heads(ABC):
@@ -38,26 +41,39 @@ class Heads(ABC):
 class MedusaHeads(Heads):
     """In torch."""
 
-    def __init__(self, blocks: list[tuple[Tensor, Tensor]], out: Tensor) -> None:
+    def __init__(
+        self, heads: int, blocks: list[tuple[Tensor, Tensor]], out: Tensor | Unembed, dtype: torch.dtype
+    ) -> None:
         """``blocks``: per layer weights ``[heads, in, out]`` and biases ``[heads, 1, out]``; ``out``: ``[heads,
-        hidden, vocabulary]``. Input dimension first: that is what a batched product of single rows reads fastest."""
-        self._blocks = blocks
-        self._out = out
+        hidden, vocabulary]``, or what makes logits of rows. Input dimension first: that is what a batched product of
+        single rows reads fastest."""
+        self._heads, self._blocks, self._out, self._dtype = heads, blocks, out, dtype
 
     def __len__(self) -> int:
-        return len(self._out)
+        return self._heads
 
     def __call__(self, hidden: Tensor, heads: int) -> Tensor:
-        x = hidden.to(self._out.dtype).expand(heads, -1, -1)
+        x = hidden.to(self._dtype).expand(heads, -1, -1)
         for weight, bias in self._blocks:
             x = x + functional.silu(torch.baddbmm(bias[:heads], x, weight[:heads]))
-        return torch.bmm(x, self._out[:heads]).transpose(0, 1)
+        if isinstance(self._out, Tensor):
+            return torch.bmm(x, self._out[:heads]).transpose(0, 1)
+        return self._out(x.transpose(0, 1).flatten(0, 1)).unflatten(0, (-1, heads))
 
     @classmethod
-    def load(cls, folder: Path, hidden: int, vocabulary: int, dtype: torch.dtype, device: torch.device) -> MedusaHeads:
-        """Read a checkpoint for a target of this ``hidden`` size and ``vocabulary``: see ``read``."""
+    def load(
+        cls,
+        folder: Path,
+        hidden: int,
+        vocabulary: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        unembed: Unembed,
+    ) -> MedusaHeads:
+        """Read a checkpoint for a target of this ``hidden`` size and ``vocabulary``: see ``read``. ``unembed``: the
+        target's output, for heads without one."""
         blocks, outputs = read(folder, hidden, vocabulary)
-        heads, layers = len(outputs), len(blocks[0])
+        heads, layers = len(blocks), len(blocks[0])
 
         def stack(tensors: Sequence[Tensor]) -> Tensor:
             return torch.stack(list(tensors)).to(device, dtype)
@@ -66,7 +82,7 @@ class MedusaHeads(Heads):
         for layer in range(layers):
             weights, biases = zip(*(blocks[head][layer] for head in range(heads)), strict=True)
             joined.append((stack(weights).mT.contiguous(), stack(biases)[:, None]))
-        return cls(joined, stack(outputs).mT.contiguous())
+        return cls(heads, joined, stack(outputs).mT.contiguous() if outputs else unembed, dtype)
 
 
 class NativeMedusaHeads(ResidualHeads, Heads):
@@ -79,8 +95,20 @@ class NativeMedusaHeads(ResidualHeads, Heads):
         super().__init__(
             library,
             [[Product(library, weight.to(dtype), bias.to(dtype)) for weight, bias in own] for own in blocks],
-            [Product(library, output.to(dtype)) for output in outputs],
+            [Product(library, output.to(dtype)) for output in outputs] or [target.unembed] * len(blocks),
         )
+        self._finish = None if outputs else target.logits_features
+
+    def __call__(self, hidden: Tensor, heads: int) -> Tensor:
+        logits = super().__call__(hidden, heads)
+        if self._finish is None:
+            return logits
+        logits *= self._finish.logits_scale
+        if most := self._finish.logits_cap:
+            # One by one: how torch rounds depends on a tensor's size.
+            for own in logits.flatten(0, 1):
+                own.div_(most).tanh_().mul_(most)
+        return logits
 
 
 def heads_for(folder: Path, target: Target) -> Heads:
@@ -88,22 +116,23 @@ def heads_for(folder: Path, target: Target) -> Heads:
     if isinstance(target, NativeTarget):
         return NativeMedusaHeads(folder, target)
     vocabulary, hidden = target.embedding.shape
-    return MedusaHeads.load(folder, hidden, vocabulary, target.dtype, target.device)
+    return MedusaHeads.load(folder, hidden, vocabulary, target.dtype, target.device, target.unembed)
 
 
 def read(folder: Path, hidden: int, vocabulary: int) -> tuple[list[list[tuple[Tensor, Tensor]]], list[Tensor]]:
     """Weight ``[hidden, hidden]`` and bias ``[hidden]`` of every block, per head, and the heads' output matrices
-    ``[vocabulary, hidden]``.
+    ``[vocabulary, hidden]``, none where they are the target's.
 
-    The number of heads is the configuration's ``medusa_num_heads``, or all there are. Raises ``UserError`` naming the
+    The number of heads is the configuration's, or all there are. Raises ``UserError`` naming the
     file and the tensor that is missing, unknown or of the wrong shape.
     """
     path = find(folder, FILES, WHAT)
     tensors = read_tensors(path, WHAT)
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    heads, layers = check_tensors(folder, path, shapes, hidden, vocabulary)
-    blocks = [
-        [(tensors[f"{head}.{layer}.linear.weight"], tensors[f"{head}.{layer}.linear.bias"]) for layer in range(layers)]
-        for head in range(heads)
-    ]
-    return blocks, [tensors[f"{head}.{layers}.weight"] for head in range(heads)]
+    layout = check_tensors(folder, path, shapes, hidden, vocabulary)
+    blocks = []
+    for head in range(layout.heads):
+        names = [layout.block(head, layer) for layer in range(layout.layers)]
+        none = torch.zeros(hidden)
+        blocks.append([(tensors[f"{name}.weight"], tensors.get(f"{name}.bias", none)) for name in names])
+    return blocks, [tensors[layout.output(head)] for head in range(layout.heads if layout.outputs else 0)]

@@ -63,7 +63,8 @@ class Head:
 
     What a token brings into the layer is a row of ``tokens [vocabulary, width]``, or what ``token_product`` makes of
     it after ``token_norm``; see ``specdec_head_config`` in ``csrc/specdec_heads.h`` for what becomes of that and for
-    ``join`` and ``entry``. ``target_ids``: the target's ids of the draft vocabulary.
+    ``join``, ``entry`` and the norms. ``feature_norm``: weights, and how many numbers are normed together.
+    ``target_ids``: the target's ids of the draft vocabulary.
     """
 
     def __init__(
@@ -78,12 +79,17 @@ class Head:
         token_product: Product | None = None,
         join: Product | None = None,
         entry: Product | None = None,
+        feature_norm: tuple[Tensor, int] | None = None,
+        before_norm: Tensor | None = None,
+        normed: bool = False,
         target_ids: Tensor | None = None,
     ) -> None:
         assert model.unembed is not None
         self.library, self.model, self._rotations = model.library, model, rotations
         self._draft_vocabulary = model.unembed.out
-        self._parts = (tokens, token_norm, token_product, join, entry, target_ids)
+        weights, together = feature_norm or (None, 0)
+        norms = [None if norm is None else norm.float().contiguous() for norm in (weights, before_norm)]
+        self._parts = (tokens, token_norm, token_product, join, entry, target_ids, norms)
 
         def address(part: Tensor | Product | None) -> int | None:
             return None if part is None else part.data_ptr() if isinstance(part, Tensor) else part.pointer
@@ -103,6 +109,9 @@ class Head:
             address(token_norm),
             address(token_product),
             address(target_ids),
+            *map(address, norms),
+            together,
+            normed,
         )
         error = ctypes.c_int32()
         self.pointer = self.library.specdec_head_new(ctypes.byref(config), ctypes.byref(error))

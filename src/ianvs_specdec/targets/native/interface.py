@@ -9,7 +9,7 @@ from ctypes import POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_voi
 
 import torch
 
-VERSION = 2
+VERSION = 3
 
 KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 QUANTIZED = {"int8": 3, "int4": 4}
@@ -94,7 +94,9 @@ class HeadConfig(ctypes.Structure):
         *((name, c_void_p) for name in ("model", "join", "entry", "token")),
         ("token_kind", c_int32),
         ("token_width", c_int64),
-        *((name, c_void_p) for name in ("token_norm", "token_product", "target_ids")),
+        *((name, c_void_p) for name in ("token_norm", "token_product", "target_ids", "feature_norm", "before_norm")),
+        ("feature_norm_width", c_int64),
+        ("normed", c_int32),
     ]
 
 

@@ -20,7 +20,7 @@ from ianvs_specdec.engine.tree import TokenTree
 from ianvs_specdec.models.rotary import window_of
 from ianvs_specdec.targets.fit import agrees
 from ianvs_specdec.targets.native import interface, library
-from ianvs_specdec.targets.native.model import ALL, LAST, NONE, Model, Parts, Rotations
+from ianvs_specdec.targets.native.model import ALL, LAST, NONE, Features, Model, Parts, Rotations
 from ianvs_specdec.targets.native.packing import Packer, description_of, features_of, rotations_of, why_not_described
 from ianvs_specdec.targets.native.product import Product
 
@@ -69,6 +69,9 @@ class NativeTarget:
         queries: int = config.num_attention_heads
         self._rotations = Rotations(rotations_of(model, described))
         rotary = 2 * self._rotations(1)[0].shape[-1]
+        features = features_of(model, described, rotary)
+        # What drafters that use `unembed` have to do with its logits.
+        self.logits_features = Features(logits_scale=features.logits_scale, logits_cap=features.logits_cap)
         self.native = Model(
             self._library,
             stack,
@@ -79,7 +82,7 @@ class NativeTarget:
             embedding=self.embedding,
             final_norm=packer.norm(model.model.norm),
             unembed=self.unembed,
-            features=features_of(model, described, rotary),
+            features=features,
         )
 
     @property

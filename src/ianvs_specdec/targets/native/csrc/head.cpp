@@ -30,6 +30,8 @@ int32_t Head::check() const {
   bool fits = model_.sizes.layers == 1 && c.features > 0 && model_.unembed() && vocabulary_ > 0;
   fits = fits && product_out(model_.unembed()) == vocabulary_ && (!c.entry || fits_shape(c.entry, hidden_, hidden_));
   fits = fits && (c.join ? fits_shape(c.join, hidden_, c.features * c.feature) : c.features == 1 && c.feature == hidden_);
+  const int64_t width = c.features * c.feature, together = c.feature_norm ? c.feature_norm_width : width;
+  fits = fits && together > 0 && width % together == 0;
   fits = fits && (c.token_product ? fits_shape(c.token_product, vector, c.token_width) : c.token_width == vector);
   return fits ? SPECDEC_OK : SPECDEC_BAD_SHAPE;
 }
@@ -47,6 +49,11 @@ int32_t Head::collect(const specdec_head_step &step, const specdec_pairs &pairs,
     for (int32_t i = 0; i < config_.features; i++)
       std::memcpy(joined + pair * width + i * config_.feature, pairs.features[i] + row * config_.feature,
                   config_.feature * sizeof(float));
+    const int64_t together = config_.feature_norm ? config_.feature_norm_width : width;
+    for (int64_t i = 0; config_.feature_norm && i < width; i += together) {
+      float *part = joined + pair * width + i;
+      norm(part, config_.feature_norm + i, model_.config.epsilon, together, part);
+    }
   }
   if (!config_.join) return SPECDEC_OK;
   return specdec_product_run(config_.join, joined, width, pairs.pairs, to, hidden_, 0, step.threads);
@@ -85,6 +92,8 @@ int32_t Head::compute(const specdec_head_step &step, float *logits) {
       parents_.push_back(part.stay ? -1 : part.sequence->drafted[part.above ? part.above[i] : 0]);
   }
   if (!after_.reserve(rows * hidden_)) return SPECDEC_NO_MEMORY;
+  for (float *x = before_(); config_.before_norm && x < before_() + rows * hidden_; x += hidden_)
+    norm(x, config_.before_norm, model_.config.epsilon, hidden_, x);
   if (const int32_t error = enter(step, rows)) return error;
   const int32_t *parents = parents_.data();
   for (const Rows &part : rows_) {
@@ -96,7 +105,7 @@ int32_t Head::compute(const specdec_head_step &step, float *logits) {
     given.logits = part.stay ? SPECDEC_LAST : SPECDEC_ALL;
     parents += part.rows;
   }
-  const int32_t before_the_norm = static_cast<int32_t>(model_.sizes.layers) + 1;
+  const int32_t fed_back = static_cast<int32_t>(model_.sizes.layers) + (config_.normed ? 0 : 1);
   float *const after = after_();
   specdec_step given{};
   given.version = SPECDEC_VERSION, given.threads = step.threads;
@@ -105,7 +114,7 @@ int32_t Head::compute(const specdec_head_step &step, float *logits) {
   given.qkv_addition = config_.entry ? nullptr : entered_();
   given.cosine = step.cosine, given.sine = step.sine, given.positions = step.positions, given.rotations = 1;
   given.logits = logits;
-  given.features = 1, given.feature = &before_the_norm, given.hidden = &after;
+  given.features = 1, given.feature = &fed_back, given.hidden = &after;
   const int32_t error = model_.step(given);
   if (!error) computed();
   return error;
@@ -139,11 +148,15 @@ int32_t Head::look_again(const specdec_head_step &step, HeadSequence &sequence, 
   sequence.count = 0;
   if (!after_.reserve(hidden_)) return SPECDEC_NO_MEMORY;
   const float *end = sequence.last.data();
-  if (const float *weight = model_.config.final_norm) {
+  if (const float *weight = config_.normed ? nullptr : model_.config.final_norm) {
     norm(end, weight, model_.config.epsilon, hidden_, after_());
     end = after_();
   }
-  return specdec_product_run(model_.config.unembed, end, hidden_, 1, logits, vocabulary_, 0, step.threads);
+  const int32_t error =
+      specdec_product_run(model_.config.unembed, end, hidden_, 1, logits, vocabulary_, 0, step.threads);
+  scale(logits, model_.config.logits_scale, vocabulary_);
+  cap(logits, model_.config.logits_cap, vocabulary_);
+  return error;
 }
 
 int32_t Head::read(const specdec_head_step &step, const specdec_pairs *pairs, int32_t parts, float *logits) {

@@ -19,7 +19,7 @@ extern "C" {
 #endif
 
 /* Raised with every change of this file. Structs carry it, so that another layout is refused and not read. */
-#define SPECDEC_VERSION 2
+#define SPECDEC_VERSION 3
 
 enum {
   SPECDEC_OK = 0,

@@ -30,6 +30,10 @@ typedef struct {
   const float *token_norm;               /* [token_width]; NULL: none */
   const specdec_product *token_product;  /* token_width -> the token's vector; NULL: `token` has the vectors */
   const int64_t *target_ids;  /* [draft_vocabulary]: the target's ids of the draft vocabulary; NULL: the same */
+  const float *feature_norm;  /* [features * feature]: of what `join` is given; NULL: none */
+  const float *before_norm;   /* [hidden]: of the hidden state before the layer takes it; NULL: none */
+  int64_t feature_norm_width; /* how many numbers of the features are normed together */
+  int32_t normed;             /* whether the next level is given hidden states after the final norm, not before it */
 } specdec_head_config;
 
 typedef struct specdec_head specdec_head;
