@@ -200,7 +200,7 @@ def test_a_published_longrope_model_has_its_whole_window(tmp_path: Path) -> None
     assert (rope["original_max_position_embeddings"], rope["long_factor"]) == (256, [1.1] * 4 + [3.3] * 4)
     assert rope["attention_factor"] == pytest.approx(1.0606602)
     short = {name: values[:7] for name, values in factors.items()}
-    with pytest.raises(UserError, match="rope_factors_long.weight of another length"):
+    with pytest.raises(UserError, match=r"rope_factors_long.weight of another length"):
         configuration(metadata, names, short)
 
 
