@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ianvs_specdec.common.errors import UserError, unknown
-from ianvs_specdec.models.rotary import ROTATIONS, rotary
+from ianvs_specdec.models.rotary import ROTATIONS, rotary, switch_length
 
 PRE = {"input_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
 POST = {"output_norm": "post_attention_layernorm", "down_norm": "post_feedforward_layernorm"}
@@ -227,13 +227,12 @@ def describe(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> Descript
     if gate not in ACTIVATIONS:
         raise unknown(family.activation, gate, ACTIVATIONS)
     layers = _layers(config, family)
-    switch_length = None
     for kind in dict.fromkeys(layer.rotation for layer in layers if layer.rotation is not None):
-        switch_length = _check_rotation(config, family, kind)
+        _check_rotation(config, family, kind)
     share = "norm_topk_prob" not in family.extra or bool(config["norm_topk_prob"])
     experts = int(config[family.experts]) if family.experts else 0
     chosen = int(config["num_experts_per_tok"]) if family.experts else 0
-    return Description(family, layers, gate, _factors(config, family), experts, chosen, share, switch_length)
+    return Description(family, layers, gate, _factors(config, family), experts, chosen, share, switch_length(config))
 
 
 def _layers(config: Mapping[str, Any], family: Family) -> tuple[LayerKind, ...]:
@@ -252,8 +251,7 @@ def _layers(config: Mapping[str, Any], family: Family) -> tuple[LayerKind, ...]:
     )
 
 
-def _check_rotation(config: Mapping[str, Any], family: Family, kind: str) -> int | None:
-    """The length at which it changes for all positions."""
+def _check_rotation(config: Mapping[str, Any], family: Family, kind: str) -> None:
     rope = rotary({"rope_parameters": config["rope_parameters"].get(kind)} if family.local else config)
     known = ROPE_KEYS | ({"partial_rotary_factor"} if family.partial else set())
     for key, value in rope.items():
@@ -262,7 +260,6 @@ def _check_rotation(config: Mapping[str, Any], family: Family, kind: str) -> int
     kinds = ROTATIONS if family.local else (*ROTATIONS, "longrope")
     if rope["rope_type"] not in kinds:
         raise unknown("rope_type in config.json", rope["rope_type"], kinds)
-    return int(rope["original_max_position_embeddings"]) if rope["rope_type"] == "longrope" else None
 
 
 def _factors(config: Mapping[str, Any], family: Family) -> dict[str, float]:
