@@ -122,7 +122,7 @@ class Family:
 _WINDOW_KEYS = frozenset(("use_sliding_window", "max_window_layers"))
 """From which transformers works out the two that are read."""
 _EXPERT_KEYS = frozenset(("num_experts_per_tok", "num_local_experts", "num_experts"))
-_SHARE = frozenset(("norm_topk_prob",))
+_NORMALIZE = frozenset(("norm_topk_prob",))
 _SPARSE_KEYS = frozenset(("moe_intermediate_size", "mlp_only_layers", "decoder_sparse_step"))
 """Of which layers have experts, which the modules show."""
 _ATTENTION = frozenset(("attention_bias",))
@@ -172,9 +172,9 @@ FAMILIES: dict[str, Family] = {
         head_norms="each",
         windows="all",
         experts="num_local_experts",
-        extra=_EXPERT_KEYS | _SHARE | _WINDOW_KEYS | _SPARSE_KEYS,
+        extra=_EXPERT_KEYS | _NORMALIZE | _WINDOW_KEYS | _SPARSE_KEYS,
     ),
-    "olmoe": Family(head_norms="whole", experts="num_experts", extra=_EXPERT_KEYS | _SHARE),
+    "olmoe": Family(head_norms="whole", experts="num_experts", extra=_EXPERT_KEYS | _NORMALIZE),
 }
 """By ``model_type``."""
 
@@ -205,7 +205,7 @@ class Description:
     factors: Mapping[str, float]
     experts: int
     chosen: int
-    share: bool
+    normalize_chosen: bool
     switch_length: int | None
 
     @property
@@ -229,10 +229,12 @@ def describe(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> Descript
     layers = _layers(config, family)
     for kind in dict.fromkeys(layer.rotation for layer in layers if layer.rotation is not None):
         _check_rotation(config, family, kind)
-    share = "norm_topk_prob" not in family.extra or bool(config["norm_topk_prob"])
+    normalize = "norm_topk_prob" not in family.extra or bool(config["norm_topk_prob"])
     experts = int(config[family.experts]) if family.experts else 0
     chosen = int(config["num_experts_per_tok"]) if family.experts else 0
-    return Description(family, layers, gate, _factors(config, family), experts, chosen, share, switch_length(config))
+    return Description(
+        family, layers, gate, _factors(config, family), experts, chosen, normalize, switch_length(config)
+    )
 
 
 def _layers(config: Mapping[str, Any], family: Family) -> tuple[LayerKind, ...]:
