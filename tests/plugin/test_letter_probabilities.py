@@ -16,7 +16,7 @@ from ianvs_specdec.benchmarks.letters import LETTERS
 from ianvs_specdec.benchmarks.scorers import LOGPROB
 from ianvs_specdec.common.types import Completion, Query, Sampling, Trace
 from ianvs_specdec.plugin.response import with_letter
-from ianvs_specdec.plugin.rows_checked import refused
+from ianvs_specdec.plugin.rows_checked import without_letters
 from ianvs_specdec.workspace.scoring import scores
 from tests.support.folders import EDGE, EXAMPLE
 
@@ -78,11 +78,11 @@ def test_choice_among_the_options(letters: list[tuple[str, float]], chosen: str)
 def test_back_ends_without_log_probabilities_are_refused_by_name(tmp_path: Path) -> None:
     rows = [("data.jsonl:7", {"turns": [OPTIONS], "scorer": LOGPROB}, "B")]
     vllm = backend("vllm")(str(EDGE))
-    ((place, reason),) = refused(vllm, Sampling(), 0, rows)
+    ((place, reason),) = without_letters(vllm, rows)
     assert (place, reason) == (
         rows[0][0],
         "scorer choice_logprob: the back end vllm gives no log-probabilities of letters: use scorer choice, or another "
         "back end, such as autoregressive, huggingface, llamacpp or api",
     )
-    assert not list(refused(backend("autoregressive")(str(EDGE)), Sampling(), 0, rows))
-    assert not list(refused(vllm, Sampling(), 0, [("data.jsonl:1", OPTIONS, "B")]))
+    assert not list(without_letters(backend("autoregressive")(str(EDGE)), rows))
+    assert not list(without_letters(vllm, [("data.jsonl:1", OPTIONS, "B")]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import http.client
+import itertools
 import json
 import os
 import signal
@@ -32,13 +33,23 @@ LONGEST = 300.0
 
 def build_endless(folder: Path) -> Path:
     """A model in which every token has one successor: the bytes of CYCLE in turn, for ever."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+    from transformers import AutoTokenizer
 
     build_model(folder)
     ids = AutoTokenizer.from_pretrained(folder)(CYCLE, add_special_tokens=False)["input_ids"]
     assert len(set(ids)) == len(ids)
-    size = AutoModelForCausalLM.from_pretrained(folder).config.vocab_size
+    return write_successors(folder, dict.fromkeys(range(258), ids[0]) | pairs([*ids, ids[0]]))
+
+
+def pairs(ids: list[int]) -> dict[int, int]:
+    return dict(itertools.pairwise(ids))
+
+
+def write_successors(folder: Path, successor: dict[int, int], size: int = 258) -> Path:
+    """Replace the model in ``folder`` by one in which every token has one successor."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
     config = LlamaConfig(
         vocab_size=size,
         hidden_size=260,
@@ -51,7 +62,6 @@ def build_endless(folder: Path) -> Path:
         eos_token_id=1,
     )
     model = LlamaForCausalLM(config)
-    successor = dict.fromkeys(range(size), ids[0]) | dict(zip(ids, [*ids[1:], ids[0]], strict=True))
     with torch.no_grad():
         for parameter in model.model.layers.parameters():
             parameter.zero_()

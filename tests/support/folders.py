@@ -48,6 +48,7 @@ _LONGROPE = {
     "long_factor": [2.0 + i for i in range(8)],
 }
 _LONG = {"max_position_embeddings": 512, "original_max_position_embeddings": 256}
+_EXPERTS = {"num_experts": 12, "num_experts_per_tok": 2}
 _GEMMA = {"head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 24}
 
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -75,6 +76,12 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "olmo2": ("Olmo2", {}),
+    "mixtral": ("Mixtral", {"num_local_experts": 12, "num_experts_per_tok": 2}),
+    "qwen3_moe": (
+        "Qwen3Moe",
+        {**_EXPERTS, "norm_topk_prob": True, "head_dim": 32, "moe_intermediate_size": 64},
+    ),
+    "olmoe": ("Olmoe", _EXPERTS),
     "gemma2": ("Gemma2", {**_GEMMA, "attn_logit_softcapping": 20.0, "final_logit_softcapping": 15.0}),
     "gemma3": ("Gemma3Text", {**_GEMMA, "layer_types": ["full_attention", "sliding_attention"], **_rope_by_layer()}),
 }

@@ -9,6 +9,8 @@ import unicodedata
 from ianvs_specdec.benchmarks.thoughts import without_thoughts
 
 LETTERS = "ABCDEFGHIJ"
+FOUR = LETTERS[:4]
+"""MMLU's."""
 
 _UPPER = f"[{LETTERS}]"
 # Bounded: an answer may be one long line of brackets.

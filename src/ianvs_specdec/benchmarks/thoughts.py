@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 _NAME = r"(?:\w{1,20}[:_])?(?:think(?:ing)?|thoughts?|reason(?:ing)?|scratchpad)"
-_MARKS = (
+MARKS = (
     (rf"<{_NAME}>", rf"</{_NAME}>"),  # DeepSeek, Qwen, Seed-OSS, EXAONE and most others
     (r"\[THINK\]|◁think▷|<\|channel>", r"\[/THINK\]|◁/think▷|<channel\|>"),  # Mistral, Kimi, Gemma
     (r"<\|(?:begin_of_thought|start_thinking|inner_prefix)\|>", r"<\|(?:end_of_thought|end_thinking|inner_suffix)\|>"),
@@ -14,7 +14,7 @@ _MARKS = (
     (r"<\|channel\|>(?!final)", r"<\|channel\|>final[^<]{0,40}(?:<\|constrain\|>[^<]{0,40})?<\|message\|>"),  # gpt-oss
     (r"\Aanalysis(?=[^\W_])|assistant(?:analysis|commentary)", "assistantfinal"),  # gpt-oss, special tokens skipped
 )
-_OPEN, _END = (f"(?:{'|'.join(marks)})" for marks in zip(*_MARKS, strict=True))
+_OPEN, _END = (f"(?:{'|'.join(marks)})" for marks in zip(*MARKS, strict=True))
 # A mark in quotes, or a thought that begins within code, is only talked about.
 _SHOWN = re.compile(
     rf"(?is)([\"'`])(?:{_OPEN}|{_END})\1|```(?:(?!```|{_OPEN}|{_END}).)*+(?:{_OPEN}(?:(?!```).)*+)?```"

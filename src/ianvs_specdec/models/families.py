@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ianvs_specdec.common.errors import UserError, unknown
-from ianvs_specdec.models.rotary import ROTATIONS, rotary
+from ianvs_specdec.models.rotary import ROTATIONS, rotary, switch_length
 
 PRE = {"input_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
 POST = {"output_norm": "post_attention_layernorm", "down_norm": "post_feedforward_layernorm"}
@@ -124,7 +124,7 @@ class Family:
 _WINDOW_KEYS = frozenset(("use_sliding_window", "max_window_layers"))
 """From which transformers works out the two that are read."""
 _EXPERT_KEYS = frozenset(("num_experts_per_tok", "num_local_experts", "num_experts"))
-_SHARE = frozenset(("norm_topk_prob",))
+_NORMALIZE = frozenset(("norm_topk_prob",))
 _SPARSE_KEYS = frozenset(("moe_intermediate_size", "mlp_only_layers", "decoder_sparse_step"))
 """Of which layers have experts, which the modules show."""
 _ATTENTION = frozenset(("attention_bias",))
@@ -174,9 +174,9 @@ FAMILIES: dict[str, Family] = {
         head_norms="each",
         windows="all",
         experts="num_local_experts",
-        extra=_EXPERT_KEYS | _SHARE | _WINDOW_KEYS | _SPARSE_KEYS,
+        extra=_EXPERT_KEYS | _NORMALIZE | _WINDOW_KEYS | _SPARSE_KEYS,
     ),
-    "olmoe": Family(head_norms="whole", experts="num_experts", extra=_EXPERT_KEYS | _SHARE),
+    "olmoe": Family(head_norms="whole", experts="num_experts", extra=_EXPERT_KEYS | _NORMALIZE),
 }
 """By ``model_type``."""
 
@@ -207,7 +207,7 @@ class Description:
     factors: Mapping[str, float]
     experts: int
     chosen: int
-    share: bool
+    normalize_chosen: bool
     switch_length: int | None
 
     @property
@@ -229,13 +229,14 @@ def describe(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> Descript
     if gate not in ACTIVATIONS:
         raise unknown(family.activation, gate, ACTIVATIONS)
     layers = _layers(config, family)
-    switch_length = None
     for kind in dict.fromkeys(layer.rotation for layer in layers if layer.rotation is not None):
-        switch_length = _check_rotation(config, family, kind)
-    share = "norm_topk_prob" not in family.extra or bool(config["norm_topk_prob"])
+        _check_rotation(config, family, kind)
+    normalize = "norm_topk_prob" not in family.extra or bool(config["norm_topk_prob"])
     experts = int(config[family.experts]) if family.experts else 0
     chosen = int(config["num_experts_per_tok"]) if family.experts else 0
-    return Description(family, layers, gate, _factors(config, family), experts, chosen, share, switch_length)
+    return Description(
+        family, layers, gate, _factors(config, family), experts, chosen, normalize, switch_length(config)
+    )
 
 
 def _layers(config: Mapping[str, Any], family: Family) -> tuple[LayerKind, ...]:
@@ -254,8 +255,7 @@ def _layers(config: Mapping[str, Any], family: Family) -> tuple[LayerKind, ...]:
     )
 
 
-def _check_rotation(config: Mapping[str, Any], family: Family, kind: str) -> int | None:
-    """The length at which it changes for all positions."""
+def _check_rotation(config: Mapping[str, Any], family: Family, kind: str) -> None:
     rope = rotary({"rope_parameters": config["rope_parameters"].get(kind)} if family.local else config)
     known = ROPE_KEYS | ({"partial_rotary_factor"} if family.partial else set())
     for key, value in rope.items():
@@ -264,7 +264,6 @@ def _check_rotation(config: Mapping[str, Any], family: Family, kind: str) -> int
     kinds = ROTATIONS if family.local else (*ROTATIONS, "longrope")
     if rope["rope_type"] not in kinds:
         raise unknown("rope_type in config.json", rope["rope_type"], kinds)
-    return int(rope["original_max_position_embeddings"]) if rope["rope_type"] == "longrope" else None
 
 
 def _factors(config: Mapping[str, Any], family: Family) -> dict[str, float]:

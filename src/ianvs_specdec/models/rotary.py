@@ -26,5 +26,16 @@ def window_of(config: Any) -> int | None:
     return max(stated, int((rope.get("original_max_position_embeddings") or stated) * (rope.get("factor") or 1)))
 
 
+def switch_length(config: Any) -> int | None:
+    """The length from which on all positions are rotated in another way (LongRoPE); None where there is none."""
+    given = _get(config, "rope_parameters")
+    by_layer = [kind for kind in given.values() if isinstance(kind, Mapping)] if isinstance(given, Mapping) else []
+    for rope in [rotary({"rope_parameters": kind}) for kind in by_layer] or [rotary(config)]:
+        if rope["rope_type"] == "longrope":
+            key = "original_max_position_embeddings"
+            return int(rope.get(key) or _get(config, key) or _get(config, "max_position_embeddings"))
+    return None
+
+
 def _get(config: Any, key: str) -> Any:
     return config.get(key) if isinstance(config, Mapping) else getattr(config, key, None)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from ianvs_specdec.benchmarks.rows import row_of
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin.requests import EarlyExit
-from ianvs_specdec.records.response import KEY, Response
+from ianvs_specdec.records.response import EDGE_ANSWER, Response
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,7 +71,7 @@ def ask(row: Any, early: EarlyExit | None = None) -> Response:
     UserError where there is no edge model, or no such row.
     """
     response = _asked(row, "the edge's answer").answer(row, early=early)
-    row[KEY] = response
+    row[EDGE_ANSWER] = response
     return response
 
 
@@ -107,9 +107,9 @@ def _asked(row: Any, what: str) -> Edge:
 
 def waiting(row: Any) -> Any:
     """The answer that waits in the row, which knows its row; without one, the row."""
-    return row.get(KEY, row) if isinstance(row, dict) else row
+    return row.get(EDGE_ANSWER, row) if isinstance(row, dict) else row
 
 
 def taken(row: Any) -> Response | None:
     """The answer that waits in the row; it waits no more."""
-    return row.pop(KEY, None) if isinstance(row, dict) else None
+    return row.pop(EDGE_ANSWER, None) if isinstance(row, dict) else None

@@ -143,5 +143,5 @@ class CloudModel(RoutedModel):
         given = edge_first.taken(data) or read
         response = self.answer(data)
         if given is not None:
-            response[edge_first.KEY] = given
+            response[edge_first.EDGE_ANSWER] = given
         return response

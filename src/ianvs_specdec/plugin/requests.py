@@ -13,7 +13,7 @@ from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Completion, Hints, Message
 from ianvs_specdec.plugin.request_config import RequestConfig, RequestConfigs
-from ianvs_specdec.plugin.side_warnings import CutPrompts
+from ianvs_specdec.plugin.side_warnings import TruncationWarning
 from ianvs_specdec.plugin.timings import REQUESTS, circumstances, stamp
 from ianvs_specdec.records.beginning import first_tokens, joined
 from ianvs_specdec.records.journal import Entry, Journal
@@ -61,21 +61,21 @@ class Requests:
         llm: LLM,
         journal: Journal,
         configs: RequestConfigs,
-        cut_prompts: CutPrompts,
+        truncation_warning: TruncationWarning,
         ready: Callable[[RequestConfig, list[Message]], LLM],
         *,
         use_cache: bool,
         coupled: bool,
     ) -> None:
         self._side, self._llm, self._journal, self._configs = side, llm, journal, configs
-        self._cut_prompts, self._ready = cut_prompts, ready
+        self._truncation_warning, self._ready = truncation_warning, ready
         self._use_cache, self._coupled = use_cache, coupled
         self._turnstile = Lock()
 
     def _known(self, config: RequestConfig, messages: list[Message], hints: Hints) -> Found | None:
         """The answer, where the journal has it and it may be taken from there."""
         key = config.own.key(messages, hints.prediction)
-        entry = self._cut_prompts.serving(self._journal.get(key), self._llm) if self._use_cache else None
+        entry = self._truncation_warning.serving(self._journal.get(key), self._llm) if self._use_cache else None
         return None if entry is None else Found(entry, key, known=True)
 
     def whole(self, config: RequestConfig, messages: list[Message], hints: Hints) -> Found:

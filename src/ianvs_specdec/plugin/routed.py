@@ -12,16 +12,16 @@ from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.benchmarks.rows import query_of_row
 from ianvs_specdec.benchmarks.scorers import LOGPROB
 from ianvs_specdec.benchmarks.validation import DataRow
-from ianvs_specdec.common.errors import AnswerError, UserError, visible
+from ianvs_specdec.common.errors import AnswerError, UserError, visible, warn_once
 from ianvs_specdec.common.types import Completion, Hints, Message, Query, Sampling, messages_of
 from ianvs_specdec.plugin import observers
 from ianvs_specdec.plugin.overhead import restore_routing_time
 from ianvs_specdec.plugin.request_config import RequestConfig, RequestConfigs
 from ianvs_specdec.plugin.requests import EarlyExit, Requests
 from ianvs_specdec.plugin.response import Attempt, response_of, turn_of, with_letter
-from ianvs_specdec.plugin.rows_checked import RowsChecked, refused
+from ianvs_specdec.plugin.rows_checked import RowsChecked, refused_by_template, warn_unread_variables, without_letters
 from ianvs_specdec.plugin.settings import SAME_AS_EDGE, ModelSettings
-from ianvs_specdec.plugin.side_warnings import CutPrompts, Worth
+from ianvs_specdec.plugin.side_warnings import DraftWarnings, TruncationWarning
 from ianvs_specdec.plugin.timings import Timings
 from ianvs_specdec.records.baseline import compare
 from ianvs_specdec.records.beginning import saved_tokens
@@ -74,7 +74,8 @@ class RoutedModel(RowsChecked):
         self._samplings: dict[tuple[int, float, bool], Sampling] = {}
         self._failed = 0
         self._ended: UserError | None = None
-        self._cut_prompts, self._timings, self._worth = CutPrompts(self.side), Timings(), Worth(self.side)
+        self._truncation_warning, self._draft_warnings = TruncationWarning(self.side), DraftWarnings(self.side)
+        self._timings = Timings()
         self._mutex = threading.RLock()
 
     @classmethod
@@ -85,10 +86,17 @@ class RoutedModel(RowsChecked):
 
     @classmethod
     def check_chats(cls, hyperparameters: dict[str, Any], rows: Iterable[DataRow]) -> Iterator[tuple[str, str]]:
-        """See ``rows_checked.refused``."""
+        """Place and reason of rows that this model cannot answer, those in the log that may fail (``max_failures``)."""
         given = cls._parse(hyperparameters)
         llm = given.llm("autoregressive" if given.backend == SAME_AS_EDGE else given.backend)
-        return refused(llm, given.sampling, given.own.max_failures, rows)
+        rows = rows if llm.letters else list(rows)
+        yield from without_letters(llm, rows)
+        warn_unread_variables(llm, given.sampling)
+        for place, reason in refused_by_template(llm, given.sampling, rows):
+            if given.own.max_failures:
+                warn_once(f"{place}: {reason}")
+            else:
+                yield place, reason
 
     @classmethod
     def _parse(cls, hyperparameters: dict[str, Any]) -> ModelSettings:
@@ -197,7 +205,7 @@ class RoutedModel(RowsChecked):
                 llm,
                 self._journal,
                 self._configs,
-                self._cut_prompts,
+                self._truncation_warning,
                 self._ready,
                 use_cache=self.settings.own.use_cache,
                 coupled=self._coupled,
@@ -221,12 +229,12 @@ class RoutedModel(RowsChecked):
             else:
                 entry, key, known = self._requests.as_far(config, messages, hints, early)
         whole = early is None or not early.stopped
-        self._cut_prompts.tell(entry.completion)
+        self._truncation_warning.tell(entry.completion)
         with self._mutex:
             self._timings.add(entry)
         baseline_keys = (baseline.key(messages, hints.prediction) for baseline in config.baselines)
         baseline = next(filter(None, (compare(journal, one, key, entry, whole) for one in baseline_keys)), None)
-        self._worth.add(entry.completion, self._llm, baseline)
+        self._draft_warnings.add(entry.completion, self._llm, baseline)
         return entry.completion, turn_of(
             entry.completion,
             key=key,

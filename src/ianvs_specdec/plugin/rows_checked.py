@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -51,32 +50,33 @@ class RowsChecked:
         yield f"scorers: {', '.join(f'{count} {name}' for name, count in scorers.items())}"
 
 
-def _compared(rows: Iterable[DataRow]) -> Iterator[str]:
-    """The places of rows whose scorer compares probabilities."""
+def without_letters(llm: LLM, rows: Iterable[DataRow]) -> Iterator[tuple[str, str]]:
+    """Place and reason of the first row whose scorer compares probabilities that the back end does not give."""
+    if llm.letters:
+        return
     for place, question, answer in rows:
         with suppress(UserError):
             if parsed(question, answer, "", place).scorer == LOGPROB:
-                yield place
+                yield (
+                    place,
+                    f"scorer {LOGPROB}: the back end {llm.backend} gives no log-probabilities of letters: use scorer "
+                    "choice, or another back end, such as autoregressive, huggingface, llamacpp or api",
+                )
+                return
 
 
-def refused(llm: LLM, sampling: Sampling, failures: int, rows: Iterable[DataRow]) -> Iterator[tuple[str, str]]:
-    """Place and reason of each row that the chat template of a model that is here refuses, one of each kind: with a
-    system prompt or without, of one turn or several. Where so many ``failures`` are permitted they are told in the log,
-    as are variables that the template never reads.
-    """
-    if not llm.letters:
-        rows = list(rows)
-        reason = (
-            f"scorer {LOGPROB}: the back end {llm.backend} gives no log-probabilities of letters: use scorer choice, "
-            "or another back end, such as autoregressive, huggingface, llamacpp or api"
-        )
-        yield from ((place, reason) for place in islice(_compared(rows), 1))
-    if llm.truncate_prompts is None or not Path(llm.model).exists():
-        return
-    template, seen = chat_template(llm), set[tuple[bool, bool]]()
+def warn_unread_variables(llm: LLM, sampling: Sampling) -> None:
+    """Name the variables that the chat template of a model that is here never reads."""
     given = sampling.chat_template_kwargs.keys()
-    if given and (unread := given - reads(template)):
+    if given and _template_is_here(llm) and (unread := given - reads(chat_template(llm))):
         warn_once(f"chat_template_kwargs: the chat template of {llm.model} never reads {', '.join(sorted(unread))}")
+
+
+def refused_by_template(llm: LLM, sampling: Sampling, rows: Iterable[DataRow]) -> Iterator[tuple[str, str]]:
+    """Place and reason of each row that the chat template of a model that is here refuses, one of each kind: with a
+    system prompt or without, of one turn or several.
+    """
+    template, seen = chat_template(llm) if _template_is_here(llm) else "", set[tuple[bool, bool]]()
     tokenizer = SimpleNamespace(chat_template=template, special_tokens_map=TOKENS)
     for place, question, answer in rows if template else ():
         try:
@@ -85,10 +85,10 @@ def refused(llm: LLM, sampling: Sampling, failures: int, rows: Iterable[DataRow]
                 seen.add(kind)
                 render(tokenizer, messages_of(query, ["..."] * (len(query.turns) - 1)), sampling)
         except ChatTemplateError as error:
-            reason = f"model {llm.model}: {error}"
-            if failures:
-                warn_once(f"{place}: {reason}")
-            else:
-                yield place, reason
+            yield place, f"model {llm.model}: {error}"
         except UserError:
             continue
+
+
+def _template_is_here(llm: LLM) -> bool:
+    return llm.truncate_prompts is not None and Path(llm.model).exists()

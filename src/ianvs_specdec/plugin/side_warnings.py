@@ -19,8 +19,8 @@ FIRST, SLOW = 3, 2.0
 """Of so many answers the fastest tells whether a token takes so many times as long as in plain decoding."""
 
 
-class CutPrompts:
-    """Those of one side in one test case. Thread-safe."""
+class TruncationWarning:
+    """Of the truncated prompts of one side in one test case. Thread-safe."""
 
     def __init__(self, side: str) -> None:
         self._side = side
@@ -42,8 +42,8 @@ class CutPrompts:
         log.warning("%s model: %s %d tokens (truncate_prompts); %s", self._side, reason, completion.truncated, told)
 
 
-class Worth:
-    """That of one side's drafts in one test case. Thread-safe."""
+class DraftWarnings:
+    """Of one side's drafts in one test case. Thread-safe."""
 
     def __init__(self, side: str) -> None:
         self._side, self._lock = side, threading.Lock()

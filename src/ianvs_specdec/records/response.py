@@ -38,7 +38,7 @@ import msgspec
 
 from ianvs_specdec.common.types import Count, Real, Seconds, Trace, Whole
 
-KEY = "edge_answer"
+EDGE_ANSWER = "edge_answer"
 """In a row, then in the cloud's response: the edge's answer, which a router has asked for."""
 
 
@@ -69,7 +69,7 @@ def answer_of(result: Mapping[str, Any], edge: Any) -> Any:
     """The edge's answer to a query, where there is one. ``edge`` is what Ianvs says, which knows only of the answers
     that it asked for itself.
     """
-    return result.get(KEY) if edge is None else edge
+    return result.get(EDGE_ANSWER) if edge is None else edge
 
 
 class _Usage(TypedDict):
@@ -123,7 +123,7 @@ class _Prefill(TypedDict, total=False):
     key: str | None
 
 
-class _Sample(TypedDict, total=False):
+class _Common(TypedDict, total=False):
     turns: list[_Turn]
     usage: _Usage
     completion: str | None
@@ -145,8 +145,8 @@ class _Sample(TypedDict, total=False):
     sandbox: list[str]
 
 
-class _Response(_Sample, total=False):
-    samples: list[_Sample]
+class _Response(_Common, total=False):
+    samples: list[_Common]
     routing: _Routing | None
     slo: _Slo | None
     prefill: _Prefill | None

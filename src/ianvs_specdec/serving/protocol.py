@@ -22,6 +22,7 @@ from ianvs_specdec.backends.api.stream import TRUNCATED
 from ianvs_specdec.common.errors import UserError, unknown
 from ianvs_specdec.common.settings import build
 from ianvs_specdec.common.types import Completion, Hints, Message, Sampling
+from ianvs_specdec.serving.thoughts import ThoughtStream
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 PASSED_OVER = (
@@ -231,11 +232,12 @@ def _stop(given: Mapping[str, Any]) -> tuple[str, ...] | None:
     return tuple(strings)
 
 
-def usage(completion: Completion) -> dict[str, int]:
+def usage(completion: Completion) -> dict[str, Any]:
     return {
         "prompt_tokens": completion.prompt_tokens,
         "completion_tokens": completion.completion_tokens,
         "total_tokens": completion.prompt_tokens + completion.completion_tokens,
+        "completion_tokens_details": {"reasoning_tokens": completion.trace.thinking},
     }
 
 
@@ -250,6 +252,8 @@ def details(completion: Completion) -> dict[str, Any]:
     ``logprobs`` what ``types.Trace`` says of them (``confidence``, ``characters``, ``letters``).
     """
     trace = completion.trace.to_json()
+    if completion.trace.characters is not None:
+        trace["characters"] = _of_answer(completion)
     return {
         "steps": trace["steps"],
         "token_ids": completion.token_ids,
@@ -257,6 +261,13 @@ def details(completion: Completion) -> dict[str, Any]:
         "truncated": completion.truncated,
         **{name: trace[name] for name in ("confidence", "characters", "letters") if name in trace},
     }
+
+
+def _of_answer(completion: Completion) -> list[int]:
+    """How many characters of the answer, without the thought before it, each token adds."""
+    before = len(completion.text) - len(ThoughtStream()(completion.text, last=True)[1])
+    ends = [max(0, end - before) for end in itertools.accumulate(completion.trace.characters or ())]
+    return [end - start for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def logprobs(completion: Completion) -> dict[str, Any] | None:
@@ -279,11 +290,12 @@ class Answer:
     """The form of one answer: a whole body, or the events of a stream."""
 
     def __init__(self, chat: ChatRequest, model: str) -> None:
-        self._chat = chat
+        self._chat, self._split = chat, ThoughtStream()
         self._head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
 
     def body(self, completion: Completion) -> dict[str, Any]:
-        message = {"role": "assistant", "content": completion.text}
+        thought, content = self._split(completion.text, last=True)
+        message = {"role": "assistant", "content": content, **_reasoning(thought)}
         choice = {
             "index": 0,
             "message": message,
@@ -297,15 +309,17 @@ class Answer:
     def first(self) -> bytes:
         return self._delta({"role": "assistant", "content": ""})
 
-    def piece(self, text: str) -> bytes:
-        return self._delta({"content": text})
+    def piece(self, text: str, *, last: bool = False) -> bytes:
+        thought, content = self._split(text, last=last)
+        told = {**_reasoning(thought), **({"content": content} if content else {})}
+        return self._delta(told) if told else b""
 
     def last(self, completion: Completion) -> bytes:
         """The finish reason, with it how much of the prompt was cut and, if they are wanted, the log-probabilities of
         all tokens; the usage if it is wanted; the end of the stream.
         """
         end = {"index": 0, "delta": {}, "logprobs": logprobs(completion), "finish_reason": completion.finish_reason}
-        events = self._chunk(choices=[end], **cut(completion))
+        events = self.piece("", last=True) + self._chunk(choices=[end], **cut(completion))
         if self._chat.usage:
             extra = {"specdec": details(completion)} if self._chat.details else {}
             events += self._chunk(choices=[], usage=usage(completion), **extra)
@@ -316,6 +330,11 @@ class Answer:
 
     def _chunk(self, **fields: Any) -> bytes:
         return event({**self._head, "object": "chat.completion.chunk", **fields})
+
+
+def _reasoning(thought: str) -> dict[str, str]:
+    """The field under the names of DeepSeek's API, llama.cpp and SGLang, and of vLLM and OpenRouter."""
+    return dict.fromkeys(("reasoning_content", "reasoning"), thought) if thought else {}
 
 
 def event(data: Mapping[str, Any]) -> bytes:

@@ -13,7 +13,7 @@ from ianvs_specdec.engine.contracts import Prompt, Target
 from ianvs_specdec.engine.tree import TokenTree
 from ianvs_specdec.models.rotary import ROTATIONS, rotary
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+PLAIN_FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 BY_LAYER = ("layer_types", "no_rope_layers")
 """Keys of configurations that have a value for each layer."""
 _EXCERPT_TOKENS = 64
@@ -42,7 +42,7 @@ def is_plain(model: Any) -> bool:
     kind = rotary(config)["rope_type"]
     sliding = any(layer != "full_attention" for layer in getattr(config, "layer_types", None) or ())
     sliding = sliding or (config.model_type == "mistral" and config.sliding_window is not None)
-    if config.model_type not in FAMILIES or kind not in ROTATIONS or sliding or config.hidden_act != "silu":
+    if config.model_type not in PLAIN_FAMILIES or kind not in ROTATIONS or sliding or config.hidden_act != "silu":
         return False
     return has_plain_projections(model)
 

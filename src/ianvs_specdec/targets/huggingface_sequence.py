@@ -27,7 +27,7 @@ from torch import Tensor
 
 from ianvs_specdec.engine.contracts import Output, Piece, Prompt
 from ianvs_specdec.engine.tree import TokenTree
-from ianvs_specdec.models.rotary import rotary, window_of
+from ianvs_specdec.models.rotary import rotary, switch_length, window_of
 from ianvs_specdec.targets.attention import any_length
 from ianvs_specdec.targets.states import KeyValues, Recurrent, reset_rotations, state_of
 
@@ -51,7 +51,7 @@ class HuggingFaceModel:
         self.model = model.eval()
         self.config = model.config.get_text_config()
         self.window: int | None = window_of(self.config)
-        self.turn = _turning_point(self.config)
+        self.turn = switch_length(self.config)
         dynamic = rotary(self.config)["rope_type"] == "dynamic"
         self.grows: int | None = self.config.max_position_embeddings if dynamic else None
         """The length from which on each token has rotations of its own; None if there is none."""
@@ -80,17 +80,6 @@ class HuggingFaceModel:
         if kinds:
             return sorted(set(kinds))
         return ["full_attention" if self.sliding_window is None else "sliding_attention"]
-
-
-def _turning_point(config: Any) -> int | None:
-    """The length from which on a model's rotary embedding is another one for all positions; None if there is none."""
-    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
-    by_layer = [kind for kind in rope.values() if isinstance(kind, dict)] or [rope]
-    turning = [kind for kind in by_layer if kind.get("rope_type", kind.get("type")) == "longrope"]
-    if not turning:
-        return None
-    stated = turning[0].get("original_max_position_embeddings")
-    return int(stated or getattr(config, "original_max_position_embeddings", config.max_position_embeddings))
 
 
 class HuggingFaceSequence:

@@ -53,6 +53,11 @@ def test_further_families_have_their_tensors_and_features(family: str, tmp_path:
         ("gemma3", "attn_logit_softcapping", 20.0),
         ("gemma3", "use_bidirectional_attention", True),
         ("olmo2", "clip_qkv", 8.0),
+        ("olmoe", "clip_qkv", 8.0),
+        ("olmoe", "norm_topk_prob", True),
+        ("qwen3_moe", "norm_topk_prob", False),
+        ("mixtral", "shared_expert_intermediate_size", 64),
+        ("qwen3", "rope_parameters", {"rope_type": "llama3", "rope_theta": 1e4}),
         ("llama", "new_switch", True),
         ("llama", "new_number", 1),
         ("llama", "full_attn_mod", True),
@@ -61,5 +66,23 @@ def test_further_families_have_their_tensors_and_features(family: str, tmp_path:
 def test_what_llama_cpp_would_pass_over_is_refused(family: str, key: str, value: Any, tmp_path: Path) -> None:
     random_model(tmp_path, family)
     change(tmp_path, "config.json", lambda data: data.update({key: value}))
-    with pytest.raises(UserError, match=key):
+    with pytest.raises(UserError, match="llama3" if key == "rope_parameters" else key):
+        export_gguf(tmp_path, tmp_path / "m.gguf", "f32")
+
+
+def test_experts_are_stacked_in_their_order(tmp_path: Path) -> None:
+    random_model(tmp_path, "mixtral")
+    export_gguf(tmp_path, tmp_path / "m.gguf", "f16")
+    written = {tensor.name: tensor for tensor in gguf.GGUFReader(tmp_path / "m.gguf").tensors}
+    weights = load_file(tmp_path / "model.safetensors")
+    for name, part in (("ffn_gate", "w1"), ("ffn_down", "w2"), ("ffn_up", "w3")):
+        parts = [weights[f"model.layers.1.block_sparse_moe.experts.{i}.{part}.weight"] for i in range(12)]
+        np.testing.assert_array_equal(written[f"blk.1.{name}_exps.weight"].data, np.stack(parts).astype(np.float16))
+    assert written["blk.1.ffn_gate_inp.weight"].tensor_type == gguf.GGMLQuantizationType.F32
+
+
+def test_a_missing_expert_is_refused(tmp_path: Path) -> None:
+    random_model(tmp_path, "olmoe")
+    change(tmp_path, "config.json", lambda data: data.update(num_experts=13))
+    with pytest.raises(UserError, match="are 12 tensors, expected 13 of one shape"):
         export_gguf(tmp_path, tmp_path / "m.gguf", "f32")

@@ -23,7 +23,7 @@ from ianvs_specdec.models.gguf.cached import IMPORT_VERSION, import_of, imported
 from ianvs_specdec.models.gguf.gguf import export_gguf
 from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.records.identity import FileDigests
-from tests.support.folders import EDGE
+from tests.support.folders import EDGE, random_model
 
 gguf = pytest.importorskip("gguf", reason="the package gguf is not installed (extra gguf)")
 
@@ -70,6 +70,42 @@ def test_output_is_that_of_transformers_in_float32(file: Path, tmp_path: Path) -
     arguments = ["--prompts", str(prompts), "--out", str(out), "--max-new-tokens", "24", "--method", "prompt_lookup"]
     assert main(["decode", "--model", str(file), *arguments]) == 0
     assert json.loads(out.read_text())["output"] == ids + expected
+
+
+@pytest.mark.parametrize("kind", ["f32", "q8_0", "q4_0"])
+@pytest.mark.parametrize("family", ["mixtral", "qwen3_moe", "olmoe", "llama3 scaling", "phi3 longrope"])
+def test_further_families_answer_as_transformers_does(family: str, kind: str, home: Path, tmp_path: Path) -> None:
+    random_model(tmp_path / "there", family)
+    export_gguf(tmp_path / "there", tmp_path / "m.gguf", "f32" if kind == "q4_0" else kind)
+    if kind == "q4_0":
+        quantize(tmp_path / "m.gguf", tmp_path / "m4.gguf")
+    path = tmp_path / ("m4.gguf" if kind == "q4_0" else "m.gguf")
+    with engine(path) as llm:
+        answer = llm.generate(CHAT, Sampling(max_tokens=100, ignore_eos=True))
+    folder = import_of(path)
+    reference = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    ids = tokenizer.apply_chat_template(CHAT, add_generation_prompt=True, return_dict=False)
+    settings = {"max_new_tokens": 100, "min_new_tokens": 100, "do_sample": False, "eos_token_id": None}
+    expected = reference.generate(torch.tensor([ids]), **settings)[0, len(ids) :].tolist()
+    assert answer.token_ids == expected
+
+
+def quantize(path: Path, out: Path) -> None:
+    """All matrices but routers as q4_0."""
+    reader = gguf.GGUFReader(path)
+    writer = gguf.GGUFWriter(out, reader.get_field("general.architecture").contents())
+    for key, field in reader.fields.items():
+        if not key.startswith(("GGUF.", "general.architecture")):
+            writer.add_key_value(key, field.contents(), field.types[0], field.types[1] if field.types[1:] else None)
+    for tensor in reader.tensors:
+        plain = tensor.data.ndim == 1 or "ffn_gate_inp" in tensor.name
+        kind = gguf.GGMLQuantizationType.F32 if plain else gguf.GGMLQuantizationType.Q4_0
+        writer.add_tensor(tensor.name, gguf.quantize(tensor.data, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
 
 
 def test_draft_model(file: Path) -> None:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -103,17 +104,12 @@ def test_files_that_cannot_be_read(file: Path, tmp_path: Path, capsys: pytest.Ca
     assert sorted(found.name for found in tmp_path.iterdir()) == ["cut.gguf", "other.gguf"]
 
 
-def test_scaled_positions_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = tmp_path / "scaled"
-    folder.mkdir()
-    scaled = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-    random_model(folder, rope_scaling={**scaled, "original_max_position_embeddings": 32})
-    export_gguf(folder, tmp_path / "scaled.gguf", "f32")
-    assert convert(tmp_path / "scaled.gguf", tmp_path / "out") == 2
-    assert (
-        "scaling of positions by a tensor (rope_freqs.weight) cannot be imported: use backend llamacpp"
-        in capsys.readouterr().err
-    )
+@pytest.mark.parametrize("values", [8.0, [1.0] * 7 + [3.0], [1.0] * 7])
+def test_factors_of_positions_that_are_not_llama3s(values: Any, tmp_path: Path) -> None:
+    metadata, names = stated("llama3 scaling", tmp_path)
+    factors = np.float32(values) * np.ones(8 if isinstance(values, float) else len(values), dtype=np.float32)
+    with pytest.raises(UserError, match=r"rope_freqs.weight\) cannot be imported: use backend llamacpp"):
+        configuration(metadata, names, {"rope_freqs.weight": factors})
 
 
 def test_nothing_is_replaced(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,11 +117,7 @@ def test_nothing_is_replaced(file: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert "give a folder that does not exist yet" in capsys.readouterr().err
 
 
-SCALED = ("llama3 scaling", "phi3 longrope")
-"""By tensors, which are refused."""
-
-
-@pytest.mark.parametrize("family", [name for name in FAMILIES if name not in SCALED])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_every_exported_family_computes_the_same_logits(family: str, tmp_path: Path) -> None:
     model = random_model(tmp_path / "there", family)
     export_gguf(tmp_path / "there", tmp_path / "file.gguf", "f32")
@@ -136,7 +128,8 @@ def test_every_exported_family_computes_the_same_logits(family: str, tmp_path: P
         expected, got = (one(ids).logits for one in (model, back))
     # Weights whose norms have an offset were rounded once more.
     torch.testing.assert_close(got, expected, atol=1e-3 if "gemma" in family else 0.0, rtol=0.0)
-    assert window_of(back.config) == window_of(model.config)
+    window = 256 if family == "phi3 longrope" else window_of(model.config)
+    assert window_of(back.config) == window
 
 
 def stated(family: str, folder: Path, **settings: Any) -> tuple[dict[str, Any], set[str]]:
@@ -150,7 +143,11 @@ def stated(family: str, folder: Path, **settings: Any) -> tuple[dict[str, Any], 
 @pytest.mark.parametrize(
     ("family", "key", "value"),
     [
-        ("llama", "llama.expert_count", 8),
+        ("qwen2", "qwen2.expert_count", 8),
+        ("mixtral", "llama.expert_count", 1),
+        ("mixtral", "llama.expert_weights_scale", 2.5),
+        ("olmoe", "olmoe.expert_feed_forward_length", 8),
+        ("granite", "granite.rope.scaling.finetuned", False),
         ("llama", "llama.rope.dimension_count", 8),
         ("llama", "llama.rope.scaling.type", "longrope"),
         ("llama", "llama.attention.value_length", 8),
@@ -159,7 +156,7 @@ def stated(family: str, folder: Path, **settings: Any) -> tuple[dict[str, Any], 
         ("qwen2", "qwen2.attention.sliding_window", 24),
         ("olmo2", "olmo2.attention.sliding_window", 24),
         ("gemma3", "gemma3.attn_logit_softcapping", 20.0),
-        ("llama", "general.architecture", "qwen3moe"),
+        ("llama", "general.architecture", "mamba"),
     ],
 )
 def test_metadata_that_are_not_read_are_refused_by_name(family: str, key: str, value: Any, tmp_path: Path) -> None:
@@ -173,6 +170,7 @@ def test_metadata_that_are_not_read_are_refused_by_name(family: str, key: str, v
     ("family", "settings", "metadata", "expected"),
     [
         ("phi3", {}, {"attention.sliding_window": 24}, {"sliding_window": 24}),
+        ("qwen3_moe", {}, {"expert_feed_forward_length": 0}, {"moe_intermediate_size": 48}),
         ("phi3", {}, {"attention.sliding_window": 0}, {"sliding_window": None}),
         ("gemma2", {"num_hidden_layers": 46, "query_pre_attn_scalar": 16}, {}, {"query_pre_attn_scalar": 16}),
         (
@@ -191,6 +189,19 @@ def test_metadata_of_published_files(
     name = found["general.architecture"]
     config = configuration({**found, **{f"{name}.{key}": value for key, value in metadata.items()}}, names)
     assert {key: config[key] for key in expected} == expected
+
+
+def test_a_published_longrope_model_has_its_whole_window(tmp_path: Path) -> None:
+    metadata, names = stated("phi3 longrope", tmp_path)
+    factors = {f"rope_factors_{kind}.weight": np.float32([1.1] * 4 + [3.3] * 4) for kind in ("long", "short")}
+    config = configuration({**metadata, "phi3.context_length": 512}, names, factors)
+    assert config["max_position_embeddings"] == 512
+    rope = config["rope_parameters"]
+    assert (rope["original_max_position_embeddings"], rope["long_factor"]) == (256, [1.1] * 4 + [3.3] * 4)
+    assert rope["attention_factor"] == pytest.approx(1.0606602)
+    short = {name: values[:7] for name, values in factors.items()}
+    with pytest.raises(UserError, match=r"rope_factors_long.weight of another length"):
+        configuration(metadata, names, short)
 
 
 def test_control_tokens_whose_names_say_so_end_an_answer(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ import itertools
 import random
 from dataclasses import dataclass
 
+from ianvs_specdec.benchmarks.letters import FOUR
 from ianvs_specdec.benchmarks.world import skills
 from ianvs_specdec.benchmarks.world.facts import Kind, Relation, World
 from ianvs_specdec.benchmarks.world.skills import Problem
 
-LETTERS = "ABCD"
 TWO_STEP = "two-step"
 FACT_SUBJECTS = ("geography", "biography", "biology", "mineralogy")
 SUBJECTS = (*FACT_SUBJECTS, TWO_STEP, *skills.SKILLS)
@@ -72,8 +72,8 @@ def draw(
 def _with_options(rng: random.Random, subject: str, problem: Problem) -> WorldQuestion:
     options = [problem.answer, *[w for w in dict.fromkeys(problem.wrong) if w != problem.answer][:3]]
     rng.shuffle(options)
-    letter = LETTERS[options.index(problem.answer)]
-    lines = "\n".join(f"{mark}. {option}" for mark, option in zip(LETTERS, options, strict=True))
+    letter = FOUR[options.index(problem.answer)]
+    lines = "\n".join(f"{mark}. {option}" for mark, option in zip(FOUR, options, strict=True))
     # The letter follows the answer at once and in the form it has before the option: easy to learn, easy to parse.
     completion = f"{problem.steps.removesuffix('.')} ({letter})."
     return WorldQuestion(subject, f"{problem.question}\n{lines}", letter, completion)

@@ -1,5 +1,4 @@
-"""What GGUF calls the parts of a model: metadata, tensor names and the order of rows, for the families
-without experts.
+"""What GGUF calls the parts of a model: metadata, tensor names and the order of rows.
 
 Sources: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (keys and tensor names); the frequencies of Llama 3's
 position scaling are those of Llama 3.1's reference code.
@@ -8,6 +7,7 @@ position scaling are those of Llama 3.1's reference code.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,15 +19,21 @@ from ianvs_specdec.models import families
 from ianvs_specdec.models.gguf.features import check_keys, features, local_rope, longrope
 from ianvs_specdec.models.rotary import window_of
 
-FAMILIES = {
+ARCHITECTURES = {
     **{family: family for family in ("llama", "qwen2", "qwen3", "smollm3", "phi3", "granite", "olmo2", "gemma2")},
     "mistral": "llama",
+    "mixtral": "llama",
     "gemma3_text": "gemma3",
+    "qwen3_moe": "qwen3moe",
+    "olmoe": "olmoe",
 }
 """``model_type`` in config.json -> architecture in GGUF."""
 ALTERNATING = ("llama", "smollm3", "granite")
 """Architectures that rotate each even dimension with the odd one after it."""
-SLIDING_BY_DEFAULT = ("mistral", "phi3")
+SLIDING_BY_DEFAULT = ("mistral", "mixtral", "phi3")
+SCALED_BY_TENSOR = ("llama", "granite")
+"""Architectures whose frequencies llama.cpp divides by the factors of a tensor."""
+EXPERT = re.compile(r"\.experts\.(\d+)")
 
 _NORMS = {"input_norm": "attn_norm", "output_norm": "post_attention_norm", "down_norm": "post_ffw_norm"}
 IGNORED = "rotary_emb.inv_freq"
@@ -37,8 +43,8 @@ ROPE_FACTORS = "rope_freqs.weight"
 @dataclass
 class Architecture:
     """``metadata`` maps GGUF keys (without the architecture) to integers, floats, texts, lists; ``tensors`` maps each
-    GGUF name to the name in the folder. ``factors``: further tensors, which divide the rotary frequencies.
-    ``norm_offset`` is added to the weights of norms.
+    GGUF name to the name in the folder, or to those of the experts, in their order. ``factors``: further tensors, which
+    divide the rotary frequencies. ``norm_offset`` is added to the weights of norms.
     """
 
     name: str
@@ -48,8 +54,13 @@ class Architecture:
     head_dim: int
     metadata: dict[str, Any]
     norm_offset: float = 0.0
-    tensors: dict[str, str] = field(default_factory=dict)
+    tensors: dict[str, list[str]] = field(default_factory=dict)
     factors: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+
+    def shape(self, tensor: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+        """That of a tensor (its GGUF name), whose experts are stacked, from those in the folder."""
+        names = self.tensors[tensor]
+        return (len(names), *shapes[names[0]]) if EXPERT.search(names[0]) else shapes[names[0]]
 
     def row_order(self, tensor: str) -> np.ndarray[Any, Any] | None:
         """The order in which the rows of a tensor (its GGUF name) are written; None as they are.
@@ -72,8 +83,8 @@ def architecture(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]
     for.
     """
     family = config.get("model_type")
-    if family not in FAMILIES:
-        raise unknown("model_type to export in config.json", family, FAMILIES)
+    if family not in ARCHITECTURES:
+        raise unknown("model_type to export in config.json", family, ARCHITECTURES)
     described = families.FAMILIES[family]
     check_keys(config, family)
     wanted = "silu" if described.activation == "hidden_act" else "gelu_pytorch_tanh"
@@ -104,7 +115,7 @@ def architecture(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]
             "vocab_size": shapes["model.embed_tokens.weight"][0],
             **features(config, family, head_dim),
         }
-        made = Architecture(FAMILIES[family], layers, heads, key_heads, head_dim, metadata, described.norm_offset)
+        made = Architecture(ARCHITECTURES[family], layers, heads, key_heads, head_dim, metadata, described.norm_offset)
         _position(made, config, described)
     except KeyError as error:
         raise UserError(f"the model lacks {error}: it is not a complete model of the {family} family") from error
@@ -125,8 +136,8 @@ def _position(made: Architecture, config: Mapping[str, Any], family: families.Fa
     if not family.partial and rope.get("partial_rotary_factor", 1.0) != 1.0:
         raise UserError("config.json: partial_rotary_factor cannot be exported")
     kind = rope.get("rope_type") or rope.get("type") or "default"
-    if kind == "llama3":
-        made.factors[ROPE_FACTORS] = _llama3_factors(rope, made.head_dim)
+    if kind == "llama3" and made.name in SCALED_BY_TENSOR:
+        made.factors[ROPE_FACTORS] = llama3_factors(rope, made.head_dim)
     elif kind == "longrope" and family.partial:
         own, made.factors = longrope(config, rope)
         made.metadata |= own | {"context_length": min(made.metadata["context_length"], own["context_length"])}
@@ -143,7 +154,7 @@ def _position(made: Architecture, config: Mapping[str, Any], family: families.Fa
         raise unknown("position scaling to export in config.json", kind, ("default", "linear", "yarn", "llama3"))
 
 
-def _llama3_factors(rope: Mapping[str, Any], head_dim: int) -> np.ndarray[Any, Any]:
+def llama3_factors(rope: Mapping[str, Any], head_dim: int) -> np.ndarray[Any, Any]:
     """One factor for each of ``head_dim / 2`` frequencies: 1 for short waves, ``factor`` for long ones, and in between
     their frequencies mixed.
     """
@@ -157,24 +168,37 @@ def _llama3_factors(rope: Mapping[str, Any], head_dim: int) -> np.ndarray[Any, A
 def _needed(family: families.Family) -> list[str]:
     """GGUF's names of the tensors that each layer must have."""
     norms = [_NORMS.get(name, "ffn_norm") for name in family.norms]
-    parts = ("attn_qkv",) if family.fused else ("attn_q", "attn_k", "attn_v", "ffn_gate")
-    return [*norms, *parts, "attn_output", "ffn_up", "ffn_down"]
+    attention = ["attn_qkv"] if family.fused else ["attn_q", "attn_k", "attn_v"]
+    mlp = ["ffn_up", "ffn_down"] if family.fused else ["ffn_gate", "ffn_up", "ffn_down"]
+    if family.experts:
+        mlp = ["ffn_gate_inp", *(f"{part}_exps" for part in mlp)]
+    return [*norms, *attention, "attn_output", *mlp]
 
 
 def _name_tensors(made: Architecture, shapes: Mapping[str, tuple[int, ...]], family: families.Family) -> None:
     import gguf
 
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[made.name.upper()], made.layers)
-    for name in shapes:
+    for name in sorted(shapes, key=_expert):
         # An output matrix that is there counts, whatever tie_word_embeddings says: so transformers has it.
         if name.endswith(IGNORED):
             continue
-        if (place := names.get_name(name, try_suffixes=(".weight", ".bias"))) is None:
+        place = names.get_name(EXPERT.sub(".experts", name), try_suffixes=(".weight", ".bias"))
+        if place is None:
             raise UserError(
                 f"the weights hold {name}, which has no place in a {made.name} model: it cannot be exported"
             )
-        made.tensors[place] = name
+        made.tensors.setdefault(place, []).append(name)
     expected = {f"blk.{layer}.{part}.weight" for layer in range(made.layers) for part in _needed(family)}
     expected |= {"token_embd.weight", "output_norm.weight"}
     if missing := sorted(expected - made.tensors.keys()):
         raise UserError(f"the weights lack {len(missing)} tensors, {missing[0]} (GGUF's name) among them")
+    for listed in made.tensors.values():
+        wanted = made.metadata["expert_count"] if EXPERT.search(listed[0]) else 1
+        if len(listed) != wanted or len({shapes[name] for name in listed}) > 1:
+            raise UserError(f"{listed[0]} and its like are {len(listed)} tensors, expected {wanted} of one shape")
+
+
+def _expert(name: str) -> int:
+    found = EXPERT.search(name)
+    return int(found[1]) if found else 0

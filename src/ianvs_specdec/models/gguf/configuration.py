@@ -6,14 +6,23 @@ Where a file states nothing, llama.cpp's defaults count (https://github.com/ggml
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.models.families import FAMILIES, FULL, SLIDING
-from ianvs_specdec.models.gguf.architecture import FAMILIES as ARCHITECTURES
-from ianvs_specdec.models.gguf.features import GRANITE, LARGEST_GEMMA, PATTERN, WHOLE_STEP
+from ianvs_specdec.models.gguf.architecture import ARCHITECTURES, ROPE_FACTORS, llama3_factors
+from ianvs_specdec.models.gguf.features import (
+    GRANITE,
+    LARGEST_GEMMA,
+    NORMALIZED,
+    PATTERN,
+    ROPE_LONG,
+    ROPE_SHORT,
+    WHOLE_STEP,
+)
 
 SIZES = {
     "context_length": "max_position_embeddings",
@@ -27,6 +36,10 @@ SAME_WIDTH = ("attention.value_length", "rope.dimension_count")
 WITHOUT_EFFECT = ("tensor_data_layout", "rope.scaling.finetuned")
 BIASES = {"attention_bias": "blk.0.attn_q.bias", "mlp_bias": "blk.0.ffn_gate.bias"}
 GEMMA2_CAPS = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
+
+ORIGINAL_WINDOWS = (8192, *(2**power for power in range(5, 20)))
+"""Those that Llama 3's scaling is tried with; that of all published models first."""
+Factors = Mapping[str, np.ndarray[Any, Any]]
 
 
 def cannot(what: str) -> UserError:
@@ -51,8 +64,7 @@ class Metadata:
 
     def optional(self, key: str, default: Any = None) -> Any:
         value = self._left.pop(key, default)
-        # The shortest number that is the same float32: what was written, most often.
-        return float(str(np.float32(value))) if isinstance(value, float) else value
+        return _shortest(np.array([value]))[0] if isinstance(value, float) else value
 
     def refuse(self, key: str, value: Any) -> UserError:
         return cannot(f"its {self._name}.{key} ({value!r:.40})")
@@ -62,14 +74,20 @@ class Metadata:
             raise self.refuse(key, value)
 
 
-def configuration(stated: Mapping[str, Any], tensors: Collection[str]) -> dict[str, Any]:
-    """config.json, from all metadata of a file and the names of its tensors. Raises UserError that names what is not
-    known, or cannot be computed."""
+def configuration(
+    stated: Mapping[str, Any], tensors: Collection[str], factors: Factors = MappingProxyType({})
+) -> dict[str, Any]:
+    """config.json, from all metadata of a file, the names of its tensors and those that are ``factors`` of rotary
+    frequencies. Raises UserError that names what is not known, or cannot be computed."""
     name = stated.get("general.architecture")
-    families = {architecture: family for family, architecture in ARCHITECTURES.items() if family != "mistral"}
+    # The first of the families that are one architecture there: Mistral's weights are Llama's.
+    families = {architecture: family for family, architecture in reversed(ARCHITECTURES.items())}
     if name not in families:
         raise cannot(f"its general.architecture {name} (the import knows {', '.join(sorted(families))})")
     family, metadata = families[name], Metadata(name, stated)
+    experts = metadata.optional("expert_count") or 0
+    if experts and family == "llama":
+        family = "mixtral"
     config = {key: metadata.take(place) for place, key in SIZES.items()}
     for place, key in SIZES.items():
         if not isinstance(config[key], int) or config[key] < 1:
@@ -84,7 +102,9 @@ def configuration(stated: Mapping[str, Any], tensors: Collection[str]) -> dict[s
         "tie_word_embeddings": "output.weight" not in tensors,
         **{key: BIASES[key] in tensors for key in sorted(FAMILIES[family].biased)},
     }
-    config["rope_parameters"] = _position(metadata, config)
+    config["rope_parameters"] = _position(metadata, config, factors)
+    if experts or FAMILIES[family].experts:
+        _experts(metadata, config, experts)
     if family in _FEATURES:
         _FEATURES[family](metadata, config)
     for key in (*SAME_WIDTH, "vocab_size"):
@@ -97,12 +117,36 @@ def configuration(stated: Mapping[str, Any], tensors: Collection[str]) -> dict[s
     return config
 
 
-def _position(metadata: Metadata, config: dict[str, Any]) -> dict[str, Any]:
-    """The rotary embedding. Its factors of single frequencies, which are tensors, are not read."""
+def _experts(metadata: Metadata, config: dict[str, Any], count: int) -> None:
+    family = FAMILIES[config["model_type"]]
+    if family.experts is None or not 0 < (used := metadata.take("expert_used_count")) <= count:
+        raise metadata.refuse("expert_count", count)
+    config |= {family.experts: count, "num_experts_per_tok": used}
+    width = metadata.optional("expert_feed_forward_length")
+    if "moe_intermediate_size" in family.keys:
+        config["moe_intermediate_size"] = width or config["intermediate_size"] // used
+    elif width not in (None, config["intermediate_size"]):
+        raise metadata.refuse("expert_feed_forward_length", width)
+    if (normalized := NORMALIZED.get(config["model_type"])) is not None:
+        config["norm_topk_prob"] = normalized
+
+
+def _position(metadata: Metadata, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
+    """The rotary embedding."""
     rope: dict[str, Any] = {"rope_theta": metadata.optional("rope.freq_base", 10000.0)}
     factor = metadata.optional("rope.scaling.factor")
     kind = metadata.optional("rope.scaling.type", "linear" if factor else "none")
     original = metadata.optional("rope.scaling.original_context_length")
+    if kind == "none" and ROPE_FACTORS in factors:
+        return _llama3(rope, config["head_dim"], factors[ROPE_FACTORS])
+    if kind in ("none", "longrope") and {ROPE_LONG, ROPE_SHORT} <= factors.keys():
+        return rope | {
+            "rope_type": "longrope",
+            "original_max_position_embeddings": original or config["max_position_embeddings"],
+            "attention_factor": metadata.optional("rope.scaling.attn_factor", 1.0),
+            "long_factor": _shortest(factors[ROPE_LONG]),
+            "short_factor": _shortest(factors[ROPE_SHORT]),
+        }
     if kind == "none":
         return rope | {"rope_type": "default"}
     if kind not in ("linear", "yarn") or not factor:
@@ -120,6 +164,23 @@ def _position(metadata: Metadata, config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _shortest(values: np.ndarray[Any, Any]) -> list[float]:
+    """The shortest numbers that are the same float32: what was written, most often."""
+    return [float(str(value)) for value in values.astype(np.float32)]
+
+
+def _llama3(rope: Mapping[str, Any], head_dim: int, factors: np.ndarray[Any, Any]) -> dict[str, Any]:
+    """The numbers of Llama 3's scaling that give the ``factors``, which alone a file states."""
+    for original in ORIGINAL_WINDOWS:
+        tried = {**rope, "rope_type": "llama3", "factor": float(factors.max(initial=1.0))}
+        tried |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": original}
+        expected = llama3_factors(tried, head_dim)
+        # llama.cpp computes them in float32.
+        if factors.shape == expected.shape and np.allclose(factors, expected, rtol=1e-6, atol=0.0):
+            return tried
+    raise cannot(f"its scaling of positions by a tensor other than Llama 3's ({ROPE_FACTORS})")
+
+
 def _smollm3(metadata: Metadata, config: dict[str, Any]) -> None:
     layers = range(config["num_hidden_layers"])
     config["no_rope_layers"] = [int((index + 1) % WHOLE_STEP != 0) for index in layers]
@@ -127,6 +188,9 @@ def _smollm3(metadata: Metadata, config: dict[str, Any]) -> None:
 
 def _granite(metadata: Metadata, config: dict[str, Any]) -> None:
     config |= {key: metadata.take(name) for name, key in GRANITE.items()}
+    # For this architecture, llama.cpp takes it for a switch of positions.
+    if not metadata.optional("rope.scaling.finetuned", True):
+        raise metadata.refuse("rope.scaling.finetuned", False)
 
 
 def _phi3(metadata: Metadata, config: dict[str, Any]) -> None:
@@ -135,7 +199,10 @@ def _phi3(metadata: Metadata, config: dict[str, Any]) -> None:
     partial = turned / width
     if int(width * partial) != turned:
         raise metadata.refuse("rope.dimension_count", turned)
-    config["rope_parameters"]["partial_rotary_factor"] = partial
+    rope = config["rope_parameters"]
+    if any(len(rope.get(key, ())) not in (0, turned // 2) for key in ("long_factor", "short_factor")):
+        raise cannot(f"its {ROPE_LONG} of another length")
+    rope["partial_rotary_factor"] = partial
     config["sliding_window"] = metadata.optional("attention.sliding_window") or None
 
 

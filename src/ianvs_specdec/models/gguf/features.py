@@ -33,6 +33,9 @@ GRANITE = {
 PATTERN = {"gemma2": 2, "gemma3_text": 6}
 """Each layer of this number attends to all positions, where the configuration names no layers."""
 
+NORMALIZED = {"qwen3_moe": True, "olmoe": False}
+"""Whether llama.cpp scales the weights of the chosen experts to a sum of 1, in families that have a choice."""
+
 
 def check_keys(config: Mapping[str, Any], family: str) -> None:
     """Raise UserError for a key that is not one of the family and could change what is computed."""
@@ -88,12 +91,25 @@ def _gemma(config: Mapping[str, Any], head_dim: int) -> Metadata:
     return found | {key: float(cap) for key, cap in caps.items() if cap is not None}
 
 
+def _experts(config: Mapping[str, Any], head_dim: int) -> Metadata:
+    stated = bool(config.get("norm_topk_prob"))
+    if stated != NORMALIZED.get(config["model_type"], stated):
+        raise UserError(f"config.json: norm_topk_prob {stated} of this family cannot be exported, only {not stated}")
+    # transformers reads both names of their number.
+    count = config.get("num_experts") or config["num_local_experts"]
+    found = {"expert_count": int(count), "expert_used_count": int(config["num_experts_per_tok"])}
+    if (width := config.get("moe_intermediate_size")) is not None:
+        found["expert_feed_forward_length"] = int(width)
+    return found
+
+
 _FEATURES: dict[str, Callable[[Mapping[str, Any], int], Metadata]] = {
     "smollm3": _smollm3,
     "granite": _granite,
     "phi3": _phi3,
     "gemma2": _gemma,
     "gemma3_text": _gemma,
+    **dict.fromkeys(("mixtral", "qwen3_moe", "olmoe"), _experts),
 }
 
 

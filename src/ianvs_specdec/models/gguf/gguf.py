@@ -25,9 +25,9 @@ _LARGEST_F16 = 65504.0
 def export_gguf(folder: Path, out: Path, kind: str) -> int:
     """Write the model in ``folder`` to ``out``; returns the bytes written.
 
-    ``kind`` is one of ``TYPES``: the type of all matrices. Vectors (norms, biases) are float32, as llama.cpp wants
-    them; in a ``q8_0`` file, so are rows that are not a multiple of 32 long f16. The file appears whole or not at all,
-    and at most a few megabytes of weights are in memory at a time.
+    ``kind`` is one of ``TYPES``: the type of all matrices. Vectors (norms, biases) and routers to experts are float32,
+    as llama.cpp wants them; in a ``q8_0`` file, rows that are not a multiple of 32 long are f16. The file appears whole
+    or not at all, and at most a few megabytes of weights are in memory at a time.
 
     Raises UserError for models that cannot be exported, saying why, and where the package ``gguf`` is missing.
     """
@@ -101,12 +101,13 @@ class _Tensor:
     def __init__(self, writer: Any, model: Architecture, checkpoint: Checkpoint, name: str, kind: str) -> None:
         import gguf
 
-        self._checkpoint, self._name = checkpoint, model.tensors[name]
-        self._shape = checkpoint.shapes[self._name]
+        self._checkpoint, self._names = checkpoint, model.tensors[name]
+        self._shape = model.shape(name, checkpoint.shapes)
         self._order, self._offset = model.row_order(name), model.offset(name)
         if self._order is not None and len(self._order) != self._shape[0]:
-            raise UserError(f"the tensor {self._name} has {self._shape[0]} rows; config.json says {len(self._order)}")
-        if len(self._shape) == 1:
+            rows = f"the tensor {self._names[0]} has {self._shape[0]} rows"
+            raise UserError(f"{rows}; config.json says {len(self._order)}")
+        if len(self._shape) == 1 or ".ffn_gate_inp." in name:
             kind = "f32"
         elif kind == "q8_0" and self._shape[-1] % gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType.Q8_0][0]:
             kind = "f16"
@@ -117,19 +118,21 @@ class _Tensor:
 
     def tofile(self, file: IO[bytes]) -> None:
         """The part of NumPy's interface that the writer needs."""
-        for block in self._blocks():
-            block.tofile(file)
+        for name in self._names:
+            for block in self._blocks(name):
+                block.tofile(file)
 
-    def _blocks(self) -> Iterator[np.ndarray[Any, Any]]:
+    def _blocks(self, name: str) -> Iterator[np.ndarray[Any, Any]]:
         import gguf
 
-        rows = max(1, BLOCK_VALUES // max(1, int(np.prod(self._shape[1:]))))
-        for start in range(0, self._shape[0], rows):
+        shape = self._checkpoint.shapes[name]
+        rows = max(1, BLOCK_VALUES // max(1, int(np.prod(shape[1:]))))
+        for start in range(0, shape[0], rows):
             wanted = slice(start, start + rows) if self._order is None else self._order[start : start + rows]
-            block = self._checkpoint.rows(self._name, wanted) + np.float32(self._offset)
+            block = self._checkpoint.rows(name, wanted) + np.float32(self._offset)
             if not np.isfinite(block).all():
-                raise UserError(f"the tensor {self._name} holds numbers that are not finite (NaN or infinity)")
+                raise UserError(f"the tensor {name} holds numbers that are not finite (NaN or infinity)")
             half = self._type in (gguf.GGMLQuantizationType.F16, gguf.GGMLQuantizationType.Q8_0)
             if half and np.abs(block).max(initial=0.0) > _LARGEST_F16:
-                raise UserError(f"the tensor {self._name} has weights beyond float16's range: export as bf16 or f32")
+                raise UserError(f"the tensor {name} has weights beyond float16's range: export as bf16 or f32")
             yield gguf.quants.quantize(block, self._type)

@@ -106,33 +106,43 @@ def _read(reader: Any) -> tuple[Any, dict[str, Any]]:
 
     _check_vocabulary(reader)
     found = {tensor.name: tensor for tensor in reader.tensors}
-    if scaled := [name for name in found if name.startswith("rope_")]:
-        raise cannot(f"its scaling of positions by a tensor ({scaled[0]})")
-    stated = configuration({key: field.contents() for key, field in reader.fields.items()}, found)
+    factors = {name: np.asarray(tensor.data) for name, tensor in found.items() if name.startswith("rope_")}
+    stated = configuration({key: field.contents() for key, field in reader.fields.items()}, found, factors)
     # Those of the class may lie beyond the vocabulary.
     own: dict[str, Any] = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
     config = transformers.AutoConfig.for_model(**{**stated, **own})
     with torch.device("meta"):
         model = getattr(transformers, CAUSAL).from_config(config)
     config.architectures = [type(model).__name__]
-    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    shapes = {name: tuple(tensor.shape) for name, tensor in _published(model).items()}
     if config.tie_word_embeddings:
         del shapes["lm_head.weight"]
     places = architecture(stated, shapes)
     if missing := places.tensors.keys() - found.keys():
         raise UserError(f"{counted(missing, 'is', 'are')} missing, which its metadata ask for: download it again")
-    if superfluous := found.keys() - places.tensors.keys():
+    if superfluous := found.keys() - places.tensors.keys() - places.factors.keys():
         raise cannot(counted(superfluous) + ", which its architecture does not have,")
-    tensors = {}
-    for place, name in places.tensors.items():
+    tensors: dict[str, Any] = {}
+    for place, names in places.tensors.items():
         values = gguf.dequantize(found[place].data, found[place].tensor_type)
-        if values.shape != shapes[name]:
+        if values.shape != (shape := places.shape(place, shapes)):
             raise UserError(f"{counted([place], 'has')} another shape than the metadata ask for")
         if (order := places.row_order(place)) is not None:
             values = values[np.argsort(order)]
-        tensors[name] = torch.from_numpy(values - np.float32(places.offset(place)))
+        parts = (values - np.float32(places.offset(place))).reshape(len(names), *shape[-len(shapes[names[0]]) :])
+        tensors |= {name: torch.from_numpy(part) for name, part in zip(names, parts, strict=True)}
     check_finite(tensors.items())
     return config, tensors
+
+
+def _published(model: Any) -> dict[str, Any]:
+    """The weights as published models have them: a tensor for each expert, where transformers 5 stacks them."""
+    try:
+        from transformers.core_model_loading import revert_weight_conversion
+    except ImportError:
+        weights: dict[str, Any] = model.state_dict()
+        return weights
+    return dict(revert_weight_conversion(model, model.state_dict()))
 
 
 def _check_vocabulary(reader: Any) -> None:

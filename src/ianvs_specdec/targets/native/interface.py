@@ -50,7 +50,7 @@ class Config(ctypes.Structure):
 
     _fields_ = [
         *((name, c_int32) for name in ("version", "layers", "hidden", "queries", "keys", "width")),
-        *((name, c_int32) for name in ("rotary", "gate", "whole_norms", "experts", "chosen", "share")),
+        *((name, c_int32) for name in ("rotary", "gate", "whole_norms", "experts", "chosen", "normalize_chosen")),
         *((name, c_float) for name in ("epsilon", "embedding_scale", "residual_scale", "logits_scale")),
         *((name, c_float) for name in ("attention_scale", "attention_cap", "logits_cap")),
         ("embedding_kind", c_int32),

@@ -76,7 +76,7 @@ class Features:
     whole_norms: bool = False
     experts: int = 0
     chosen: int = 0
-    share: bool = False
+    normalize_chosen: bool = False
     embedding_scale: float = 1.0
     residual_scale: float = 1.0
     logits_scale: float = 1.0
@@ -151,7 +151,7 @@ class Model:
             features.whole_norms,
             features.experts,
             features.chosen,
-            features.share,
+            features.normalize_chosen,
             epsilon,
             features.embedding_scale,
             features.residual_scale,

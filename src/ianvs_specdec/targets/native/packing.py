@@ -95,7 +95,7 @@ def features_of(model: Any, description: Description, rotary: int) -> Features:
         whole_norms=description.family.head_norms == "whole",
         experts=description.experts,
         chosen=description.chosen,
-        share=description.share,
+        normalize_chosen=description.normalize_chosen,
         **factors,
     )
 

@@ -226,7 +226,7 @@ class Computation {
     const int64_t hidden = sizes_.hidden, experts = model_.config.experts;
     product(layer.router, input, hidden, count, work_.routes(), false, thread);
     each(count, thread, [&](int64_t row) {
-      choose_experts(work_.routes() + row * experts, experts, model_.config.chosen, model_.config.share);
+      choose_experts(work_.routes() + row * experts, experts, model_.config.chosen, model_.config.normalize_chosen);
       std::fill_n(work_.added() + row * hidden, hidden, 0.0f);
     });
     sync();

@@ -90,9 +90,9 @@ inline void add_active(const float *from, int64_t count, float *to) {
   store_some(to + i, load_some(to + i, count - i) + silu(load_some(from + i, count - i)), count - i);
 }
 
-// Logits of experts become the factors of the `chosen` likeliest, of equals the first, and 0 for the others. `share`:
-// they are divided by their sum.
-inline void choose_experts(float *logits, int64_t count, int32_t chosen, bool share) {
+// Logits of experts become the factors of the `chosen` likeliest, of equals the first, and 0 for the others. With
+// `normalize_chosen` they are divided by their sum.
+inline void choose_experts(float *logits, int64_t count, int32_t chosen, bool normalize_chosen) {
   float most = logits[0], total = 0.0f, kept = 0.0f;
   for (int64_t i = 1; i < count; i++) most = logits[i] > most ? logits[i] : most;
   for (int64_t i = 0; i < count; i++) total += logits[i] = std::exp(logits[i] - most);
@@ -103,7 +103,7 @@ inline void choose_experts(float *logits, int64_t count, int32_t chosen, bool sh
     kept += logits[best];
     logits[best] = -logits[best];
   }
-  const float divisor = share ? kept : total;
+  const float divisor = normalize_chosen ? kept : total;
   for (int64_t i = 0; i < count; i++) logits[i] = logits[i] < 0.0f ? -logits[i] / divisor : 0.0f;
 }
 

@@ -93,7 +93,7 @@ typedef struct {
   int32_t whole_norms; /* see `query_norm` */
   int32_t experts;     /* of every layer with a router */
   int32_t chosen;      /* experts that a row goes through */
-  int32_t share;       /* their probabilities are divided by their sum */
+  int32_t normalize_chosen; /* their probabilities are divided by their sum */
   float epsilon;       /* of all norms */
   float embedding_scale, residual_scale, logits_scale; /* factors of what is looked up, added, and comes out */
   float attention_scale;                               /* factor of queries */

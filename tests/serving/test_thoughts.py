@@ -1,0 +1,60 @@
+"""A server puts what a model thinks into fields of its own, in whole answers and in streams."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.models import CHAT_TEMPLATE, build_model
+
+from .conftest import Server, pairs, serving, write_successors
+
+BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "x"}], "max_tokens": 40}
+OPENED = CHAT_TEMPLATE + "{% if enable_thinking is not false %}{{ '<think>\\n' }}{% endif %}"
+
+
+def build_thinking(folder: Path, *, special: bool) -> Path:
+    """A model that thinks "ma" and answers "B": in a thought that the prompt opens, or between special tokens."""
+    from transformers import AutoTokenizer
+
+    build_model(folder, chat_template=CHAT_TEMPLATE if special else OPENED)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<think>", "</think>"]} if special else {})
+    tokenizer.save_pretrained(folder)
+    opened, closed = (["<think>"], ["</think>"]) if special else (["\u010a"], [*"</think>"])
+    ids = tokenizer.convert_tokens_to_ids([*opened, *"ma", *closed, "B"])
+    end = tokenizer.eos_token_id
+    first = ids[0] if special else ids[-1]
+    return write_successors(folder, dict.fromkeys(range(260), first) | pairs([*ids, end]), 260)
+
+
+def streamed(server: Server, **more: Any) -> tuple[list[dict[str, Any]], Any]:
+    answer = server.client().chat.completions.create(
+        **BODY, **more, stream=True, stream_options={"include_usage": True}
+    )
+    chunks = list(answer)
+    return [chunk.choices[0].delta.model_dump() for chunk in chunks if chunk.choices], chunks[-1].usage
+
+
+@pytest.mark.parametrize("special", [False, True])
+def test_thoughts_have_fields_of_their_own(special: bool, tmp_path: Path) -> None:
+    model = build_thinking(tmp_path / "m", special=special)
+    with serving(tmp_path, "--model", str(model)) as server:
+        status, _, answer = server.chat({**BODY, "logprobs": True, "specdec": True})
+        assert status == 200
+        message = answer["choices"][0]["message"]
+        assert (message["reasoning_content"], message["reasoning"], message["content"]) == ("ma", "ma", "B")
+        thought = 4 if special else 10
+        assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] == thought
+        assert answer["specdec"]["characters"] == [*[0] * thought, 1, 0]
+        deltas, usage = streamed(server)
+        for name, text in (("reasoning_content", "ma"), ("reasoning", "ma"), ("content", "B")):
+            assert "".join(delta.get(name) or "" for delta in deltas) == text
+        assert usage.completion_tokens_details.reasoning_tokens == thought
+        cut = server.chat({**BODY, "max_tokens": 3})[2]["choices"][0]
+        assert (cut["message"]["content"], cut["finish_reason"]) == ("", "length")
+        if not special:
+            plain = server.chat({**BODY, "chat_template_kwargs": {"enable_thinking": False}})[2]
+            assert plain["choices"][0]["message"] == {"role": "assistant", "content": "B"}
