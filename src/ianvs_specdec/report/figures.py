@@ -57,6 +57,11 @@ _UNITS = {
     ),
     "Acceptance Rate": ("", 1, "share of the drafted tokens that were accepted"),
     "Work Amplification": ("", -1, "tokens that the model computed for each token that it put out"),
+    "Drafting Share": (
+        "%",
+        -1,
+        "share of the busy time in which drafts were made, in our engine",
+    ),
     "Bandwidth Up": ("B/token", -1, "bytes sent for each output token"),
     "Bandwidth Down": ("B/token", -1, "bytes received for each output token"),
     "Rounds per Answer": ("", -1, "drafts of the edge that the verifier judged, for each answer"),
