@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -59,6 +59,13 @@ def _compared(rows: Iterable[DataRow]) -> Iterator[str]:
                 yield place
 
 
+def _kind(question: Any) -> tuple[bool, bool]:
+    """Whether a row has a system prompt, and several turns, without a look at the rest of it."""
+    fields = question if isinstance(question, Mapping) else {}
+    turns = fields.get("turns")
+    return bool(fields.get("system")), isinstance(turns, (list, tuple)) and len(turns) > 1
+
+
 def refused(llm: LLM, sampling: Sampling, failures: int, rows: Iterable[DataRow]) -> Iterator[tuple[str, str]]:
     """Place and reason of each row that the chat template of a model that is here refuses, one of each kind: with a
     system prompt or without, of one turn or several. Where so many ``failures`` are permitted they are told in the log,
@@ -79,11 +86,12 @@ def refused(llm: LLM, sampling: Sampling, failures: int, rows: Iterable[DataRow]
         warn_once(f"chat_template_kwargs: the chat template of {llm.model} never reads {', '.join(sorted(unread))}")
     tokenizer = SimpleNamespace(chat_template=template, special_tokens_map=TOKENS)
     for place, question, answer in rows if template else ():
+        if (kind := _kind(question)) in seen:
+            continue
         try:
             query = parsed(question, answer, "", place)
-            if (kind := (bool(query.system), len(query.turns) > 1)) not in seen:
-                seen.add(kind)
-                render(tokenizer, messages_of(query, ["..."] * (len(query.turns) - 1)), sampling)
+            seen.add(kind)
+            render(tokenizer, messages_of(query, ["..."] * (len(query.turns) - 1)), sampling)
         except ChatTemplateError as error:
             reason = f"model {llm.model}: {error}"
             if failures:
