@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from ianvs_specdec import drafters, lengths
@@ -35,6 +37,22 @@ def test_right_drafts_behind_a_stop_are_not_accepted():
     step, emitted = the_only_step(max_tokens=30, eos_ids=[free[end]])
     assert emitted == free[: end + 1]
     assert (step.drafted, step.accepted, step.emitted) == (12, end, end)
+
+
+def test_a_trace_has_the_seconds_of_its_drafts():
+    class Slow(Right):
+        calls = 0
+
+        def propose(self, context, budget):
+            self.calls += 1
+            time.sleep(0.01)
+            return super().propose(context, budget)
+
+    target, slow, sampling = HuggingFaceTarget(tiny_model()), Slow([1] * 20), Sampling(max_tokens=5)
+    trace = decode(target, slow, lengths.create("fixed:2"), [5, 9], sampling, eos_ids=[]).trace
+    assert 0.01 * slow.calls <= trace.drafting <= trace.latency
+    alone = drafters.create("autoregressive")
+    assert decode(target, alone, lengths.create("fixed:0"), [5, 9], sampling, eos_ids=[]).trace.drafting == 0.0
 
 
 def the_only_step(max_tokens, eos_ids=()):

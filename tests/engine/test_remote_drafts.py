@@ -46,6 +46,7 @@ def test_a_request_without_a_draft_waits_and_others_do_not(target):
         assert not engine.idle
         engine.step()
     assert far.result().token_ids == alone(target, PROMPTS[0])
+    assert (far.result().trace.drafting, near.result().trace.drafting is None) == (None, False)
     engine.step()
     assert (engine.idle, engine.busy) == (True, False)
 

@@ -48,7 +48,13 @@ def test_everything_is_drawn(page: Path, browse: Browse) -> None:
         "CloudOnly · EagleSpecDec",
         "OddRouter · autoregressive",
     ]
-    for section, mark in {"speed": "path", "routing": "path", "latency": "path", "tasks": "rect"}.items():
+    for section, mark in {
+        "speed": "path",
+        "routing": "path",
+        "drafts": "path",
+        "latency": "path",
+        "tasks": "rect",
+    }.items():
         assert part(dom, section).count(f"<{mark}") >= 2, section
     # A test case is a mark, named for those who cannot see it. Two of one router stand on each other in the second
     # chart, and what two models answered has no place in the first.
@@ -56,6 +62,9 @@ def test_everything_is_drawn(page: Path, browse: Browse) -> None:
     assert sorted(marks["speed"]) == ["CloudOnly", "CloudOnly", "EdgeOnly"]
     assert sorted(marks["routing"]) == ["CloudOnly", "EdgeOnly", "OddRouter"]
     assert part(dom, "speed").count('aria-label="CloudOnly · EagleSpecDec, Speedup: ') == 1
+    methods = part(dom, "drafts")
+    assert [text(name).strip() for name in re.findall(r'<th scope="row">(.*?)</th>', methods)] == names(dom)[:3]
+    assert "EagleSpecDec, position 2: accepted in 100 % of 40 drafts, 100 % of those" in methods
     assert part(dom, "latency").count("<figcaption>") == 3
     assert "Question 0?" in part(dom, "queries")
     assert "a processor" in part(dom, "setup")

@@ -13,6 +13,7 @@ import pytest
 
 from ianvs_specdec.benchmarks.scorers import SCORERS
 from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Completion, Step, Trace
 from ianvs_specdec.report.collect import collect, to_csv
 from ianvs_specdec.workspace.scoring import TOGETHER
 from tests.support.workspace import COLUMNS, Bench, Side, choice, completion
@@ -83,6 +84,21 @@ def test_over_two_models_speedup_may_exceed_tau_so_it_is_no_models(bench: Bench)
         "Asks bothFalse": None,
         "Mixed": None,
     }
+
+
+def test_acceptance_by_position_is_the_share_of_all_drafts(bench: Bench) -> None:
+    """As vLLM counts it: a plain step is no draft, and a shorter draft has no second token."""
+    steps = [Step(3, 2, 3, 4), Step(1, 1, 2, 2), Step(0, 0, 1, 1), Step(7, 0, 1, 8)]
+    ids = list(range(8))
+    answer = Completion("B", ids, 9, 8, "stop", Trace([(1.0, 1), (2.0, 7)], steps))
+    sums = Completion("B", ids, 9, 8, "stop", Trace([(1.0, 8)], drafts=(9, 4)))
+    for backend, second in (("EagleSpecDec", answer), ("api", sums)):
+        sides = [(None, Side("cloud", backend, [second if index == 5 else answer])) for index in range(8)]
+        bench.case("Positions", sides, backend=backend)
+    found = {case["name"]: case["positions"] for case in collect(bench.folder)["cases"]}
+    assert found["Positions · EagleSpecDec"] == {"drafts": 24, "rates": [0.6667, 0.3333]}
+    assert found["Positions · api"] is None, "of one answer only the sums are known"
+    assert found["CloudOnly · autoregressive"] is None
 
 
 def kinds(tmp_path: Path, groups: list[str]) -> dict[str, Any]:

@@ -155,7 +155,11 @@ class Trace(msgspec.Struct, omit_defaults=True):
     ``thinking`` tokens were thoughts, before the first token of the answer, which came at the time ``answered``: None
     where nothing was thought, or nothing answered.
 
-    ``split`` is told where an edge drafted for a verifier, ``drafts`` (drafted, accepted) where that is all that is.
+    ``drafting`` are the seconds in which an engine here made its drafts, of drafts made together its part; None for
+    other back ends.
+
+    ``split`` is told where an edge drafted for a verifier, ``drafts`` (drafted, accepted) where a server has no steps
+    but these sums. ``passes`` are then the target's forward passes after the prompt's, None where they are not known.
     """
 
     chunks: list[tuple[Real, Count]] = []
@@ -177,6 +181,8 @@ class Trace(msgspec.Struct, omit_defaults=True):
     answered: Real | None = None
     split: SplitTrace | None = None
     drafts: tuple[Count, Count] | None = None
+    passes: Count | None = None
+    drafting: Seconds | None = None
 
     @property
     def tokens(self) -> int:

@@ -197,6 +197,8 @@ class Engine:
         """Tell the length."""
         finished = Finished(batch.shares, batch.rows, batch.prompt_rows, batch.context, *self.meter.spent())
         self._done = _added(self._done, batch.shares)
+        for request in batch.asked:
+            request.add_drafting(finished.draft_seconds / len(batch.asked))
         self._length.learn(finished)
 
     def close(self) -> None:

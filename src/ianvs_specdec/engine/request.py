@@ -75,7 +75,7 @@ class Request:
             list(prompt_ids), len(prompt_ids), output.remaining, sampling, generator, prediction=prediction, task=task
         )
         self.stats = Stats(len(prompt_ids), task, output.remaining)
-        self._trace = Trace()
+        self._trace = Trace(drafting=None if drafter.remote else 0.0)
         # Scores of sampled tokens are log-probabilities: logits over the temperature.
         self._near_tie = target.near_tie / (1.0 if sampling.greedy else sampling.temperature)
         self.opened = False
@@ -229,6 +229,10 @@ class Request:
         """Tell the drafter what came of its draft."""
         tree, output, verdict = self._decided
         self.drafter.observe(Observation(tree, output, verdict.path, verdict.token))
+
+    def add_drafting(self, seconds: float) -> None:
+        """Its draft took ``seconds`` of the step."""
+        self._trace.drafting = (self._trace.drafting or 0.0) + seconds
 
     def _take(self, piece: Prompt, output: Output) -> None:
         self._read.append(output.hidden)

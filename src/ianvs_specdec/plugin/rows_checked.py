@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -65,6 +65,13 @@ def without_letters(llm: LLM, rows: Iterable[DataRow]) -> Iterator[tuple[str, st
                 return
 
 
+def _kind(question: Any) -> tuple[bool, bool]:
+    """Whether a row has a system prompt, and several turns, without a look at the rest of it."""
+    fields = question if isinstance(question, Mapping) else {}
+    turns = fields.get("turns")
+    return bool(fields.get("system")), isinstance(turns, (list, tuple)) and len(turns) > 1
+
+
 def warn_unread_variables(llm: LLM, sampling: Sampling) -> None:
     """Name the variables that the chat template of a model that is here never reads."""
     given = sampling.chat_template_kwargs.keys()
@@ -79,11 +86,12 @@ def refused_by_template(llm: LLM, sampling: Sampling, rows: Iterable[DataRow]) -
     template, seen = chat_template(llm) if _template_is_here(llm) else "", set[tuple[bool, bool]]()
     tokenizer = SimpleNamespace(chat_template=template, special_tokens_map=TOKENS)
     for place, question, answer in rows if template else ():
+        if (kind := _kind(question)) in seen:
+            continue
         try:
             query = parsed(question, answer, "", place)
-            if (kind := (bool(query.system), len(query.turns) > 1)) not in seen:
-                seen.add(kind)
-                render(tokenizer, messages_of(query, ["..."] * (len(query.turns) - 1)), sampling)
+            seen.add(kind)
+            render(tokenizer, messages_of(query, ["..."] * (len(query.turns) - 1)), sampling)
         except ChatTemplateError as error:
             yield place, f"model {llm.model}: {error}"
         except UserError:

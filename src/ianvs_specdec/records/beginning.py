@@ -32,6 +32,9 @@ def first_tokens(answer: Completion, tokens: int) -> Completion | None:
             characters=characters,
             thinking=min(trace.thinking, tokens),
             answered=trace.answered if trace.thinking < tokens else None,
+            drafts=None,
+            passes=None,
+            drafting=None,
         ),
     )
 
@@ -52,6 +55,9 @@ def joined(begun: Completion, whole: Completion) -> Completion:
         confidence=None if one.confidence is None else one.confidence + (two.confidence or []),
         letters=one.letters,
         answered=two.answered and (waited + two.answered if one.answered is None else one.answered),
+        drafts=None,
+        passes=None,
+        drafting=None if one.drafting is None or two.drafting is None else one.drafting + two.drafting,
         issued=one.issued,
         busy=None if alone else sum(trace.latency or 0.0 if trace.busy is None else trace.busy for trace in (one, two)),
     )

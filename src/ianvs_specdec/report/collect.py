@@ -13,7 +13,17 @@ from ianvs_specdec.backends import resolve
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.storage.cells import csv_text
 from ianvs_specdec.report.details import Details
-from ianvs_specdec.report.figures import QUANTILES, categories, column, described, distributions, figures, groups, safe
+from ianvs_specdec.report.figures import (
+    QUANTILES,
+    categories,
+    column,
+    described,
+    distributions,
+    figures,
+    groups,
+    positions,
+    safe,
+)
 from ianvs_specdec.report.metrics.columns import all_columns
 from ianvs_specdec.report.metrics.intervals import all_intervals
 from ianvs_specdec.report.metrics.routing import why_empty
@@ -132,6 +142,7 @@ def _case(
         **{side: _side(case, rows, side) for side in ("edge", "cloud")},
         "figures": found,
         "known": known_parts(table),
+        "positions": positions(rows),
         "distributions": distributions(table) if rows else {},
         "groups": groups(table) if rows else {},
         "categories": categories(table) if rows else {},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -57,6 +58,11 @@ _UNITS = {
     ),
     "Acceptance Rate": ("", 1, "share of the drafted tokens that were accepted"),
     "Work Amplification": ("", -1, "tokens that the model computed for each token that it put out"),
+    "Drafting Share": (
+        "%",
+        -1,
+        "share of the busy time in which drafts were made, in our engine",
+    ),
     "Bandwidth Up": ("B/token", -1, "bytes sent for each output token"),
     "Bandwidth Down": ("B/token", -1, "bytes received for each output token"),
     "Rounds per Answer": ("", -1, "drafts of the edge that the verifier judged, for each answer"),
@@ -154,6 +160,24 @@ def _compute(column: Callable[[Table], float], table: Table) -> float | None:
         return plain(rounded(column(table)))
     except (UserError, ValueError, TypeError, KeyError, IndexError, ImportError):
         return None
+
+
+def positions(rows: Mapping[int, Row]) -> dict[str, Any] | None:
+    """``drafts``: how many were verified; ``rates``: the share of them whose first, second ... token was accepted, as
+    vLLM's ``spec_decode_num_accepted_tokens_per_pos`` over ``spec_decode_num_drafts``. None without drafts, or where
+    not all steps are known. Of a tree, a position is a level.
+    """
+    accepted: collections.Counter[int] = collections.Counter()
+    for row in rows.values():
+        for turn in row[1].get("turns", ()):
+            steps, chunks = turn["trace"]["steps"], turn["trace"]["chunks"]
+            if sum(step[2] for step in steps) + 1 < sum(chunk[1] for chunk in chunks):
+                return None
+            accepted.update(step[1] for step in steps if step[0])
+    if not accepted:
+        return None
+    right = [sum(count for number, count in accepted.items() if number > k) for k in range(max(1, *accepted))]
+    return {"drafts": accepted.total(), "rates": [float(f"{count / accepted.total():.4g}") for count in right]}
 
 
 def distributions(table: Table) -> dict[str, Any]:

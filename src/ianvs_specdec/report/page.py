@@ -10,7 +10,7 @@ from typing import Any
 
 SCRIPTS = (
     *("basics.js", "tips.js", "marks.js", "charts.js", "leaderboard.js", "figures.js", "times.js", "kinds.js"),
-    *("load.js", "split.js", "queries.js", "main.js"),
+    *("drafts.js", "load.js", "split.js", "queries.js", "main.js"),
 )
 
 

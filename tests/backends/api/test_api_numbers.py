@@ -72,6 +72,25 @@ def test_what_the_engine_counted_is_what_an_answer_can_have(serve: Serve, number
     check_refused(serve(lambda prompt, count: streamed(more=f', "truncated_prompt_tokens": {number}')))
 
 
+@pytest.mark.parametrize("number", ABSURD)
+def test_what_other_servers_count_of_drafts_is_what_an_answer_can_have(serve: Serve, number: str) -> None:
+    counts = {"spec_verify_ct": "2", "spec_num_proposed_drafts": "6", "spec_correct_drafts_histogram": "[1, 1]"}
+    timings = {"draft_n": "6", "draft_n_accepted": "1", "draft_rounds": "2"}
+
+    def more(told: dict[str, str], name: str, value: str) -> str:
+        fields = ", ".join(f'"{key}": {value if key == name else count}' for key, count in told.items())
+        return (
+            f', "timings": {{{fields}}}' if told is timings else f', "sglext": {{"spec_tokens_details": {{{fields}}}}}'
+        )
+
+    for told in (counts, timings):
+        assert ask(serve(lambda prompt, count, told=told: streamed(more=more(told, "", "")))).trace.tokens == 3  # type: ignore[misc]
+        for name in told:
+            value = f"[1, {number}]" if "histogram" in name else number
+            body = streamed(more=more(told, name, value))
+            check_refused(serve(lambda prompt, count, body=body: body))  # type: ignore[misc]
+
+
 @pytest.mark.parametrize("number", ["1e999", "NaN", "-Infinity", "1e300", "5", HUGE, "true", '"7"'])
 def test_confidence_is_of_probabilities(serve: Serve, number: str) -> None:
     for told in (

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
+from msgspec.structs import astuple
 
 from ianvs_specdec.backends.api.engine import steps_of_acceptance
 from ianvs_specdec.backends.api.failures import AttemptError, RetryOutlook
 from ianvs_specdec.backends.api.stream import StreamedAnswer
 from ianvs_specdec.backends.untrusted import ImplausibleNumber
-from ianvs_specdec.common.types import Completion, Step
+from ianvs_specdec.common.types import Completion, Step, Trace
 
 
 def event(end: str = "\n", **fields: Any) -> bytes:
@@ -225,18 +227,72 @@ def test_the_acceptance_that_vllm_reports_is_steps() -> None:
     assert [step.emitted for step in steps_of_acceptance(metrics, 6)] == [2, 2, 1]
 
 
-def test_a_histogram_of_equal_drafts_is_steps_and_of_unequal_ones_is_nothing() -> None:
+def sums(steps: list[Step]) -> tuple[int, ...]:
+    return tuple(map(sum, zip(*map(astuple, steps), strict=True)))
+
+
+def test_a_histogram_is_steps_with_the_servers_sums() -> None:
     metrics = acceptance([3, 3, 3], [3, 0, 0], 3, detailed=False)
     assert steps_of_acceptance(metrics, 7) == [Step(3, 0, 1, 4), Step(3, 0, 1, 4), Step(3, 3, 4, 4)]
-    assert steps_of_acceptance(acceptance([3, 2, 3], [1, 2, 0], 3, detailed=False), 7) == []
+    unequal = steps_of_acceptance(acceptance([3, 2, 3], [1, 2, 0], 3, detailed=False), 7)
+    assert sums(unequal) == (8, 3, 6, 11)
+
+
+SGLANG = {
+    "spec_accept_rate": 0.2930232558139535,
+    "spec_accept_length": 2.4651162790697674,
+    "spec_num_correct_drafts": 63,
+    "spec_num_proposed_drafts": 215,
+    "spec_verify_ct": 43,
+    "spec_correct_drafts_histogram": [11, 14, 11, 4, 0, 3],
+}
+"""Of an answer of 106 tokens, as a user of SGLang published it in its pull request 33518."""
+
+
+def test_the_acceptance_that_sglang_reports_is_steps() -> None:
+    extension = event(choices=[], sglext={"spec_tokens_details": SGLANG})
+    steps = read(*WHOLE[:3], extension, event(usage=usage(106)), DONE).trace.steps
+    assert sums(steps) == (215, 63, 105, 258)
+    assert Counter(step.accepted for step in steps) == {0: 11, 1: 14, 2: 11, 3: 4, 5: 3}
+    # Drafts that end early, a tree of 6 tokens and 2 levels, and no histogram.
+    for proposed, histogram, drafted in ((100, SGLANG["spec_correct_drafts_histogram"], 100), (258, [0, 23, 20], 258)):
+        changed = SGLANG | {"spec_num_proposed_drafts": proposed, "spec_correct_drafts_histogram": histogram}
+        extension = event(choices=[], sglext={"spec_tokens_details": changed})
+        assert sums(read(*WHOLE[:3], extension, event(usage=usage(106)), DONE).trace.steps)[:2] == (drafted, 63)
+    extension = event(choices=[], sglext={"spec_tokens_details": SGLANG | {"spec_correct_drafts_histogram": []}})
+    assert read(*WHOLE[:3], extension, event(usage=usage(106)), DONE).trace.steps == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"spec_verify_ct": 107},
+        {"spec_num_proposed_drafts": 62},
+        {"spec_correct_drafts_histogram": [0] * 40 + [43]},
+    ],
+)
+def test_what_sglang_cannot_have_counted_is_refused(wrong: dict[str, Any]) -> None:
+    extension = event(choices=[], sglext={"spec_tokens_details": SGLANG | wrong})
+    with pytest.raises(ImplausibleNumber):
+        read(*WHOLE[:3], extension, event(usage=usage(106)), DONE)
 
 
 def test_the_drafts_that_llama_server_counts_are_told() -> None:
+    def trace(reason: str = "stop", **timings: Any) -> Trace:
+        end = event(choices=[{"index": 0, "delta": {}, "finish_reason": reason}])
+        told = event(usage=usage(4), timings={"predicted_n": 4, **timings})
+        return read(*WHOLE[:2], end, told, DONE).trace
+
     def told(**timings: Any) -> tuple[int, int] | None:
-        return read(*WHOLE[:3], event(usage=usage(4), timings={"predicted_n": 4, **timings}), DONE).trace.drafts
+        return trace(**timings).drafts
 
     assert told(draft_n=8, draft_n_accepted=2) == (8, 2)
     assert told() is told(draft_n=8) is None
+    # What it accepted behind a stop has no pass; to a limit it drafts no further.
+    assert trace(draft_n=8, draft_n_accepted=2).passes is None
+    assert trace("length", draft_n=8, draft_n_accepted=2).passes == 1
+    assert trace("length", draft_n=8, draft_n_accepted=5).passes is None
+    assert trace(draft_n=8, draft_n_accepted=5, draft_rounds=2).passes == 2
     for wrong in ({"draft_n": 8, "draft_n_accepted": 9}, {"draft_n": 10**9, "draft_n_accepted": 2}):
         with pytest.raises(ImplausibleNumber):
             told(**wrong)

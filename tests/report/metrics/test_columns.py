@@ -91,8 +91,25 @@ def test_acceptance_is_known_of_sums_and_what_steps_tell_is_not() -> None:
     assert value("Acceptance Rate", rows) == pytest.approx(6 / 20)
     assert math.isnan(value("Mean Accepted Tokens", rows[:1]))
     assert math.isnan(value("Work Amplification", rows[:1]))
+    # Passes of the target in place of steps: 4 tokens after the prompt's.
+    told.trace.passes = 2
+    assert value("Mean Accepted Tokens", [edge_row(told)]) == 4 / 2
+    assert value("Work Amplification", [edge_row(told)]) == (12 + 2) / 4
     told.trace.steps = [Step(8, 3, 2, 9)]
     assert math.isnan(value("Acceptance Rate", [edge_row(told)])), "not all steps are known"
+
+
+def test_drafting_is_a_share_of_all_that_was_busy_for_a_query() -> None:
+    def drafting(seconds: float, drafted: float | None) -> Any:
+        answer = completion([(seconds / 2, 1), (seconds, 4)])
+        answer.trace.drafting = drafted
+        return answer
+
+    edge, cloud = edge_row(drafting(1.0, 0.25)), cloud_row(drafting(3.0, 0.5))
+    assert value("Drafting Share", [edge, cloud]) == pytest.approx(100 * 0.75 / 4)
+    cascade = [True, cloud[1], edge[1], cloud[1]]
+    assert value("Drafting Share", [cascade]) == pytest.approx(100 * 0.75 / 4)
+    assert math.isnan(value("Drafting Share", [edge, edge_row(drafting(1.0, None))]))
 
 
 def test_speedup_is_a_ratio_of_sums_over_the_same_queries() -> None:

@@ -1,4 +1,4 @@
-"""What servers report about decoding beside the answer: ``specdec serve`` in full, vLLM and llama-server less."""
+"""What servers report about decoding beside the answer: ``specdec serve`` all, vLLM, SGLang and llama-server less."""
 
 from __future__ import annotations
 
@@ -69,36 +69,50 @@ def confidence_into(trace: Trace, specdec: Mapping[str, Any], tokens: int) -> No
         trace.letters = letters_of((str(letter), logprob(value)) for letter, value in letters)
 
 
-def drafts_of(timings: Mapping[str, Any], tokens: int) -> tuple[int, int] | None:
-    """What llama-server drafted and accepted for an answer, None where it reports none. Raises ImplausibleNumber."""
+def drafts_into(trace: Trace, timings: Mapping[str, Any], tokens: int, *, cut: bool) -> None:
+    """What llama-server and servers like it drafted and accepted for an answer of ``tokens`` tokens; nothing where they
+    report nothing. Raises ImplausibleNumber.
+
+    llama-server counts no passes: each emits one token more than it accepts. Of a draft behind the end of the answer it
+    counts what no pass emits, but where the limit ``cut`` the answer, as it drafts no further than that. Others count
+    passes as ``draft_rounds``.
+    """
     if timings.get("draft_n") is None or timings.get("draft_n_accepted") is None:
-        return None
+        return
     drafted = whole(timings["draft_n"], "draft_n", tokens * MOST_DRAFTED)
     # Of the last draft, some may stand behind the end of the answer.
-    return drafted, whole(timings["draft_n_accepted"], "draft_n_accepted", min(drafted, tokens + MOST_DRAFTED))
+    accepted = whole(timings["draft_n_accepted"], "draft_n_accepted", min(drafted, tokens + MOST_DRAFTED))
+    trace.drafts = drafted, accepted
+    if timings.get("draft_rounds") is not None:
+        trace.passes = whole(timings["draft_rounds"], "draft_rounds", tokens)
+    elif cut and accepted < tokens:
+        trace.passes = tokens - 1 - accepted
+
+
+def acceptance_of_sglang(details: Mapping[str, Any], tokens: int) -> dict[str, Any]:
+    """What SGLang reports of an answer (``sglext.spec_tokens_details``), in vLLM's names; empty without a histogram.
+    Raises ImplausibleNumber."""
+    steps = whole(details["spec_verify_ct"], "spec_verify_ct", tokens)
+    drafted = whole(details["spec_num_proposed_drafts"], "spec_num_proposed_drafts", steps * MOST_DRAFTED)
+    histogram = listed(details["spec_correct_drafts_histogram"], "spec_correct_drafts_histogram", MOST_DRAFTED)
+    if steps and not histogram:
+        return {}
+    longest = max(-(-drafted // max(steps, 1)), len(histogram) - 1)
+    return {"acceptance_histogram": histogram, "num_draft_tokens": drafted, "num_spec_tokens": longest}
 
 
 def steps_of_acceptance(metrics: Mapping[str, Any], tokens: int) -> list[Step]:
     """The verification steps of an answer of ``tokens`` tokens, from the acceptance that vLLM reports per request.
 
-    Its detailed report has them one by one, its summary as a histogram, which is enough where all drafts were equally
-    long; otherwise they are not known, and none are given. Steps without a draft, which it leaves out, follow at the
-    end, and the last one is cut to what the output had room for, so that sums are those of the server. Raises as
-    ``near_ties_of``, and KeyError. No list is made before its length is known to be that of an answer.
+    Its detailed report has them one by one, its summary as a histogram, of which the order is not known, nor how long
+    each draft was; so it is with SGLang. Steps without a draft, which both leave out, follow at the end, and the last
+    ones are cut to what the output had room for, so that sums are those of the server. Raises as ``near_ties_of``, and
+    KeyError. No list is made before its length is known to be that of an answer.
     """
     accepted = _counts(metrics.get("per_step_accepted"), "per_step_accepted", tokens)
     drafted = _counts(metrics.get("per_step_drafted"), "per_step_drafted", tokens)
     if not accepted or not drafted:
-        longest = whole(metrics["num_spec_tokens"], "num_spec_tokens", MOST_DRAFTED)
-        histogram = [
-            whole(count, "a count of acceptance_histogram", tokens)
-            for count in listed(metrics["acceptance_histogram"], "acceptance_histogram", longest + 1)
-        ]
-        steps_told = whole(sum(histogram), "the sum of acceptance_histogram", tokens)
-        if whole(metrics["num_draft_tokens"], "num_draft_tokens", tokens * MOST_DRAFTED) != longest * steps_told:
-            return []
-        accepted = [number for number, count in enumerate(histogram) for _ in range(count)]
-        drafted = [longest] * len(accepted)
+        accepted, drafted = _of_histogram(metrics, tokens)
     steps = [Step(d, a, a + 1, d + 1) for d, a in zip(drafted, accepted, strict=True)]
     # The prefill yields the first token and is no step.
     missing = tokens - 1 - sum(step.emitted for step in steps)
@@ -110,6 +124,25 @@ def steps_of_acceptance(metrics: Mapping[str, Any], tokens: int) -> list[Step]:
         step.emitted -= cut
         missing += cut
     return steps
+
+
+def _of_histogram(metrics: Mapping[str, Any], tokens: int) -> tuple[list[int], list[int]]:
+    """What steps accepted, and as many drafted tokens as all had, none more than the longest draft."""
+    longest = whole(metrics["num_spec_tokens"], "num_spec_tokens", MOST_DRAFTED)
+    histogram = [
+        whole(count, "a count of acceptance_histogram", tokens)
+        for count in listed(metrics["acceptance_histogram"], "acceptance_histogram", longest + 1)
+    ]
+    steps = whole(sum(histogram), "the sum of acceptance_histogram", tokens)
+    drafted = whole(metrics["num_draft_tokens"], "num_draft_tokens", longest * steps)
+    accepted = [number for number, count in enumerate(histogram) for _ in range(count)]
+    lengths, rest = [], drafted - sum(accepted)
+    for number in accepted:
+        lengths.append(number + min(max(rest, 0), longest - number))
+        rest -= lengths[-1] - number
+    if rest:
+        raise ImplausibleNumber(f"steps that accept {sum(accepted)} tokens do not draft {drafted}")
+    return accepted, lengths
 
 
 def _counts(told: Any, what: str, tokens: int) -> list[int]:

@@ -90,6 +90,7 @@ class StreamedAnswer:
         self._finish_reason: str | None = None
         self._ended = 0.0
         self._metrics: Mapping[str, Any] = {}
+        self._sglang: Mapping[str, Any] = {}
         self._timings: Mapping[str, Any] = {}
         self._specdec: Mapping[str, Any] = {}
         self.done = False
@@ -137,6 +138,7 @@ class StreamedAnswer:
             raise TypeError("the token usage is not an object")
         self._usage = usage or self._usage
         self._metrics = _part(_part(chunk, "metrics"), "speculative_decoding") or self._metrics
+        self._sglang = _part(_part(chunk, "sglext"), "spec_tokens_details") or self._sglang
         self._timings = _part(chunk, "timings") or self._timings
         self._specdec = chunk.get("specdec") or self._specdec
         if chunk.get(TRUNCATED) is not None:
@@ -277,10 +279,11 @@ class StreamedAnswer:
             ids = engine.token_ids_of(self._specdec, tokens)
             if self._truncated is None and self._specdec.get("truncated") is not None:
                 self._truncated = whole(self._specdec["truncated"], "truncated", self._most.prompt)
-            trace.drafts = engine.drafts_of(self._timings, tokens)
-            if self._metrics and not trace.steps:
+            engine.drafts_into(trace, self._timings, tokens, cut=self._finish_reason == "length")
+            if (self._metrics or self._sglang) and not trace.steps:
                 with suppress(TypeError, KeyError):
-                    trace.steps = engine.steps_of_acceptance(self._metrics, tokens)
+                    told = self._metrics or engine.acceptance_of_sglang(self._sglang, tokens)
+                    trace.steps = engine.steps_of_acceptance(told, tokens)
         except ImplausibleNumber:
             raise
         except (TypeError, ValueError, AttributeError, KeyError) as error:

@@ -163,6 +163,7 @@ RATIOS: dict[str, Callable[[Table], tuple[Column, Column]]] = {
     "Mean Accepted Tokens": steps_of("emitted", per="steps"),
     "Acceptance Rate": steps_of("accepted", per="drafted"),
     "Work Amplification": steps_of("verified", per="emitted"),
+    "Drafting Share": lambda table: (100.0 * table.query("draft_time"), table.query("busy")),
     "Bandwidth Up": lambda table: (table.query("bytes_up"), table.query("tokens")),
     "Bandwidth Down": lambda table: (table.query("bytes_down"), table.query("tokens")),
     "Goodput": lambda table: (slo_met(table), table.query("busy")),
@@ -186,7 +187,7 @@ MEANS: dict[str, Callable[[Table], Column]] = {
 
 CLAIMS = frozenset({
     *("Lossless", "Near Ties", "Speedup", "Mean Accepted Tokens", "Acceptance Rate", "Work Amplification"),
-    *("Cloud Cost", "Edge Cost"),
+    *("Drafting Share", "Cloud Cost", "Edge Cost"),
 })  # fmt: skip
 """Those of ``RATIOS`` and ``MEANS`` that say something of every answer, which a part of them cannot stand for."""
 

@@ -23,24 +23,28 @@ SPLIT = (
 first piece."""
 
 
-def turn_row(query: int, turn: Response, result: Response, waited: float) -> Row:
+def turn_row(query: int, turn: Response, result: Response, waited: float, drafting: float) -> Row:
+    """``waited`` and ``drafting``: seconds that passed before the request, and those of them in which was drafted."""
     trace, baseline = turn["trace"], turn.get("baseline") or {}
     chunks, steps = trace["chunks"], trace["steps"]
+    tokens, passes = sum(chunk[1] for chunk in chunks), len(steps)
     drafted, accepted, emitted, verified = (sum(step[part] for step in steps) for part in range(4))
     if not steps and trace.get("drafts"):
         drafted, accepted = trace["drafts"]
+        if passes := trace.get("passes") or 0:
+            emitted, verified = tokens - 1, drafted + passes
     identical = baseline.get("identical") if result.get("greedy") else None
     if result.get("lossy"):
         identical = False
     return {
         "query": query,
-        "tokens": sum(chunk[1] for chunk in chunks),
+        "tokens": tokens,
         "first_tokens": chunks[0][1] if chunks else 0,
         "ttft": waited + chunks[0][0] if chunks else NAN,
         "ttft_answer": waited + number(_answered(trace)),
         "thinking": trace.get("thinking", 0),
         "latency": waited + chunks[-1][0] if chunks else NAN,
-        "steps": len(steps),
+        "steps": passes,
         "drafted": drafted,
         "accepted": accepted,
         "emitted": emitted,
@@ -48,6 +52,7 @@ def turn_row(query: int, turn: Response, result: Response, waited: float) -> Row
         "bytes_up": number(trace.get("bytes_up")),
         "bytes_down": number(trace.get("bytes_down")),
         "memory": number(trace.get("memory")),
+        "draft_time": drafting + number(trace.get("drafting")),
         "retries": len(trace.get("failures", ())),
         "issued": number(trace.get("issued")),
         "base_latency": number(baseline.get("latency")),

@@ -97,15 +97,16 @@ class Table:
     Per turn (one request each, in order): ``query`` (its index), ``tokens``, ``first_tokens`` (in the first chunk),
     ``ttft`` and ``latency`` (seconds), ``steps``, ``drafted``, ``accepted``, ``emitted``, ``verified`` (sums over
     verification steps), ``bytes_up``, ``bytes_down``, ``memory`` (bytes), ``retries`` (failed attempts), ``issued``
-    (Unix seconds), ``busy`` (seconds) and of the autoregressive baseline ``base_latency``, ``base_issued``,
-    ``base_busy`` (for as many tokens), ``base_tokens``, ``identical``, ``near_tie`` (0 or 1; NaN without baseline, or
-    when sampling, but 0 where the back end is lossy on purpose). Per query: ``hard``, ``replayed``, ``failed`` (1 = it
-    has no whole answer), ``score``, ``routing`` (seconds), ``slo_ttft``, ``slo_itl``, ``slo_latency`` (inf = not
-    demanded, NaN = no objective), ``cloud_cost``, ``edge_cost``, ``edge_prompt``, ``edge_completion``,
-    ``cloud_prompt``, ``cloud_completion`` (tokens); ``truncated`` (prompts that were cut to fit, of all requests made
-    for the query), ``untold`` (those whose server does not tell), ``unparsed`` (1 = no letter or number could be read;
-    NaN where none is looked for), ``chance`` (percent that guessing among its options gives), ``stopped`` (1 = the
-    edge's answer ended early; NaN where no cascade decides early), ``saved`` (the tokens that it did not write).
+    (Unix seconds), ``busy`` and ``draft_time`` (seconds) and of the autoregressive baseline ``base_latency``,
+    ``base_issued``, ``base_busy`` (for as many tokens), ``base_tokens``, ``identical``, ``near_tie`` (0 or 1; NaN
+    without baseline, or when sampling, but 0 where the back end is lossy on purpose). Per query: ``hard``,
+    ``replayed``, ``failed`` (1 = it has no whole answer), ``score``, ``routing`` (seconds), ``slo_ttft``, ``slo_itl``,
+    ``slo_latency`` (inf = not demanded, NaN = no objective), ``cloud_cost``, ``edge_cost``, ``edge_prompt``,
+    ``edge_completion``, ``cloud_prompt``, ``cloud_completion`` (tokens); ``truncated`` (prompts that were cut to fit,
+    of all requests made for the query), ``untold`` (those whose server does not tell), ``unparsed`` (1 = no letter or
+    number could be read; NaN where none is looked for), ``chance`` (percent that guessing among its options gives),
+    ``stopped`` (1 = the edge's answer ended early; NaN where no cascade decides early), ``saved`` (the tokens that it
+    did not write).
     Per turn, of split decoding: ``rows.SPLIT``.
     ``gaps``: seconds between consecutive chunks, of all turns. ``groups``: each query's subject or category.
 
@@ -122,7 +123,9 @@ class Table:
     each side were made on one hardware; else they are NaN.
     """
 
-    TIMINGS: ClassVar[tuple[str, ...]] = ("ttft", "ttft_answer", "latency", "busy", "base_latency", "base_busy")
+    TIMINGS: ClassVar[tuple[str, ...]] = (
+        *("ttft", "ttft_answer", "latency", "busy", "draft_time", "base_latency", "base_busy"),
+    )
 
     _last: ClassVar[tuple[list[int], Mapping[int, Any], int, Table | None]] = [], {}, 0, None
 
@@ -141,6 +144,7 @@ class Table:
             waited = sum((turn["trace"]["chunks"][-1][0] for turn in before), 0.0)
             # Of a request that was given up: the seconds from its beginning to the last failure.
             waited += sum(answer["failures"][-1][0] for answer in answers if answer.get("failures"))
+            drafting = sum((number(turn["trace"].get("drafting")) for turn in before), 0.0)
             if (prefill := (edge or {}).get("prefill")) and result.get("turns"):
                 waited += prefill["seconds"]
                 requests.add_prefill(len(turns), prefill)
@@ -152,11 +156,11 @@ class Table:
                 replayed = replayed or bool(turn.get("replayed"))
             for turn in result.get("turns", ()):
                 requests.add(len(turns), turn)
-                turns.append(turn_row(index, turn, result, waited))
+                turns.append(turn_row(index, turn, result, waited, drafting))
                 times = [chunk[0] for chunk in turn["trace"]["chunks"]]
                 gaps += [after - before for before, after in itertools.pairwise(times)]
                 hardware.setdefault(result.get("side"), set()).add(turn.get("hardware"))
-                waited = 0.0
+                waited = drafting = 0.0
             queries.append(query_row(hard, result, edge, cloud))
         self._turns, self._queries = {"query": np.empty(0), **turns.columns()}, queries.columns()
         self.gaps: Column = np.array(gaps, dtype=np.float64)

@@ -1,6 +1,6 @@
 // Where one is stands in the address; everything is drawn from it.
 
-const PARTS = { top: [heading, tiles, notes, legend], board: [leaderboard], charts: [speed, routing, latency, tasks, load, split], detail: [queries, setup] };
+const PARTS = { top: [heading, tiles, notes, legend], board: [leaderboard], charts: [speed, routing, drafts, latency, tasks, load, split], detail: [queries, setup] };
 const NEEDS = { job: ['top', 'board', 'charts', 'detail'], sort: ['board', 'charts'], dir: ['board', 'charts'], filter: ['board', 'charts'], columns: ['board'], off: ['board', 'charts'],
   case: ['detail'], query: ['detail'], group: ['detail'], outcome: ['detail'], find: ['detail'], metric: ['charts'], router: ['charts'], x: ['charts'], times: ['charts'], kinds: ['charts'] };
 

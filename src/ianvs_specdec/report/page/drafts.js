@@ -1,0 +1,43 @@
+// Drafting methods side by side: what their drafts bring and cost, and at which position they fail.
+
+const METHODS = ['Mean Accepted Tokens', 'Acceptance Rate', 'Drafting Share', 'Throughput', 'Speedup'];
+const STEP = 'Time of a verification step, drafting included, relative to a step of the autoregressive baseline: tau over speedup';
+
+function drafts() {
+  const about = 'The test cases that one model has answered alone, with 95 % intervals. A method pays if tau grows more than the time of a step.';
+  const list = sorted(shown()).filter((item) => item.alone && Number.isFinite(item.figures['Mean Accepted Tokens']));
+  const drafting = list.filter((item) => item.positions);
+  for (const node of [byId('drafts'), document.querySelector('[data-jump][href="#drafts"]')]) node.hidden = !drafting.length;
+  replace('drafts', drafting.length > 0 && [caption('drafts', 'Drafting methods', about), methods(list), acceptance(drafting, list)]);
+}
+
+function methods(list) {
+  const names = METHODS.filter((name) => list.some((item) => Number.isFinite(item.figures[name])));
+  const head = [...names.map((name) => [name, columns.get(name).about]), ['Step Time', STEP]];
+  const step = (item) => item.figures['Mean Accepted Tokens'] / item.figures.Speedup;
+  const cell = (item, name) => element('td', {}, Number.isFinite(item.figures[name]) && measured(name, item.figures[name]),
+    halfOf(item, name) > 0 && element('small', {}, `± ${short(halfOf(item, name), 2)}`));
+  return scrolling('Drafting methods', element('table', { class: 'plain quality' },
+    element('thead', {}, element('tr', {}, element('th', { scope: 'col' }, 'Test case'), head.map(([name, meaning]) => element('th', { scope: 'col' }, term(name, meaning))))),
+    element('tbody', {}, list.map((item) => element('tr', {}, element('th', { scope: 'row' }, swatch(shapeOf(item.router), ownColour(item, list)), ' ', item.name),
+      names.map((name) => cell(item, name)), element('td', {}, Number.isFinite(step(item)) && `${short(step(item), 3)}×`))))));
+}
+
+function acceptance(drafting, list) {
+  const title = 'Acceptance by position';
+  const most = Math.max(...drafting.map((item) => item.positions.rates.length));
+  const chart = plot({ title, width: room('drafts'), height: printing ? 200 : 270, y: { domain: [0, 100], ticks: [0, 25, 50, 75, 100], format: (value) => `${value}%`, label: 'of all drafts' },
+    x: { domain: [0.7, most + 0.3], ticks: Array.from({ length: most }, (_, place) => place + 1), label: 'position in the draft' } });
+  const { area, sx, sy } = chart;
+  for (const item of drafting) {
+    const { drafts: count, rates } = item.positions;
+    const colour = ownColour(item, list);
+    area.append(graphic('path', { class: 'line', stroke: colour, d: path(rates.map((rate, place) => [place + 1, 100 * rate]), sx, sy) }));
+    rates.forEach((rate, place) => {
+      const before = place && rates[place - 1];
+      const told = [`position ${place + 1}: accepted in ${short(100 * rate, 3)} % of ${short(count)} drafts`, before > 0 && `${short((100 * rate) / before, 3)} % of those accepted up to position ${place}`];
+      area.append(tipped(marker(shapeOf(item.router), sx(place + 1), sy(100 * rate), 4.2, colour), item.name, told.filter(Boolean), visit(item)));
+    });
+  }
+  return element('figure', {}, element('figcaption', {}, title), chart.svg);
+}
