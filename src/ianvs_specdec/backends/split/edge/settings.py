@@ -143,6 +143,9 @@ def _finish(drafter: Drafter, model: Model) -> Finish:
     from ianvs_specdec.lengths.fixed import Fixed
 
     assert isinstance(drafter, DraftModel)
+    if drafter.translation is not None:
+        reason = "outage edge: the draft model has another tokenizer than the target"
+        raise UserError(f"{reason} and cannot finish its answers; choose wait or fail", key="outage")
 
     def finish(tokens: Sequence[int], sampling: Sampling) -> Decoded:
         return decode(drafter.batch_key, Autoregressive(), Fixed(0), tokens, sampling, eos_ids=model.ends)
