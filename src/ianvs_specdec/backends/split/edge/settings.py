@@ -122,7 +122,7 @@ def target_of(model: Model, folder: Path | None, dtype: str) -> FarTarget:
     own = fingerprint(folder) if folder is not None else ""
     if own and model.tokenizer and own != model.tokenizer:
         reason = f"{folder} has another tokenizer than {model.name}, which the verifier serves"
-        raise UserError(f"{reason}: the same ids would be other tokens. Draft with a model of its family")
+        raise UserError(f"{reason}: the same ids would be other tokens. Name a folder with its tokenizer as model")
     return FarTarget(model.vocabulary, model.window or None, getattr(torch, dtype), folder)
 
 
