@@ -122,6 +122,13 @@ METHODS: dict[str, Method] = {
         looks=_EAGLE,
         chain={"tree": "chain"},
     ),
+    "mtp": Method(
+        "ianvs_specdec.drafters.mtp.drafter:Mtp",
+        "MTPSpecDec",
+        options.MtpOptions,
+        about="drafts of the layers for multi-token prediction in the model's own checkpoint (MTP)",
+        target_look="ianvs_specdec.drafters.mtp.files:check_target",
+    ),
     "own": Method(
         "ianvs_specdec.drafters.custom:own",
         "SpecDec",
