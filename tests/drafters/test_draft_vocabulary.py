@@ -53,20 +53,14 @@ def test_vocabularies_padded_to_different_sizes_go_together(tmp_path, target_siz
         assert all(len(q) == target_size for q in (tree.probabilities or {}).values())
 
 
-def test_another_tokenizer_is_told_with_an_example(tmp_path):
-    target, drafter = pair(tmp_path, WORDS, WORDS[::-1])
-    with pytest.raises(UserError, match=r"another tokenizer.*60 of 60 token ids differ, 0 is 'w59' there") as caught:
-        drafter.prepare(target)
-    assert caught.value.key == "draft"
-
-
-def test_some_renamed_tokens_are_tolerated(tmp_path):
+def test_some_renamed_tokens_are_tolerated_and_more_are_another_tokenizer(tmp_path):
     words = [f"w{i}" for i in range(200)]
     target, drafter = pair(tmp_path, words, [*words[:197], "new", "other", "w199"], 200, 200)
     drafter.prepare(target)  # 2 of 200 are one in a hundred
+    assert drafter.translation is None
     target, drafter = pair(tmp_path / "more", words, [*words[:190], *words[:189:-1]], 200, 200)
-    with pytest.raises(UserError, match="10 of 200"):
-        drafter.prepare(target)
+    drafter.prepare(target)
+    assert drafter.translation is not None
 
 
 def test_without_tokenizers_the_sizes_must_be_equal(tmp_path):

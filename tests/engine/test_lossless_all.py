@@ -94,7 +94,8 @@ def workshop_of(tmp_path_factory):
 
 
 def test_every_method_is_among_the_cases():
-    assert {method for method, _ in CASES.values()} == set(drafters.METHODS)
+    # MTP layers come with models of some families only: drafters/test_mtp.py.
+    assert {method for method, _ in CASES.values()} == set(drafters.METHODS) - {"mtp"}
 
 
 ON_ANY_TARGET = {"prompt_lookup", "lookahead", "draft_model-tree", "eagle"}

@@ -88,7 +88,7 @@ class EngineLLM(LocalLLM):
         super().check_files()
         folder = local_folder(self.model)
         target = model_sizes(read_config(folder, key="model")) if folder is not None else None
-        drafters.check_files(self.method, self.drafting, target)
+        drafters.check_files(self.method, self.drafting, target, folder)
 
     def _option_identity(self, digests: FileDigests) -> dict[str, Any]:
         return drafters.replace_files(self.method, self.drafting, digests.path)

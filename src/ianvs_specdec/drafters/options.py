@@ -81,6 +81,12 @@ class DraftModelOptions(DraftingOptions):
     branches: Count = Field(1, description="the candidates for each drafted position")
 
 
+class MtpOptions(DraftingOptions):
+    depth: Count | None = Field(
+        None, description="the tokens drafted in a row", json_schema_extra={"unset": "the number of MTP layers"}
+    )
+
+
 class MedusaOptions(DraftingOptions):
     head: Head
     tree: Tree = Field("dynamic", description="the shape of drafts")

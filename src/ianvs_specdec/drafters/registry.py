@@ -23,7 +23,8 @@ class Method:
     """``drafter`` is "module:Class"; ``backend`` is the method's name as a back end in Ianvs; ``options`` declares the
     constructor's keyword arguments and what all methods have. ``about`` says in a line where the drafts come from.
     ``looks``: option -> "module:function", which looks at the file or folder that it names, for a target of given
-    sizes, and imports nothing heavy. ``remote``: whether it needs nothing of the target but its tokens, so that another
+    sizes, and imports nothing heavy. ``target_look``: "module:function", the same with all options and the target's
+    folder. ``remote``: whether it needs nothing of the target but its tokens, so that another
     machine can verify its drafts. ``chain``: options by default where the target has no cheap way to compute branches.
     """
 
@@ -32,6 +33,7 @@ class Method:
     options: type[MethodOptions] = MethodOptions
     about: str = ""
     looks: Mapping[str, str] = field(default_factory=dict)
+    target_look: str = ""
     remote: bool = False
     chain: Mapping[str, Any] = field(default_factory=dict)
 
@@ -102,6 +104,7 @@ METHODS: dict[str, Method] = {
         about="drafts of a smaller language model",
         remote=True,
         looks={"draft": "ianvs_specdec.drafters.draft_model.files:check_files"},
+        target_look="ianvs_specdec.drafters.draft_model.files:check_target",
     ),
     "medusa": Method(
         "ianvs_specdec.drafters.medusa.drafter:Medusa",
@@ -118,6 +121,13 @@ METHODS: dict[str, Method] = {
         about="drafts of a one-layer head on the target's hidden states (EAGLE-1, -2 and -3)",
         looks=_EAGLE,
         chain={"tree": "chain"},
+    ),
+    "mtp": Method(
+        "ianvs_specdec.drafters.mtp.drafter:Mtp",
+        "MTPSpecDec",
+        options.MtpOptions,
+        about="drafts of the layers for multi-token prediction in the model's own checkpoint (MTP)",
+        target_look="ianvs_specdec.drafters.mtp.files:check_target",
     ),
     "own": Method(
         "ianvs_specdec.drafters.custom:own",
@@ -159,16 +169,24 @@ def check(name: str, settings: Mapping[str, Any]) -> MethodOptions:
     return found
 
 
-def check_files(name: str, settings: Mapping[str, Any], target: ModelSizes | None) -> None:
+def check_files(name: str, settings: Mapping[str, Any], target: ModelSizes | None, folder: Path | None = None) -> None:
     """Look at the files and folders among the options. Reads headers, imports no torch.
 
     Raises ``UserError``, with the ``key`` at fault, for one that is not what the method reads, or not for a ``target``
-    of these sizes, None where they are not known.
+    of these sizes, in this ``folder``, None where they are not known.
     """
-    for key, place in method_of(name).looks.items():
+    method = method_of(name)
+    for key, place in method.looks.items():
         if settings.get(key) is not None:
-            module, _, function = place.partition(":")
-            getattr(importlib.import_module(module), function)(settings[key], target)
+            _function(place)(settings[key], target)
+    if method.target_look and folder is not None:
+        _function(method.target_look)(settings, folder)
+
+
+def _function(place: str) -> Callable[..., None]:
+    module, _, name = place.partition(":")
+    function: Callable[..., None] = getattr(importlib.import_module(module), name)
+    return function
 
 
 def create(name: str, settings: Mapping[str, Any] | None = None, *, trees: bool = True) -> Drafter:

@@ -15,6 +15,7 @@ from ianvs_specdec.common.errors import UserError, not_installed, packages
 from ianvs_specdec.models.documents import unmarked
 from ianvs_specdec.models.headers import counted, headers
 from ianvs_specdec.models.layout import check_model, lacking, no_place
+from ianvs_specdec.models.mtp import mtp_tensors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -126,5 +127,7 @@ def _check_told(model: Any, told: Mapping[str, Any], start: bool) -> None:
         raise UserError(str(told["error_msgs"][0]))
     # What a quantized checkpoint holds besides its weights is its package's own affair. Where training starts, the
     # layers may be the first of more.
-    if not start and getattr(model, "hf_quantizer", None) is None and told["unexpected_keys"]:
-        raise no_place(told["unexpected_keys"])
+    unexpected = set(told["unexpected_keys"])
+    unexpected -= {*mtp_tensors(model.config.to_dict(), unexpected)}
+    if not start and getattr(model, "hf_quantizer", None) is None and unexpected:
+        raise no_place(unexpected)

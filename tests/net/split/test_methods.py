@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from ianvs_specdec import drafters
+from ianvs_specdec.backends.split.edge.connection import Access, Connection
+from ianvs_specdec.backends.split.edge.settings import EdgeSettings, target_of
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.datastore import Datastore
 from tests.net.split.conftest import PROMPT
-from tests.support.verifiers import edge_of, verifying
+from tests.support.verifiers import PATIENCE, edge_of, verifying
 
 GREEDY = Sampling(max_tokens=40)
 DRAWN = Sampling(max_tokens=40, temperature=0.8, seed=7)
@@ -37,6 +42,30 @@ def test_a_method_that_needs_tokens_only(folder, running, alone, method, samplin
     assert answer.token_ids == whole
     if method in ("draft_model", "rest", "predicted_output"):
         assert sum(step.accepted for step in answer.trace.steps) > 20
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
+def test_a_draft_model_with_another_tokenizer(folder, running, alone, sampling, tmp_path):
+    """The edge writes its text in the target's tokens. It cannot finish an answer alone."""
+    draft, changed = tmp_path / "draft", tmp_path / "draft" / "tokenizer.json"
+    shutil.copytree(folder, draft)
+    tokenizer = json.loads(changed.read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    tokenizer["model"]["vocab"] = {token: number and 258 - number for token, number in vocabulary.items()}
+    tokenizer["added_tokens"][1]["id"] = 257
+    changed.write_text(json.dumps(tokenizer))
+    connection = Connection(Access(running.address))
+    settings = {"method": "draft_model", "options": {"draft": str(draft)}, "mode": "split"}
+    try:
+        model = connection.describe(PATIENCE)
+        target = target_of(model, folder, "float32")
+        answer = EdgeSettings.parse(settings).edge(connection, model, target).decode(PROMPT, sampling)
+        with pytest.raises(UserError, match="cannot finish its answers; choose wait or fail"):
+            EdgeSettings.parse({**settings, "outage": "edge"}).edge(connection, model, target)
+    finally:
+        connection.close()
+    assert answer.token_ids == alone(PROMPT, sampling)
+    assert sum(step.drafted for step in answer.trace.steps)
 
 
 def test_many_edges_share_the_steps(folder, running, alone):

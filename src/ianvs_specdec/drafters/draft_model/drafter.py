@@ -1,10 +1,11 @@
-"""A smaller LM with the same tokenizer drafts (Leviathan et al. 2023; Chen et al. 2023), a chain or a tree."""
+"""A smaller LM drafts (Leviathan et al. 2023; Chen et al. 2023), a chain or a tree."""
 
 from __future__ import annotations
 
 import copy
 import math
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ianvs_specdec.drafters.draft_model.files import load_draft
-from ianvs_specdec.drafters.draft_model.sequence import DraftSequence, Growing
+from ianvs_specdec.drafters.draft_model.files import check_branches, load_draft
+from ianvs_specdec.drafters.draft_model.sequence import DraftSequence, Growing, RewindingSequence
+from ianvs_specdec.drafters.draft_model.translation import Translation
 from ianvs_specdec.drafters.lockstep import alone, lockstep, only
 from ianvs_specdec.drafters.probabilities import least_log, log_probabilities
 from ianvs_specdec.engine import Context, Drafter, Output, Target, TokenTree
@@ -35,7 +37,11 @@ class DraftModel(Drafter):
     without replacement, and the score does not look at what was drawn: whether a child is verified depends on what
     scores better than the child, not on which token it is, so that it follows the distribution it was drawn from.
 
-    Raises ``UserError`` from ``prepare`` for a folder that cannot be loaded and for another tokenizer.
+    A draft model with another tokenizer reads the text so far in its own tokens, and the text that it writes becomes
+    the target's tokens. Such drafts are the likeliest chain, without probabilities: text has many ways into tokens.
+
+    Raises ``UserError`` from ``prepare`` for a folder that cannot be loaded, and for ``branches`` with another
+    tokenizer.
     """
 
     def __init__(self, draft: str | Path, branches: int = 1) -> None:
@@ -43,23 +49,35 @@ class DraftModel(Drafter):
         self.branches = branches
         self._target: Target | None = None
         self._sequence: DraftSequence | None = None
+        self.translation: Translation | None = None
+        """Where the draft model has another tokenizer."""
+        self._reached = 0
 
     def prepare(self, target: Target) -> Sequence[int]:
         if self._target is not target:
-            self._model = load_draft(self._folder, target)
+            self._model, self.translation = load_draft(self._folder, target)
+            if self.translation is not None:
+                check_branches(self.branches)
             self._target = target
         return ()
 
     @property
     def unread_tokens(self) -> int:
-        return 0 if self._sequence is None else self._sequence.unread_tokens(self._context.tokens)
+        if self._sequence is None:
+            return 0
+        if self.translation is not None:
+            return max(0, len(self._context.tokens) - self._reached)
+        return self._sequence.unread_tokens(self._context.tokens)
 
     @property
     def batch_key(self) -> Target:
         return self._model
 
     def memory(self, positions: int) -> int:
-        return 0 if self._target is None else self._model.memory(positions)
+        if self._target is None:
+            return 0
+        # Another tokenizer may need more tokens for the same text.
+        return self._model.memory(positions if self.translation is None else 2 * positions)
 
     def weights(self) -> Sequence[Any]:
         return self._model.weights
@@ -72,7 +90,8 @@ class DraftModel(Drafter):
     def begin(self, target: Target, context: Context, prefill: Output) -> None:
         self._vocabulary = prefill.logits.shape[-1]
         self.end()
-        self._sequence, self._context = DraftSequence(self._model), context
+        sequence = DraftSequence if self.translation is None else RewindingSequence
+        self._sequence, self._context, self._reached = sequence(self._model), context, 0
 
     def end(self) -> None:
         if self._sequence is not None:
@@ -81,7 +100,7 @@ class DraftModel(Drafter):
 
     @property
     def lines(self) -> bool:  # type: ignore[override]
-        return self.branches == 1
+        return self.branches == 1 and self.translation is None
 
     def lines_behind(self, context: Context) -> _Lines:
         assert self._sequence is not None
@@ -95,7 +114,10 @@ class DraftModel(Drafter):
 
     @classmethod
     def propose_all(cls, drafts: Sequence[tuple[DraftModel, Context, int]]) -> list[TokenTree | Exception]:
-        growths = [drafter._grow(context, budget) for drafter, context, budget in drafts]
+        growths = [
+            drafter._grow(context, budget) if drafter.translation is None else drafter._grow_text(context, budget)
+            for drafter, context, budget in drafts
+        ]
         return lockstep(drafts[0][0]._model, growths)
 
     def _grow(self, context: Context, budget: int) -> Growing:
@@ -117,6 +139,31 @@ class DraftModel(Drafter):
             if not frontier:
                 break
         return growth.tree([0, *sorted(best)])
+
+    def _grow_text(self, context: Context, budget: int) -> Growing:
+        """The likeliest chain in the draft model's tokens, of as many as may be drafted, in the target's."""
+        assert self.translation is not None
+        assert isinstance(self._sequence, RewindingSequence)
+        read, drafted = self.translation.read(context.tokens), list[int]()
+        room = min(budget, context.remaining - 1)
+        if room > 0 and len(read) > 1:
+            self._sequence.rewind(read)
+            levels = min(room, self._sequence.reach(read))
+            if levels > 0:
+                yield from self._sequence.follow(read)
+            chance, least = 0.0, least_log(context)
+            while len(drafted) < levels:
+                tree = [read[-1], *drafted], [*range(-1, len(drafted))]
+                logits = yield from self._sequence.logits(tree, [len(drafted)])
+                value, token = logits[0].log_softmax(dim=-1).max(dim=-1)
+                chance += float(value)
+                if not chance >= least or int(token) in self.translation.ends:
+                    break
+                drafted.append(int(token))
+        written = self.translation.write(context.tokens, read, drafted)[:room]
+        known = list(takewhile(lambda token: token < self._vocabulary, written))
+        self._reached = len(context.tokens) + len(known)
+        return TokenTree.chain(context.tokens[-1], known)
 
     def _add_children(
         self, growth: _Growth, frontier: list[int], scores: Tensor, context: Context, least: float

@@ -16,6 +16,9 @@ from ianvs_specdec.engine.contracts import Piece, SequenceState, pieces
 READ_AT_ONCE = 256
 """Tokens that a model without pieces of its own reads in one step after a pause: of each there are logits."""
 
+POINTS = 8
+"""States to go back to: a text's tokens change at its end only, and some states are copies."""
+
 Steps = Generator[tuple[SequenceState, Piece], Output, None]
 """What the model has to compute, and what it computed (see ``lockstep``)."""
 Growing = Growth[tuple[SequenceState, Piece], Output]
@@ -173,6 +176,38 @@ class DraftSequence:
             else:
                 yield self._state, piece
         self._kept += len(tokens)
+
+
+class RewindingSequence(DraftSequence):
+    """A sequence whose context may change at its end before it goes on: what is behind the common beginning is
+    dropped."""
+
+    def __init__(self, model: Target) -> None:
+        super().__init__(model)
+        self._context: Sequence[int] = ()
+        self._points: list[tuple[int, Any]] = []
+        """Lengths of earlier contexts, and the states to go back to."""
+
+    def rewind(self, context: Sequence[int]) -> None:
+        """Go back to the last point that ``context`` shares; the model reads anew where there is none."""
+        pairs = zip(self._context[: self._kept], context[:-1], strict=False)
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        if same == self._kept:
+            return
+        while self._points and self._points[-1][0] > same:
+            self._points.pop()
+        self._fed = None
+        if self._points:
+            self._kept, state = self._points[-1]
+            self._state.restore(state)
+        else:
+            self._state.close()
+            self._kept, self._state = 0, self.model.open()
+
+    def follow(self, context: Sequence[int]) -> Steps:
+        yield from super().follow(context)
+        self._context = context
+        self._points = [*self._points[1 - POINTS :], (self._kept, self._states[0][1])]
 
 
 def _path(tree: TokenTree, tokens: Sequence[int]) -> list[int]:

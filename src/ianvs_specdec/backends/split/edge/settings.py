@@ -122,7 +122,7 @@ def target_of(model: Model, folder: Path | None, dtype: str) -> FarTarget:
     own = fingerprint(folder) if folder is not None else ""
     if own and model.tokenizer and own != model.tokenizer:
         reason = f"{folder} has another tokenizer than {model.name}, which the verifier serves"
-        raise UserError(f"{reason}: the same ids would be other tokens. Draft with a model of its family")
+        raise UserError(f"{reason}: the same ids would be other tokens. Name a folder with its tokenizer as model")
     return FarTarget(model.vocabulary, model.window or None, getattr(torch, dtype), folder)
 
 
@@ -143,6 +143,9 @@ def _finish(drafter: Drafter, model: Model) -> Finish:
     from ianvs_specdec.lengths.fixed import Fixed
 
     assert isinstance(drafter, DraftModel)
+    if drafter.translation is not None:
+        reason = "outage edge: the draft model has another tokenizer than the target"
+        raise UserError(f"{reason} and cannot finish its answers; choose wait or fail", key="outage")
 
     def finish(tokens: Sequence[int], sampling: Sampling) -> Decoded:
         return decode(drafter.batch_key, Autoregressive(), Fixed(0), tokens, sampling, eos_ids=model.ends)

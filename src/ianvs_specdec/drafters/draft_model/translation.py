@@ -1,0 +1,53 @@
+"""Between the token ids of a target and those of a draft model with another tokenizer: through the text.
+
+As in universal assisted decoding and SLEM (Timor et al. 2025, arXiv 2502.05202).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+TAIL = 8
+"""Tokens before a draft that are written again with it: text depends on them (spaces), and so do tokens (merges)."""
+INCOMPLETE = "\ufffd"
+"""What tokenizers decode to where the bytes of a character are missing."""
+
+
+class Translation:
+    """``target`` and ``draft`` are tokenizers of transformers, used by one thread at a time."""
+
+    def __init__(self, target: Any, draft: Any) -> None:
+        self._target, self._draft = target, draft
+        self.ends = frozenset(draft.all_special_ids)
+        """The draft model's tokens that have no text."""
+
+    def read(self, tokens: Sequence[int]) -> list[int]:
+        """The draft model's ids of a text in the target's ``tokens``, without special tokens of the target; none where
+        it ends within a character."""
+        text = _text(self._target, tokens)
+        return [] if text.endswith(INCOMPLETE) else self._draft(text, verbose=False)["input_ids"]
+
+    def write(self, tokens: Sequence[int], read: Sequence[int], drafted: Sequence[int]) -> list[int]:
+        """The target's ids of the text of ``drafted``, which follows ``read``, behind ``tokens``."""
+        tail = list(read[-TAIL:])
+        before, after = _text(self._draft, tail), _text(self._draft, [*tail, *drafted])
+        text = after.removeprefix(before).partition(INCOMPLETE)[0] if after.startswith(before) else ""
+        if not text:
+            return []
+        for size in range(min(TAIL, len(tokens)), 0, -1):
+            known = list(tokens[-size:])
+            written = self._ids(_text(self._target, known, special=True) + text)
+            if written[:size] == known:
+                return written[size:]
+        return self._ids(text)
+
+    def _ids(self, text: str) -> list[int]:
+        ids: list[int] = self._target(text, add_special_tokens=False, verbose=False)["input_ids"]
+        return ids
+
+
+def _text(tokenizer: Any, tokens: Sequence[int], *, special: bool = False) -> str:
+    settings = {"skip_special_tokens": not special, "clean_up_tokenization_spaces": False}
+    text: str = tokenizer.decode(list(tokens), **settings)
+    return text
