@@ -228,7 +228,8 @@ def test_memory_is_weights_and_cache_and_close_frees_it(tmp_path: Path) -> None:
     assert llm.memory() is None
     llm.load()
     weights = 4 * sum(torch.tensor(t.shape).prod().item() for t in _tensors(EDGE))
-    cache = 1024 * 3 * 2 * (64 + 64) * 4
+    config = json.loads((EDGE / "config.json").read_text(encoding="utf-8"))
+    cache = 1024 * config["num_hidden_layers"] * config["num_key_value_heads"] * 2 * config["head_dim"] * 4
     assert llm.memory() == weights + cache
     llm.close()
     assert llm.memory() is None
