@@ -65,6 +65,7 @@ def run(options: argparse.Namespace, given: list[Conversation] | None) -> None:
         return "tau " + (" ".join(f"{group} {tau:.2f}" for group, tau in taus.items()) or "unknown: short answers")
 
     unembedding = teacher.model.get_output_embeddings().weight.detach()
+    unembedding = unembedding if head.kept is None else unembedding[head.kept]
     steps = loop.train(head, samples, unembedding, recipe, work, device=options.device, evaluate=evaluate, report=tell)
     export.write(head, config, options.model.name, options.out)
     tell(f"{options.out}: {options.what} head after {steps} steps")

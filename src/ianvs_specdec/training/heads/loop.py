@@ -115,14 +115,14 @@ def train(
     evaluate: Callable[[TrainableHead], str],
     report: Callable[[str], None] = print,
 ) -> int:
-    """Train ``head`` until the budget is used up; returns the number of steps, all runs together.
+    """Train ``head`` until the budget is used up; returns the number of steps, all runs together. ``unembedding
+    [drafted vocabulary, hidden]``: the target's.
 
     ``work`` receives ``checkpoint.pt`` (head, optimizers, step, seconds and drafts so far) every minute; a later call
     with the same folder, samples and recipe goes on from there. ``evaluate`` is asked for a line of results as often.
     """
     work.mkdir(parents=True, exist_ok=True)
     head.to(device)
-    unembedding = unembedding if head.kept is None else unembedding[head.kept]
     unembedding = unembedding.to(device, course.compute_dtype(device))
     optimizers = _optimizers(head)
     state: dict[str, Any] = {"step": 0, "seconds": 0.0, "tokens": 0}
