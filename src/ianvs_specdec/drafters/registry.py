@@ -119,6 +119,13 @@ METHODS: dict[str, Method] = {
         looks=_EAGLE,
         chain={"tree": "chain"},
     ),
+    "dflash": Method(
+        "ianvs_specdec.drafters.dflash.drafter:DFlash",
+        "DFlashSpecDec",
+        options.DFlashOptions,
+        about="drafts of a small transformer, a whole block in one forward (DFlash)",
+        looks={"head": "ianvs_specdec.drafters.dflash.layout:check_files"},
+    ),
     "own": Method(
         "ianvs_specdec.drafters.custom:own",
         "SpecDec",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import random
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -17,7 +18,7 @@ from ianvs_specdec.common.storage.purpose import keep_to
 from ianvs_specdec.models.templates import UNTOLD, template_of, timed
 from ianvs_specdec.records.identity import FileDigests, digest
 from ianvs_specdec.training.course import tell
-from ianvs_specdec.training.heads import conversations, export, loop, models, pool
+from ianvs_specdec.training.heads import conversations, dflash, export, loop, models, pool
 from ianvs_specdec.training.heads.conversations import Conversation
 from ianvs_specdec.training.heads.payoff import payoff
 from ianvs_specdec.training.heads.teacher import Teacher
@@ -34,6 +35,8 @@ def run(options: argparse.Namespace, given: list[Conversation] | None) -> None:
     teacher = Teacher(options.model, device=options.device, length=options.length, answer=options.max_new_tokens)
     drafts = options.drafts or (4 if options.what == "medusa" else 7)
     recipe = loop.HeadRecipe(options.minutes, options.tokens, steps=drafts, seed=options.seed)
+    if options.what == "dflash":
+        recipe = replace(recipe, discount=dflash.DISCOUNT)
     head, config = _head(options.what, teacher, drafts)
     work: Path = options.work or options.out.with_name(f".{options.out.name}.training")
     _claim(work, options)
@@ -74,6 +77,10 @@ def _head(kind: str, teacher: Teacher, drafts: int) -> tuple[models.TrainableHea
     config = export.head_config(teacher.config)
     if kind == "medusa":
         return models.TrainableMedusa(config.hidden_size, unembedding, heads=drafts, blocks=1), config
+    if kind == "dflash":
+        marks = (getattr(teacher.tokenizer, name, None) for name in ("mask_token_id", "pad_token_id"))
+        mask = next((token for token in marks if token is not None), config.vocab_size - 1)
+        return dflash.TrainableDFlash(config, teacher.model, teacher.eagle3_layers, drafts=drafts, mask=mask), config
     if kind == "eagle":
         return models.TrainableEagle(config, embedding, unembedding), config
     return models.TrainableEagle3(config, embedding, unembedding, teacher.model.base_model.norm.weight.detach()), config

@@ -23,7 +23,7 @@ def payoff(kind: str, head: Path, model: Any, samples: Sequence[Sample], ends: S
     ``samples`` are conversations that it has not learned from, ``ends`` the token ids that end an answer. The weights
     of ``model`` are used up.
     """
-    method = "medusa" if kind == "medusa" else "eagle"
+    method = kind if kind in drafters.METHODS else "eagle"
     target = target_of(model, consume=True)
     contestants = [(drafters.create("autoregressive"), lengths.create("fixed:0"))]
     contestants.append((drafters.create(method, {"head": head}), lengths.create(drafters.default_length(method))))
