@@ -16,6 +16,7 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.dflash.head import DFlashHead
 from ianvs_specdec.drafters.dflash.layout import check_files
+from ianvs_specdec.drafters.eagle.steps import Pairs
 from ianvs_specdec.drafters.tensors import read_tensors
 from ianvs_specdec.engine import decode
 from ianvs_specdec.engine.loop import Engine
@@ -155,7 +156,7 @@ def test_logits_have_the_same_bits_alone_and_beside_others(model, head):
         sequences = [computed.open() for _ in chosen]
         for sequence, number in zip(sequences, chosen, strict=True):
             for piece in features[number].chunk(pieces, dim=1):
-                computed.read(sequence, list(piece))
+                computed.keep(sequence, Pairs([0] * piece.shape[1], list(piece)))
         return computed.draft([(sequence, number, 4) for sequence, number in zip(sequences, chosen, strict=True)])
 
     together = logits([0, 1, 2], 1)
@@ -170,17 +171,20 @@ def test_logits_have_the_same_bits_alone_and_beside_others(model, head):
         ({"num_target_layers": 4}, "number of target layers of 4, the target has 3"),
         (
             {"dflash_config": {**READ, "mask_token_id": 16}},
-            "mask_token_id of this DFlash head is 16",
+            "DFlash head .* mask_token_id of 16, and the target's last token is 15",
         ),
         (
             {"dflash_config": {**READ, "target_layer_ids": [0, 3]}},
-            "target_layer_ids of this DFlash head is 3",
+            "DFlash head .* target_layer_ids of 3, and the target's last layer is 2",
         ),
         ({"dflash_config": {"mask_token_id": 1}}, "target_layer_ids is missing"),
         ({"dflash_config": [1]}, "dflash_config must be a mapping"),
         ({"dflash_config": {"mask_token_id": 1, "target_layer_ids": [0, "1"]}}, "target_layer_ids must be a list"),
         ({"block_size": 5000}, "block_size is 5000, more than max_position_embeddings, 4096"),
-        ({"block_size": 300, "max_position_embeddings": 4096}, "block_size of this DFlash head is 300"),
+        (
+            {"block_size": 300, "max_position_embeddings": 4096},
+            "DFlash head .* 299 in block_size, and the target's end at 255",
+        ),
         ({"block_size": 1}, "block_size must be a whole number from 2"),
         ({"architectures": ["DFlash2DraftModel"]}, "'DFlash2DraftModel', computed here are DFlash heads"),
         ({"dflash_config": {**READ, "selector_rank": 4}}, "unknown key of DFlash heads .selector_rank."),
@@ -206,7 +210,7 @@ def refused(folder, told):
     with pytest.raises(UserError, match=told) as caught:
         check_files(folder, ModelSizes(VOCABULARY, 32, 3, 256))
     assert caught.value.key == "head"
-    assert "DFlash" in str(caught.value)
+    assert "dflash" in str(caught.value).lower()
 
 
 def test_damaged_tensors_are_refused(head, tmp_path, model):

@@ -1,5 +1,6 @@
 """Draft heads on a tiny scale: what they compute, what they are shown, and the loss."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM  # noqa: E402
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding  # noqa: E402
 
 from ianvs_specdec.drafters.dflash.head import DFlashHead  # noqa: E402
+from ianvs_specdec.drafters.eagle.steps import Pairs  # noqa: E402
 from ianvs_specdec.targets.registry import target_of  # noqa: E402
 from ianvs_specdec.training.heads import export, loop, models  # noqa: E402
 from ianvs_specdec.training.heads.dflash import TrainableDFlash  # noqa: E402
@@ -90,12 +92,15 @@ def test_dflash_drafts_as_at_inference(tmp_path: Path) -> None:
     for parameter in head.parameters():
         parameter.copy_(parameter.bfloat16())
     export.write(head, head.config, "target", tmp_path / "head")
+    config = json.loads((tmp_path / "head" / "config.json").read_text(encoding="utf-8"))
+    assert config["dflash_config"] == {"mask_token_id": 0, "target_layer_ids": [1, 2, 3]}
+    assert (config["architectures"], config["block_size"]) == (["DFlashDraftModel"], 4)
     computed = DFlashHead(tmp_path / "head", target_of(*head.target, engine="torch"))
     batch = collate([sample], 3, "cpu")
     drafts = list(head.drafts(batch))
     for row, start in enumerate(batch.starts[0].tolist()):
         sequence = computed.open()
-        computed.read(sequence, sample.layers[: start + 1].split(HIDDEN, dim=1))
+        computed.keep(sequence, Pairs([0] * (start + 1), sample.layers[: start + 1].split(HIDDEN, dim=1)))
         (logits,) = computed.draft([(sequence, int(sample.tokens[start + 1]), 3)])
         for step in range(int(batch.valid[:, 0, row].sum())):
             place = int(batch.valid[step, 0, :row].sum())

@@ -41,14 +41,6 @@ EAGLE3 = {
     "norm.weight": (32,),
     "lm_head.weight": (VOCABULARY, 32),
 }
-DFLASH = {
-    "fc.weight": (32, 96),
-    **{f"{name}.weight": (32,) for name in ("hidden_norm", "norm")},
-    **{f"layers.{i}.self_attn.{name}.weight": shape for i in range(2) for name, shape in ATTENTION.items()},
-    **{f"layers.{i}.self_attn.{name}_norm.weight": (8,) for i in range(2) for name in "qk"},
-    **{f"layers.{i}.mlp.{name}.weight": shape for i in range(2) for name, shape in MLP.items()},
-    **{f"layers.{i}.{name}_layernorm.weight": (32,) for i in range(2) for name in ("input", "post_attention")},
-}
 MEDUSA = {
     key: shape
     for i in range(3)
@@ -111,9 +103,7 @@ def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
     return torch.load(medusa, weights_only=True) if medusa.exists() else load_file(folder / "model.safetensors")
 
 
-@pytest.mark.parametrize(
-    ("kind", "shapes"), [("eagle", EAGLE), ("eagle3", EAGLE3), ("medusa", MEDUSA), ("dflash", DFLASH)]
-)
+@pytest.mark.parametrize(("kind", "shapes"), [("eagle", EAGLE), ("eagle3", EAGLE3), ("medusa", MEDUSA)])
 def test_official_files(kind: str, shapes: dict, target: Path, data: Path, tmp_path: Path) -> None:
     out = tmp_path / "head"
     assert train(kind, target, data, out) == 0
@@ -125,9 +115,6 @@ def test_official_files(kind: str, shapes: dict, target: Path, data: Path, tmp_p
     if kind == "medusa":
         official = {"medusa_num_heads": 3, "medusa_num_layers": 1, "base_model_name_or_path": "target"}
         assert config == official | {"model_type": "medusa", "hidden_size": HIDDEN, "vocab_size": VOCABULARY}
-    elif kind == "dflash":
-        assert config["dflash_config"] == {"mask_token_id": 0, "target_layer_ids": [1, 2, 3]}
-        assert (config["architectures"], config["block_size"]) == (["DFlashDraftModel"], 4)
     else:
         assert config["architectures"] == ["LlamaForCausalLM"]
         assert config["num_hidden_layers"] == 1

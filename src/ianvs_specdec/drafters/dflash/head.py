@@ -18,13 +18,12 @@ from torch.nn import functional
 from ianvs_specdec.drafters.dflash.layout import (
     FILES,
     WHAT,
-    HeadConfig,
     check_fit,
     check_tensors,
     head_config,
     renamed,
-    rope_settings,
 )
+from ianvs_specdec.drafters.eagle.steps import Pairs, features_of
 from ianvs_specdec.drafters.tensors import find, read_tensors
 from ianvs_specdec.engine.contracts import Target
 from ianvs_specdec.models.layout import ModelSizes
@@ -34,6 +33,7 @@ from ianvs_specdec.targets.native.product import Product
 from ianvs_specdec.targets.native.target import NativeTarget
 
 FIRST_POSITIONS = 512
+ROPE = ("rope_theta", "rope_scaling", "rope_parameters", "max_position_embeddings", "head_dim")
 
 Multiply = Callable[[Tensor], Tensor]
 
@@ -67,18 +67,28 @@ class HeadSequence:
             cache[..., : self.length, :] = self.cache[..., : self.length, :]
             self.cache = cache
 
+    def close(self) -> None:
+        """Free the memory."""
+        self.cache = self.cache.new_empty(0)
+
 
 class DFlashHead:
     """Outside of the products everything is computed in ``work``: float32, or float64 for a target in float64. On the
-    native step a draft depends, to the bit, on its request alone: so do its products, and attention is by request."""
+    native step a draft depends, to the bit, on its request alone: so do its products, and attention is by request.
+
+    Raises ``UserError`` naming the file, and the key or tensor at fault."""
 
     @torch.inference_mode()
     def __init__(self, folder: Path, target: Target) -> None:
-        self.config, tensors = read(folder, target)
+        path, self.config = find(folder, FILES, WHAT), head_config(folder)
+        tensors = read_tensors(path, WHAT)
+        check_tensors(path, self.config, {name: tuple(tensor.shape) for name, tensor in tensors.items()})
+        vocabulary, hidden = target.embedding.shape
+        check_fit(folder, self.config, ModelSizes(vocabulary, hidden, target.layers, target.window))
+        tensors = {renamed(name): tensor for name, tensor in tensors.items()}
         self.features = tuple(layer + 1 for layer in self.config.target_layer_ids)
         self.device, self._target, self._dtype = target.device, target, target.dtype
         self.work = torch.float64 if target.dtype == torch.float64 else torch.float32
-        self._rope = rope_settings(folder)
         self._cosine = self._sine = torch.empty(0)
         native = isinstance(target, NativeTarget)
         made = partial(Product, target.native.library) if isinstance(target, NativeTarget) else Linear
@@ -126,9 +136,12 @@ class DFlashHead:
         return numbers * room(positions + config.block_size) * self.work.itemsize
 
     @torch.inference_mode()
-    def read(self, sequence: HeadSequence, features: Sequence[Tensor]) -> None:
-        """Add the target's hidden states ``[rows, hidden]`` of the next positions, one tensor for each feature."""
-        joined = self._normed(self._join(torch.cat(list(features), dim=-1)), self._norms["hidden_norm.weight"])
+    def keep(self, sequence: HeadSequence, pairs: Pairs) -> None:
+        """Add the target's hidden states of the next positions, if there are any."""
+        if not pairs.tokens:
+            return
+        states = torch.cat(features_of([pairs]), dim=-1)
+        joined = self._normed(self._join(states), self._norms["hidden_norm.weight"])
         start, end = sequence.length, sequence.length + len(joined)
         sequence.reserve(end + self.config.block_size)
         shape = (self.config.num_hidden_layers, 2, self.config.num_key_value_heads, self.config.head_dim)
@@ -186,14 +199,14 @@ class DFlashHead:
 
     def _turns(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and sines ``[positions, width]`` of the rotary embedding, the first half of the sines negative."""
-        reach = int(positions.max()) + 1 if len(positions) else 0
+        reach = int(positions.max()) + 1
         if reach > len(self._cosine):
             from transformers import Qwen3Config
             from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
 
-            rotary = Qwen3RotaryEmbedding(Qwen3Config(**self._rope))
-            all_of_them = torch.arange(max(FIRST_POSITIONS, 2 * reach))[None]
-            cosine, sine = rotary(torch.empty(0), all_of_them)
+            own = {name: value for name, value in self.config.given().items() if name in ROPE}
+            rotary = Qwen3RotaryEmbedding(Qwen3Config(**own))
+            cosine, sine = rotary(torch.empty(0), torch.arange(max(FIRST_POSITIONS, 2 * reach))[None])
             sine[..., : sine.shape[-1] // 2] *= -1
             self._cosine, self._sine = (part[0].to(self.device, self.work) for part in (cosine, sine))
         return self._cosine[positions], self._sine[positions]
@@ -214,14 +227,3 @@ def _hidden(layer: _Layer, start: int, end: int, device: torch.device) -> Tensor
 def _turned(x: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
     """``x [heads, rows, width]`` turned to the positions of its rows."""
     return torch.addcmul(x * turns[0], x.roll(x.shape[-1] // 2, dims=-1), turns[1])
-
-
-def read(folder: Path, target: Target) -> tuple[HeadConfig, dict[str, Tensor]]:
-    """The configuration and the tensors of a head for ``target``, under the authors' names. Raises ``UserError`` naming
-    the file and the key or tensor that is missing, unknown or of the wrong shape."""
-    path, config = find(folder, FILES, WHAT), head_config(folder)
-    tensors = read_tensors(path, WHAT)
-    check_tensors(path, config, {name: tuple(tensor.shape) for name, tensor in tensors.items()})
-    vocabulary, hidden = target.embedding.shape
-    check_fit(folder, config, ModelSizes(vocabulary, hidden, target.layers, target.window))
-    return config, {renamed(name): tensor for name, tensor in tensors.items()}

@@ -55,6 +55,9 @@ class HeadConfig(Settings):
     block_size: Annotated[int, Field(ge=2)]
     mask_token_id: Index
     target_layer_ids: Annotated[list[Index], Field(min_length=1)]
+    rope_theta: float | None = None
+    rope_scaling: dict[str, Any] | None = None
+    rope_parameters: dict[str, Any] | None = None
 
     def seen(self, layer: int) -> tuple[int | None, bool]:
         """The sliding window of a layer, None where it has none, and whether its attention is causal."""
@@ -100,18 +103,17 @@ def head_config(folder: Path) -> HeadConfig:
 
 
 def _check_sizes(path: Path, config: HeadConfig) -> None:
-    sliding = config.layer_types and "sliding_attention" in config.layer_types
-    window, reason = config.max_position_embeddings, ""
+    types, window, reason = config.layer_types or [], config.max_position_embeddings, ""
     if config.block_size > window:
         reason = f"block_size is {config.block_size}, more than max_position_embeddings, {window}"
     elif config.num_attention_heads % config.num_key_value_heads or config.head_dim % 2:
         reason = "num_attention_heads must be a multiple of num_key_value_heads, and head_dim even"
-    elif config.layer_types is not None and len(config.layer_types) != config.num_hidden_layers:
-        reason = f"layer_types has {len(config.layer_types)} entries, for {config.num_hidden_layers} layers"
-    elif sliding and config.sliding_window is None:
+    elif types and len(types) != config.num_hidden_layers:
+        reason = f"layer_types has {len(types)} entries, for {config.num_hidden_layers} layers"
+    elif "sliding_attention" in types and config.sliding_window is None:
         reason = "sliding_window is missing, and layer_types names sliding_attention"
     if reason:
-        raise UserError(f"{path}: {reason}; this is no {WHAT}", key="head")
+        raise UserError(f"{WHAT} {path}: {reason}", key="head")
 
 
 def renamed(name: str) -> str:
@@ -142,6 +144,7 @@ def check_tensors(path: Path, config: HeadConfig, shapes: Shapes) -> None:
 
 def check_fit(folder: Path, config: HeadConfig, target: ModelSizes) -> None:
     """Raise ``UserError`` if the head is for another target."""
+    advice, reason = "use the head that was trained for this target", ""
     sizes = (
         ("hidden size", config.hidden_size, target.hidden),
         ("vocabulary", config.vocab_size, target.vocabulary),
@@ -149,24 +152,15 @@ def check_fit(folder: Path, config: HeadConfig, target: ModelSizes) -> None:
     )
     for what, own, others in sizes:
         if own not in (None, others):
-            raise UserError(
-                f"the {WHAT} in {folder} is for a {what} of {own}, the target has {others}: use the head that was "
-                f"trained for this target{PADDED if what == 'vocabulary' else ''}",
-                key="head",
-            )
+            padded = PADDED if what == "vocabulary" else ""
+            reason = f"is for a {what} of {own}, the target has {others}: {advice}{padded}"
     limits = (
-        ("target_layer_ids", max(config.target_layer_ids), target.layers - 1, "the target's last layer is"),
-        ("mask_token_id", config.mask_token_id, target.vocabulary - 1, "the target's last token is"),
-        ("block_size", config.block_size, target.window, "the target's window is"),
+        ("target_layer_ids", max(config.target_layer_ids), target.layers - 1, "last layer"),
+        ("mask_token_id", config.mask_token_id, target.vocabulary - 1, "last token"),
+        ("block_size", config.block_size, target.window, "window"),
     )
-    for key, own, most, told in limits:
-        if most is not None and own > most:
-            reason = f"{key} of this {WHAT} is {own}, and {told} {most}: use the head that was trained for this target"
-            raise UserError(f"{folder / 'config.json'}: {reason}", key="head")
-
-
-def rope_settings(folder: Path) -> dict[str, Any]:
-    """The keys of ``config.json`` from which transformers computes rotary positions."""
-    names = ("rope_parameters", "rope_theta", "rope_scaling", "max_position_embeddings", "head_dim", "hidden_size")
-    config = read_config(folder, WHAT)
-    return {name: config[name] for name in (*names, "num_attention_heads") if config.get(name) is not None}
+    for key, own, most, what in limits:
+        if most is not None and own > most and not reason:
+            reason = f"has a {key} of {own}, and the target's {what} is {most}: {advice}"
+    if reason:
+        raise UserError(f"the {WHAT} in {folder} {reason}", key="head")

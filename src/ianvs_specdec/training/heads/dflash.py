@@ -91,7 +91,8 @@ class TrainableDFlash(TrainableHead):
         context = self.hidden_norm(self.fc(batch.layers))
         places = torch.arange(context.shape[1], device=context.device)
         rotary = self._rotary(context, places[None])
-        past = [layer.self_attn.project(context, rotary) for layer in self._stack()]
+        stack: Any = self.layers
+        past = [layer.self_attn.project(context, rotary) for layer in stack]
         parts = batch.starts[:, : batch.widths[0]].split(STARTS_AT_ONCE, dim=1)
         states = torch.cat([self._blocks(batch.tokens, starts, places, past) for starts in parts], 1)
         for step, (valid, width) in enumerate(zip(batch.valid, batch.widths, strict=True)):
@@ -107,11 +108,6 @@ class TrainableDFlash(TrainableHead):
         x = functional.embedding(ids, self._embedding)
         within = torch.arange(1, self.block + 1, device=starts.device)
         rotary = self._rotary(x, (starts[..., None] + within).flatten(1))
-        for layer, own in zip(self._stack(), past, strict=True):
+        for layer, own in zip(self.layers, past, strict=True):
             x = layer(x, rotary, own, places <= starts[..., None])
         return x.unflatten(1, (-1, self.block))
-
-    def _stack(self) -> Iterator[_BlockLayer]:
-        for layer in self.layers:
-            assert isinstance(layer, _BlockLayer)
-            yield layer
