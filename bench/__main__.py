@@ -34,6 +34,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     shared(parser)
     add = parser.add_argument
     add("--medusa", type=Path, metavar="DIR", help="Medusa heads of the target")
+    add("--dflash", type=Path, metavar="DIR", help="DFlash head of the target")
     add("--draft", type=Path, metavar="DIR", help="smaller model with the same tokenizer")
     add("--datastore", type=Path, metavar="FILE", help="datastore for rest and suffix")
     add("--methods", type=lambda text: text.split(","), metavar="A,B", help="only these of our methods")

@@ -89,7 +89,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--at-once", type=numbers, default=list(AT_ONCE), metavar="A,B", help="requests under way (1,4,8,16)")
     add("--limit", type=positive, default=32, metavar="N", help="prompts of each file, spread evenly over it (32)")
     add("--length", action="append", default=[], metavar="L", help="goodput, fixed:4, ...; repeatable (the methods')")
-    parser.set_defaults(medusa=None, draft=None, datastore=None, methods=None, official=None)
+    parser.set_defaults(medusa=None, dflash=None, draft=None, datastore=None, methods=None, official=None)
     return with_defaults(parser.parse_args(argv))
 
 

@@ -254,6 +254,8 @@ def _given(options: argparse.Namespace) -> list[tuple[str, dict[str, Any]]]:
         given.append(("draft_model", {"draft": str(options.draft)}))
     if options.medusa:
         given.append(("medusa", {"head": str(options.medusa)}))
+    if options.dflash:
+        given.append(("dflash", {"head": str(options.dflash)}))
     for head in options.eagle:
         given += [(f"eagle {head.name} {tree}", {"head": str(head), "tree": tree}) for tree in ("chain", "dynamic")]
     if options.official:

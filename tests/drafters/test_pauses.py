@@ -40,7 +40,7 @@ GREEDY, *OTHERS = (
 )
 FAST = [
     *(("native", label, GREEDY, 100) for label in ("eagle", "eagle3-chain", "medusa", "suffix-head")),
-    ("native", "draft_model", GREEDY, 25),
+    *(("native", label, GREEDY, 25) for label in ("draft_model", "dflash")),
     ("torch", "eagle3-chain", GREEDY, 25),
 ]
 SLOW = [
@@ -117,7 +117,7 @@ def test_after_a_pause_drafts_are_those_of_an_instance_that_never_paused(
 
 
 @pytest.mark.parametrize("engine", ["native", "torch"])
-@pytest.mark.parametrize("label", ["eagle", "eagle3-chain", "draft_model"])
+@pytest.mark.parametrize("label", ["eagle", "eagle3-chain", "draft_model", "dflash"])
 def test_what_a_paused_drafter_holds_is_within_what_is_set_aside(workshop, targets, engine, label):
     target, drafter = targets(engine), workshop.create(label)[0]
     drafter.prepare(target)

@@ -36,6 +36,7 @@ CASES = {
     "eagle-chain": ("eagle", {"head": "eagle", "tree": "chain"}),
     "eagle3": ("eagle", {"head": "eagle3"}),
     "eagle3-chain": ("eagle", {"head": "eagle3", "tree": "chain"}),
+    "dflash": ("dflash", {"head": "dflash"}),
     "own": ("own", {"drafter": "bigrams", "drafter_options": {"longest": 4}}),
 }
 """Label -> method and options; those that are files or folders are named as ``Workshop`` makes them."""
@@ -43,7 +44,7 @@ CASES = {
 DEEP = {"eagle3", "eagle3-chain"}
 """Cases for targets of at least seven layers."""
 
-DRAWING = {"draft_model", "draft_model-tree", "eagle-static", "eagle-chain", "eagle3-chain"}
+DRAWING = {"draft_model", "draft_model-tree", "eagle-static", "eagle-chain", "eagle3-chain", "dflash"}
 """Cases in which drafts are drawn at random, and come with the distribution they were drawn from."""
 
 
@@ -61,6 +62,7 @@ class Workshop:
         """Drafter and length of one of ``CASES``."""
         method, options = CASES[label]
         made = {"datastore": self.datastore, "eagle": self.eagle, "eagle3": self.eagle3, "medusa": self.medusa}
+        made["dflash"] = self.dflash
         made |= {"draft": self.draft, "bigrams": self.bigrams}
         settings = {}
         for key, value in options.items():
@@ -119,6 +121,19 @@ class Workshop:
             **random.layer("midlayer.", h, 2 * h),
         }
         return saved(folder, "pytorch_model.bin", tensors, {**self.head_config, "draft_vocab_size": draft})
+
+    def dflash(self, folder, layers=2, **changes):
+        """Two layers over the outputs of the target's first and last but one, in blocks of five."""
+        h, random = self.hidden, Random()
+        tensors = {"fc.weight": random(h, 2 * h), "hidden_norm.weight": torch.ones(h), "norm.weight": torch.ones(h)}
+        for layer in range(layers):
+            norms = {"input_layernorm": h, "self_attn.q_norm": h // 4, "self_attn.k_norm": h // 4}
+            tensors |= {f"layers.{layer}.{name}.weight": torch.ones(size) for name, size in norms.items()}
+            tensors |= random.layer(f"layers.{layer}.", h, h)
+        read = {"mask_token_id": self.vocabulary - 1, "target_layer_ids": [0, self.model.config.num_hidden_layers - 2]}
+        sizes = {"num_hidden_layers": layers, "num_key_value_heads": 4, "head_dim": h // 4, "block_size": 5}
+        config = {**self.head_config, **sizes, "architectures": ["DFlashDraftModel"], "dflash_config": read, **changes}
+        return saved(folder, "pytorch_model.bin", tensors, config)
 
     @property
     def hidden(self):

@@ -1,5 +1,6 @@
 """Draft heads on a tiny scale: what they compute, what they are shown, and the loss."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,14 +8,18 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from transformers import LlamaConfig  # noqa: E402
+from transformers import LlamaConfig, LlamaForCausalLM  # noqa: E402
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding  # noqa: E402
 
+from ianvs_specdec.drafters.dflash.head import DFlashHead  # noqa: E402
+from ianvs_specdec.drafters.eagle.steps import Pairs  # noqa: E402
+from ianvs_specdec.targets.registry import target_of  # noqa: E402
 from ianvs_specdec.training.heads import export, loop, models  # noqa: E402
+from ianvs_specdec.training.heads.dflash import TrainableDFlash  # noqa: E402
 from ianvs_specdec.training.heads.pool import Order, Sample, collate, runs_of  # noqa: E402
 
 HIDDEN, VOCABULARY = 32, 300
-KINDS = ("eagle", "eagle3", "medusa")
+KINDS = ("eagle", "eagle3", "medusa", "dflash")
 
 
 def random_samples(count: int = 6, columns: int = 0) -> list[Sample]:
@@ -32,23 +37,21 @@ def random_samples(count: int = 6, columns: int = 0) -> list[Sample]:
 def make_head(kind: str) -> models.TrainableHead:
     torch.manual_seed(11)
     embedding, unembedding = torch.randn(2, VOCABULARY, HIDDEN)
-    config = export.head_config(
-        LlamaConfig(
-            vocab_size=VOCABULARY,
-            hidden_size=HIDDEN,
-            intermediate_size=48,
-            num_hidden_layers=7,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-        )
-    )
+    sizes = {"vocab_size": VOCABULARY, "hidden_size": HIDDEN, "intermediate_size": 48, "num_hidden_layers": 7}
+    of_target = LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2)
+    config = export.head_config(of_target)
     if kind == "medusa":
         return models.TrainableMedusa(HIDDEN, unembedding, heads=3, blocks=1)
-    head = (
-        models.TrainableEagle(config, embedding, unembedding)
-        if kind == "eagle"
-        else models.TrainableEagle3(config, embedding, unembedding, torch.ones(HIDDEN))
-    )
+    if kind == "dflash":
+        target = LlamaForCausalLM(of_target).eval()
+        for module, values in ((target.model.embed_tokens, embedding), (target.lm_head, unembedding)):
+            module.weight.data = values
+        head = TrainableDFlash(config, target, (2, 3, 4), drafts=3, mask=0)
+        head.target = (target,)  # not a part of the head
+    elif kind == "eagle":
+        head = models.TrainableEagle(config, embedding, unembedding)
+    else:
+        head = models.TrainableEagle3(config, embedding, unembedding, torch.ones(HIDDEN))
     for name, parameter in head.named_parameters():
         if parameter.ndim == 2 and "embed" not in name:
             torch.nn.init.normal_(parameter, std=0.2)
@@ -81,6 +84,27 @@ def test_eagle_drafts_as_a_decoder_layer_that_reads_its_own_outputs() -> None:
             assert torch.allclose(drafts[step][place], out @ head._unembedding.T, atol=1e-3)
             if step < 2 and start + step + 2 < len(sample.tokens):
                 inputs.append(head.fc(torch.cat([embedded[start + step + 2], out])))
+
+
+@torch.no_grad()
+def test_dflash_drafts_as_at_inference(tmp_path: Path) -> None:
+    head, (*_, sample) = make_head("dflash"), random_samples(3, 3 * HIDDEN)
+    for parameter in head.parameters():
+        parameter.copy_(parameter.bfloat16())
+    export.write(head, head.config, "target", tmp_path / "head")
+    config = json.loads((tmp_path / "head" / "config.json").read_text(encoding="utf-8"))
+    assert config["dflash_config"] == {"mask_token_id": 0, "target_layer_ids": [1, 2, 3]}
+    assert (config["architectures"], config["block_size"]) == (["DFlashDraftModel"], 4)
+    computed = DFlashHead(tmp_path / "head", target_of(*head.target, engine="torch"))
+    batch = collate([sample], 3, "cpu")
+    drafts = list(head.drafts(batch))
+    for row, start in enumerate(batch.starts[0].tolist()):
+        sequence = computed.open()
+        computed.keep(sequence, Pairs([0] * (start + 1), sample.layers[: start + 1].split(HIDDEN, dim=1)))
+        (logits,) = computed.draft([(sequence, int(sample.tokens[start + 1]), 3)])
+        for step in range(int(batch.valid[:, 0, row].sum())):
+            place = int(batch.valid[step, 0, :row].sum())
+            assert torch.allclose(drafts[step][0][place], logits[step], atol=1e-3)
 
 
 @torch.no_grad()

@@ -184,7 +184,7 @@ def test_a_stopped_training_goes_on_as_if_nothing_had_happened(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["eagle", "eagle3", "medusa"])
+@pytest.mark.parametrize("kind", ["eagle", "eagle3", "medusa", "dflash"])
 def test_short_answers_train_every_kind(kind: str, target: Path, data: Path, tmp_path: Path, capsys) -> None:
     """Of two tokens, so that no answer reaches the second of three drafts."""
     assert train(kind, target, data, tmp_path / "head", "--max-new-tokens", "2", "--data", str(asking(tmp_path))) == 0

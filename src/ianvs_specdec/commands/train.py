@@ -1,4 +1,4 @@
-"""``specdec train world|eagle|eagle3|medusa``: the models of the embedded benchmark, and draft heads for any model."""
+"""``specdec train world|eagle|eagle3|medusa|dflash``: the models of the embedded benchmark, and heads for any model."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ HEADS = {
     "eagle": ("a head of EAGLE and EAGLE-2: one decoder layer over the last hidden state", 20.0),
     "eagle3": ("a head of EAGLE-3: one decoder layer over three hidden states, an output matrix of its own", 20.0),
     "medusa": ("heads of Medusa: each guesses one token, independently", 8.0),
+    "dflash": ("a head of DFlash: a small transformer over three hidden states drafts a block in one forward", 20.0),
 }
 """Kind -> what it is, and the minutes that its training takes if nothing else is said."""
 CONVERSATIONS = 12_288
@@ -100,7 +101,7 @@ def _add_head(parser: argparse.ArgumentParser) -> None:
     budget = parser.add_mutually_exclusive_group()
     budget.add_argument("--minutes", type=float, metavar="M", help="time for training, without asking the model")
     budget.add_argument("--tokens", type=int, metavar="N", help="train for so many drafted tokens instead")
-    add("--drafts", type=int, metavar="K", help="tokens drafted in a row (default 7; medusa: heads, 4)")
+    add("--drafts", type=int, metavar="K", help="tokens drafted in a row, or in a block (default 7; medusa: heads, 4)")
     add("--max-new-tokens", type=int, default=256, metavar="N", help="most tokens of one answer")
     add("--length", type=int, default=1024, metavar="N", help="most tokens of one conversation")
     add("--work", type=Path, metavar="DIR", help="folder for checkpoints (default: beside OUT); a second run resumes")

@@ -107,6 +107,10 @@ class EagleOptions(DraftingOptions):
     )
 
 
+class DFlashOptions(DraftingOptions):
+    head: Head
+
+
 class OwnOptions(DraftingOptions):
     drafter: Annotated[str, called("a file and a class in it, path/to/file.py:Class")]
     drafter_options: dict[str, Any] | None = Field(None, description="arguments of its constructor")

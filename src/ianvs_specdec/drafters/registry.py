@@ -129,6 +129,13 @@ METHODS: dict[str, Method] = {
         about="drafts of the layers for multi-token prediction in the model's own checkpoint (MTP)",
         target_look="ianvs_specdec.drafters.mtp.files:check_target",
     ),
+    "dflash": Method(
+        "ianvs_specdec.drafters.dflash.drafter:DFlash",
+        "DFlashSpecDec",
+        options.DFlashOptions,
+        about="drafts of a small transformer, a whole block in one forward (DFlash)",
+        looks={"head": "ianvs_specdec.drafters.dflash.layout:check_files"},
+    ),
     "own": Method(
         "ianvs_specdec.drafters.custom:own",
         "SpecDec",

@@ -32,17 +32,19 @@ WEIGHT_NAMES = re.compile(r"(^|\.)(weight|bias)$")
 IGNORED = re.compile(r"rotary_emb\.inv_freq$")
 """Further tensors of older files; they follow from the configuration."""
 EAGLE_NAMES = re.compile(r"(model\.)?(midlayer\.|fc\.(weight|bias)$)")
+DFLASH_NAMES = {"hidden_norm.weight", "encoder.fc.weight"}
 MEDUSA_NAMES = re.compile(r"\d+\.\d+\.linear\.weight")
 MEDUSA_FILES = "medusa_lm_head.*"
 
 
 @dataclass(frozen=True)
 class ModelSizes:
-    """Requirements of a draft head: the target's vocabulary, the width of its hidden states, its layers."""
+    """Requirements of a draft head: the target's vocabulary, the width of its hidden states, its layers and window."""
 
     vocabulary: int
     hidden: int
     layers: int
+    window: int | None = None
 
 
 TOKENIZERS = ("tokenizer*", "vocab*", "*.tiktoken", "*.model", "tekken.json", "merges.txt")
@@ -136,8 +138,12 @@ def model_sizes(config: Mapping[str, Any]) -> ModelSizes | None:
     """The sizes that the configuration of a model states; None where it does not state them in the usual words."""
     text = config.get("text_config")
     config = text if isinstance(text, dict) else config
-    found = [config.get(name) for name in ("vocab_size", "hidden_size", "num_hidden_layers")]
-    return ModelSizes(*found) if all(type(value) is int for value in found) else None  # type: ignore[arg-type]
+    names = ("vocab_size", "hidden_size", "num_hidden_layers", "max_position_embeddings")
+    found = (config.get(name) for name in names)
+    vocabulary, hidden, layers, window = (value if type(value) is int else None for value in found)
+    if vocabulary is None or hidden is None or layers is None:
+        return None
+    return ModelSizes(vocabulary, hidden, layers, window)
 
 
 def lacking(names: Iterable[str]) -> UserError:
@@ -155,7 +161,9 @@ def no_place(names: Iterable[str]) -> UserError:
 
 def _check_kind(folder: Path, tensors: Mapping[str, Header]) -> None:
     head = None
-    if any(EAGLE_NAMES.match(name) for name in tensors):
+    if DFLASH_NAMES & tensors.keys():
+        head = "a DFlash head"
+    elif any(EAGLE_NAMES.match(name) for name in tensors):
         head = "an EAGLE head"
     elif any(MEDUSA_NAMES.fullmatch(name) for name in tensors) or (not tensors and any(folder.glob(MEDUSA_FILES))):
         head = "Medusa heads"

@@ -5,10 +5,8 @@ Li et al. 2024 (arXiv 2401.15077), EAGLE-2 (arXiv 2406.16858) and EAGLE-3 (arXiv
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -17,31 +15,24 @@ from ianvs_specdec.drafters.eagle.guesses import Guesses
 from ianvs_specdec.drafters.eagle.head import EagleHead
 from ianvs_specdec.drafters.eagle.layout import FILES, WHAT
 from ianvs_specdec.drafters.eagle.native import NativeDraft, NativeHead
-from ianvs_specdec.drafters.eagle.steps import Growing, Head, Pairs, Pending
+from ianvs_specdec.drafters.eagle.steps import Growing, Head
 from ianvs_specdec.drafters.eagle.trees import Growth, dynamic, limited, static
-from ianvs_specdec.drafters.lockstep import lockstep, only
+from ianvs_specdec.drafters.hidden_states import HiddenStates
+from ianvs_specdec.drafters.lockstep import lockstep
 from ianvs_specdec.drafters.probabilities import least_log
-from ianvs_specdec.drafters.tensors import find
-from ianvs_specdec.engine import Context, Drafter, Observation, Output, Target, TokenTree
+from ianvs_specdec.engine import Context, Target, TokenTree
 from ianvs_specdec.engine.sampling import by_probability
 from ianvs_specdec.targets.native.heads import Limits
 from ianvs_specdec.targets.native.target import NativeTarget
 
-READ_AT_ONCE = 512
-"""Pairs of one request that share a step of the head with its draft. All requests may be behind at the same time, after
-a pause: this bounds the memory of that step, and is enough to compute at full speed."""
 
-
-class Eagle(Drafter):
+class Eagle(HiddenStates):
     """Drafts with a head of EAGLE-1, EAGLE-2 or EAGLE-3; ``head`` is the folder of its checkpoint.
 
     ``tree``: "dynamic" is EAGLE-2's tree of ``total_tokens`` nodes, root included (60), the best of a beam search of
     ``eagle_topk`` (10) that goes ``depth`` (7) steps beyond the root's children; "static" is EAGLE-1's tree of 25 nodes
     and the root; "chain" has no branches, ``depth`` (6) means the same as above. A smaller ``total_tokens``, ``depth``
     or ``eagle_topk`` leaves out the less likely parts of any tree, and so does a smaller budget.
-
-    The head reads the prompt, and what steps without drafts put out, when it is next asked: one that is never asked
-    costs no time. Until then it holds the hidden states of those tokens.
     """
 
     _head: Head
@@ -54,71 +45,18 @@ class Eagle(Drafter):
         depth: int | None = None,
         eagle_topk: int | None = None,
     ) -> None:
-        self._folder = Path(head)
-        find(self._folder, FILES, WHAT)
+        super().__init__(head, FILES, WHAT)
         self._shape = "chain" if tree == "dynamic" and eagle_topk == 1 else tree
         self._topk = eagle_topk or 10
         self._levels = (depth or (6 if tree == "chain" else 7)) + 1
         self._nodes = (total_tokens or {"static": 26, "dynamic": 60, "chain": self._levels + 1}[self._shape]) - 1
         self._static_limits = (None if depth is None else self._levels, eagle_topk)
-        self._target: Target | None = None
-        self._sequence: Any = None
-        self._pending = Pending()
 
-    @torch.inference_mode()
-    def prepare(self, target: Target) -> Sequence[int]:
-        if target is not self._target:
-            checkpoint = EagleCheckpoint.read(self._folder)
-            if isinstance(target, NativeTarget):
-                self._head = NativeHead(checkpoint, target)
-            else:
-                self._head = EagleHead(checkpoint, target)
-            self._target = target
-        return self._head.features
-
-    def fork(self) -> Eagle:
-        another = copy.copy(self)
-        another._sequence, another._pending = None, Pending()
-        return another
-
-    @property
-    def unread_tokens(self) -> int:
-        return len(self._pending)
-
-    @property
-    def batch_key(self) -> Head:
-        return self._head
-
-    def memory(self, positions: int) -> int:
-        """Hidden states of all tokens, since it may never be asked, and keys and values of those that it has read."""
-        if self._target is None:
-            return 0
-        states = len(self._head.features) * self._head.config.target_hidden
-        # A target may compute in float32 whatever its weights are.
-        size = max(torch.float32.itemsize, self._target.dtype.itemsize)
-        return states * size * positions + self._head.memory(positions)
-
-    def weights(self) -> Sequence[Any]:
-        return (self._head,)
-
-    @torch.inference_mode()
-    def begin(self, target: Target, context: Context, prefill: Output) -> None:
-        self.end()
-        self._sequence = self._head.open()
-        self._pending.add(Pairs(context.tokens[1:], prefill.hidden))
-
-    def observe(self, observation: Observation) -> None:
-        tokens, path = observation.tree.tokens, observation.path
-        added = [*(tokens[node] for node in path[1:]), observation.token]
-        self._pending.add(Pairs(added, observation.output.hidden, path))
-
-    def end(self) -> None:
-        if self._sequence is not None:
-            self._sequence.close()
-            self._sequence, self._pending = None, Pending()
-
-    def propose(self, context: Context, budget: int) -> TokenTree:
-        return only(self.propose_all([(self, context, budget)]))
+    def _load(self, target: Target) -> Head:
+        checkpoint = EagleCheckpoint.read(self._folder)
+        if isinstance(target, NativeTarget):
+            return NativeHead(checkpoint, target)
+        return EagleHead(checkpoint, target)
 
     @classmethod
     def propose_all(cls, drafts: Sequence[tuple[Eagle, Context, int]]) -> list[TokenTree | Exception]:
@@ -140,15 +78,6 @@ class Eagle(Drafter):
             with torch.inference_mode():
                 trees |= zip(growths, lockstep(head, list(growths.values())), strict=True)
         return [trees[number] for number in range(len(drafts))]
-
-    def _new_pairs(self) -> Pairs:
-        """What the head reads in the step in which it drafts; what is more than that is read here."""
-        pairs = self._pending.take()
-        while len(pairs.tokens) > READ_AT_ONCE:
-            first, pairs = pairs.split(READ_AT_ONCE)
-            with torch.inference_mode():
-                self._head.keep(self._sequence, first)
-        return pairs
 
     def _native(self, context: Context, nodes: int) -> NativeDraft:
         limits = Limits(nodes, self._levels, self._topk, least_log(context))

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from ianvs_specdec.training.course import replaced
+from ianvs_specdec.training.heads.dflash import TrainableDFlash
 from ianvs_specdec.training.heads.models import TrainableEagle, TrainableEagle3, TrainableHead, TrainableMedusa
 
 MEDUSA_FILE = "medusa_lm_head.pt"
@@ -64,7 +65,7 @@ def write(head: TrainableHead, config: Any, base: str, out: Path) -> None:
             settings = _medusa(head, config, base)
         else:
             save_file(tensors, temporary / "model.safetensors", metadata={"format": "pt"})
-            settings = _eagle(head, config)
+            settings = _dflash(head, config) if isinstance(head, TrainableDFlash) else _eagle(head, config)
         (temporary / "config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
         for file in temporary.iterdir():
             # safetensors makes its files private; these are ordinary ones.
@@ -83,14 +84,26 @@ def _medusa(head: TrainableMedusa, config: Any, base: str) -> dict[str, Any]:
     }
 
 
+def _dflash(head: TrainableDFlash, config: Any) -> dict[str, Any]:
+    """The keys of the authors' files. They count a layer by its output."""
+    read = {"mask_token_id": head.mask, "target_layer_ids": [index - 1 for index in head.inputs]}
+    own = {"architectures": ["DFlashDraftModel"], "model_type": "qwen3", "num_hidden_layers": len(head.layers)}
+    return {**_llama(config), **own, "attention_bias": False, "block_size": head.block, "dflash_config": read}
+
+
 def _eagle(head: TrainableHead, config: Any) -> dict[str, Any]:
-    """The keys of the official files: those of a Llama as transformers 4 writes them, and what the kind adds."""
-    keys = (*TARGETS, "head_dim", "hidden_act", "num_hidden_layers", "tie_word_embeddings")
-    llama = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "torch_dtype": "bfloat16"}
-    rope = _rope(config)
-    settings = llama | {key: getattr(config, key) for key in keys}
-    settings |= {"rope_theta": rope["rope_theta"], "rope_scaling": _scaling(rope)}
+    """The keys of the official files, and what the kind adds."""
+    settings = _llama(config)
     if isinstance(head, TrainableEagle):
         return settings | {"bias": False}
     assert isinstance(head, TrainableEagle3)
     return settings | {"draft_vocab_size": len(head.lm_head.weight), "target_hidden_size": config.hidden_size}
+
+
+def _llama(config: Any) -> dict[str, Any]:
+    """The keys of a Llama as transformers 4 writes them."""
+    keys = (*TARGETS, "head_dim", "hidden_act", "num_hidden_layers", "tie_word_embeddings")
+    llama = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "torch_dtype": "bfloat16"}
+    rope = _rope(config)
+    settings = llama | {key: getattr(config, key) for key in keys}
+    return settings | {"rope_theta": rope["rope_theta"], "rope_scaling": _scaling(rope)}

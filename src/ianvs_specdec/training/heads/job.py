@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -19,7 +20,7 @@ from ianvs_specdec.common.storage.purpose import keep_to
 from ianvs_specdec.models.templates import UNTOLD, template_of, timed
 from ianvs_specdec.records.identity import FileDigests, digest
 from ianvs_specdec.training.course import tell
-from ianvs_specdec.training.heads import conversations, export, loop, models, pool
+from ianvs_specdec.training.heads import conversations, dflash, export, loop, models, pool
 from ianvs_specdec.training.heads.conversations import Conversation
 from ianvs_specdec.training.heads.payoff import payoff
 from ianvs_specdec.training.heads.pool import Sample
@@ -37,10 +38,12 @@ def run(options: argparse.Namespace, given: list[Conversation] | None) -> None:
     teacher = Teacher(options.model, device=options.device, length=options.length, answer=options.max_new_tokens)
     drafts = options.drafts or (4 if options.what == "medusa" else 7)
     recipe = loop.HeadRecipe(options.minutes, options.tokens, steps=drafts, seed=options.seed)
+    if options.what == "dflash":
+        recipe = replace(recipe, discount=dflash.DISCOUNT)
     work: Path = options.work or options.out.with_name(f".{options.out.name}.training")
     _claim(work, options)
     teacher.sampling = timed(options.sampling, template_of(options.model), work)
-    layers = teacher.eagle3_layers if options.what == "eagle3" else ()
+    layers = teacher.eagle3_layers if options.what in ("eagle3", "dflash") else ()
     if given is not None:
         given = teacher.asked(given, tell)
     learned, held_out = _sources(given, options)
@@ -79,6 +82,10 @@ def _head(kind: str, teacher: Teacher, drafts: int, samples: Sequence[Sample]) -
     config = export.head_config(teacher.config)
     if kind == "medusa":
         return models.TrainableMedusa(config.hidden_size, unembedding, heads=drafts, blocks=1), config
+    if kind == "dflash":
+        marks = (getattr(teacher.tokenizer, name, None) for name in ("mask_token_id", "pad_token_id"))
+        mask = next((token for token in marks if token is not None), config.vocab_size - 1)
+        return dflash.TrainableDFlash(config, teacher.model, teacher.eagle3_layers, drafts=drafts, mask=mask), config
     if kind == "eagle":
         return models.TrainableEagle(config, embedding, unembedding), config
     norm, kept = teacher.model.base_model.norm.weight.detach(), _said(samples, len(unembedding))

@@ -144,7 +144,7 @@ def train(
         course.set_rate(optimizers, recipe.learning_rate, progress, recipe.decay)
         total, drafts = 0.0, 0
         for part in order.step(state["step"]):
-            batch = collate([samples[i] for i in part], recipe.steps, device)
+            batch = collate([samples[i] for i in part], recipe.steps, device, head.most_starts)
             loss, size = loss_of(head, batch, unembedding, recipe)
             loss.backward()
             total, drafts = total + loss.item(), drafts + size
@@ -178,7 +178,7 @@ def _rows(head: TrainableHead, samples: Sequence[Sample], unembedding: Tensor, r
     # The first time includes what is done once only.
     for _ in range(2):
         started = time.monotonic()
-        loss_of(head, collate(tried, recipe.steps, device), unembedding, recipe)[0].backward()
+        loss_of(head, collate(tried, recipe.steps, device, head.most_starts), unembedding, recipe)[0].backward()
         head.zero_grad(set_to_none=True)
         spent = time.monotonic() - started
     return max(1, min(recipe.rows, int(60 * recipe.minutes / LEAST_STEPS / max(spent / len(tried), 1e-9))))

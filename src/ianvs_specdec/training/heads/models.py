@@ -25,9 +25,11 @@ Draft = tuple[Tensor, Tensor | None]
 class TrainableHead(nn.Module):
     """``wants_layers``: whether the head reads inner layers of the target besides its last hidden state. ``kept``: the
     target's token ids that it can draft, ascending, None = all; its logits are theirs.
+    ``most_starts`` of a sample are learned from in a step, None = all.
     """
 
     wants_layers = False
+    most_starts: int | None = None
     kept: Tensor | None
 
     def __init__(self, kept: Tensor | None = None) -> None:
@@ -45,13 +47,13 @@ class TrainableHead(nn.Module):
         return []
 
 
-class _Norm(nn.RMSNorm):
+class Norm(nn.RMSNorm):
     def forward(self, x: Tensor) -> Tensor:
         # Under autocast x is bf16 and the weight is not; of mixed types PyTorch has no fused norm.
         return functional.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
 
 
-class _Attention(nn.Module):
+class Attention(nn.Module):
     def __init__(self, config: Any, inputs: int) -> None:
         super().__init__()
         self.heads, self.kv_heads, self.size = config.num_attention_heads, config.num_key_value_heads, config.head_dim
@@ -64,7 +66,7 @@ class _Attention(nn.Module):
         """Keys and values ``[rows, kv heads, positions, size]`` of inputs ``[rows, positions, inputs]``."""
         shape = (*x.shape[:2], self.kv_heads, self.size)
         key = self.k_proj(x).view(shape).transpose(1, 2)
-        return _rotate(key, rotary), self.v_proj(x).view(shape).transpose(1, 2)
+        return rotate(key, rotary), self.v_proj(x).view(shape).transpose(1, 2)
 
     def forward(
         self,
@@ -78,7 +80,7 @@ class _Attention(nn.Module):
         positions]``) and to the start's own ``chain`` of drafts ``[rows, kv heads, starts, drafts, size]``.
         """
         rows, starts, _ = x.shape
-        query = _rotate(self.q_proj(x).view(rows, starts, self.heads, self.size).transpose(1, 2), rotary)
+        query = rotate(self.q_proj(x).view(rows, starts, self.heads, self.size).transpose(1, 2), rotary)
         query = query.view(rows, self.kv_heads, -1, starts, self.size) * self.size**-0.5
         keys, values = past
         scores = query @ keys.transpose(-1, -2)[:, :, None]
@@ -94,15 +96,15 @@ class _Attention(nn.Module):
         return self.o_proj(out.reshape(rows, self.heads, starts, self.size).transpose(1, 2).flatten(2))
 
 
-class _HeadLayer(nn.Module):
+class HeadLayer(nn.Module):
     def __init__(self, config: Any, inputs: int) -> None:
         super().__init__()
-        self.self_attn = _Attention(config, inputs)
+        self.self_attn = Attention(config, inputs)
         self.mlp = LlamaMLP(config)
-        self.post_attention_layernorm = _Norm(config.hidden_size, eps=config.rms_norm_eps)
+        self.post_attention_layernorm = Norm(config.hidden_size, eps=config.rms_norm_eps)
         if inputs != config.hidden_size:
-            self.hidden_norm = _Norm(config.hidden_size, eps=config.rms_norm_eps)
-            self.input_layernorm = _Norm(config.hidden_size, eps=config.rms_norm_eps)
+            self.hidden_norm = Norm(config.hidden_size, eps=config.rms_norm_eps)
+            self.input_layernorm = Norm(config.hidden_size, eps=config.rms_norm_eps)
 
     def rest(self, residual: Tensor, attended: Tensor) -> Tensor:
         """What follows the attention."""
@@ -157,7 +159,7 @@ class _AnyEagle(TrainableHead):
                 residual, attended = self._next(self._embed(batch.at(batch.tokens, step + 2, width)), out)
 
     @abstractmethod
-    def _decoder(self) -> _HeadLayer: ...
+    def _decoder(self) -> HeadLayer: ...
 
 
 class TrainableEagle(_AnyEagle):
@@ -173,14 +175,14 @@ class TrainableEagle(_AnyEagle):
         hidden = config.hidden_size
         self.embed_tokens = nn.Embedding.from_pretrained(embedding.float(), freeze=True)
         self.fc = nn.Linear(2 * hidden, hidden, bias=False)
-        layer = _HeadLayer(config, hidden)
+        layer = HeadLayer(config, hidden)
         self.layers = nn.ModuleList([layer])
         self.register_buffer("_unembedding", unembedding.float(), persistent=False)
-        _quiet(layer)
+        quiet(layer)
         with torch.no_grad():
             self.fc.weight.normal_(std=0.5 * (2 * hidden) ** -0.5)
 
-    def _decoder(self) -> _HeadLayer:
+    def _decoder(self) -> HeadLayer:
         layer: Any = self.layers[0]
         return layer
 
@@ -217,17 +219,17 @@ class TrainableEagle3(_AnyEagle):
             unembedding = unembedding[kept]
         hidden = config.hidden_size
         self.fc = nn.Linear(3 * hidden, hidden, bias=False)
-        self.midlayer = _HeadLayer(config, 2 * hidden)
-        self.norm = _Norm(hidden, eps=config.rms_norm_eps)
+        self.midlayer = HeadLayer(config, 2 * hidden)
+        self.norm = Norm(hidden, eps=config.rms_norm_eps)
         self.lm_head = nn.Linear(hidden, len(unembedding), bias=False)
         self.register_buffer("_embedding", embedding.float(), persistent=False)
-        _quiet(self.midlayer)
+        quiet(self.midlayer)
         with torch.no_grad():
             self.fc.weight.normal_(std=(3 * hidden) ** -0.5)
             self.norm.weight.copy_(norm)
             self.lm_head.weight.copy_(unembedding)
 
-    def _decoder(self) -> _HeadLayer:
+    def _decoder(self) -> HeadLayer:
         return self.midlayer
 
     def _embed(self, tokens: Tensor) -> Tensor:
@@ -283,7 +285,7 @@ class TrainableMedusa(TrainableHead):
         return [self.get_parameter(f"{index}.{self.blocks}.weight") for index in range(self.heads)]
 
 
-def _quiet(layer: _HeadLayer) -> None:
+def quiet(layer: HeadLayer) -> None:
     """Let a layer begin by adding nothing to its residual stream."""
     for parameter in layer.parameters():
         if parameter.ndim == 2:
@@ -292,7 +294,7 @@ def _quiet(layer: _HeadLayer) -> None:
     nn.init.zeros_(layer.mlp.down_proj.weight)
 
 
-def _rotate(x: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
+def rotate(x: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
     """Rotary position embedding of ``[rows, heads, positions, size]`` (RoFormer, arXiv 2104.09864; halves layout)."""
     cos, sin = (part[:, None].to(x.dtype) for part in rotary)
     first, second = x.chunk(2, dim=-1)

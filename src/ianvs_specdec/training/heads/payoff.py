@@ -20,7 +20,7 @@ def payoff(kind: str, head: Path, target: Target, samples: Sequence[Sample], end
 
     ``samples`` are conversations that it has not learned from, ``ends`` the token ids that end an answer.
     """
-    method = "medusa" if kind == "medusa" else "eagle"
+    method = kind if kind in drafters.METHODS else "eagle"
     contestants = [(drafters.create("autoregressive"), lengths.create("fixed:0"))]
     contestants.append((drafters.create(method, {"head": head}), lengths.create(drafters.default_length(method))))
     tokens, seconds = [0, 0], [0.0, 0.0]

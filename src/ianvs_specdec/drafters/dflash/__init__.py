@@ -1,0 +1,1 @@
+"""DFlash: a small transformer drafts a whole block of tokens in one forward."""
