@@ -66,7 +66,6 @@ class TrainableDFlash(TrainableHead):
     The norm starts as the target's; embedding and output matrix are the target's and stay.
     """
 
-    wants_layers = True
     most_starts = 128
     _embedding: Tensor
     _unembedding: Tensor

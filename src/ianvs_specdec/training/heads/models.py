@@ -23,12 +23,10 @@ Draft = tuple[Tensor, Tensor | None]
 
 
 class TrainableHead(nn.Module):
-    """``wants_layers``: whether the head reads inner layers of the target besides its last hidden state. ``kept``: the
-    target's token ids that it can draft, ascending, None = all; its logits are theirs.
+    """``kept``: the target's token ids that the head can draft, ascending, None = all; its logits are theirs.
     ``most_starts`` of a sample are learned from in a step, None = all.
     """
 
-    wants_layers = False
     most_starts: int | None = None
     kept: Tensor | None
 
@@ -206,7 +204,6 @@ class TrainableEagle3(_AnyEagle):
     Norm and output matrix start as the target's. ``kept`` are the ids of the draft vocabulary, None = the target's.
     """
 
-    wants_layers = True
     _embedding: Tensor
 
     def __init__(
