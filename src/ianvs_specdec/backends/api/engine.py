@@ -73,9 +73,9 @@ def drafts_into(trace: Trace, timings: Mapping[str, Any], tokens: int, *, cut: b
     """What llama-server and servers like it drafted and accepted for an answer of ``tokens`` tokens; nothing where they
     report nothing. Raises ImplausibleNumber.
 
-    llama-server counts no passes: each emits one token more than it accepts. Of a draft behind the end of the answer it
-    counts what no pass emits, but where the limit ``cut`` the answer, as it drafts no further than that. Others count
-    passes as ``draft_rounds``.
+    llama-server does not report passes, but each emits one token more than it accepts. Drafts accepted behind a stop
+    are in its counts and not in the answer; where the token limit ``cut`` the answer there are none, since it drafts no
+    further. Others report passes as ``draft_rounds``.
     """
     if timings.get("draft_n") is None or timings.get("draft_n_accepted") is None:
         return
