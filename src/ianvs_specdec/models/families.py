@@ -91,6 +91,8 @@ class Family:
     """Whether the embeddings are tied where config.json does not say."""
     head_dim: int | None = None
     """The width of a head where config.json does not say."""
+    space_prefix: bool = True
+    """Its SentencePiece tokenizers put a space before a text."""
     extra: frozenset[str] = frozenset()
     """Further keys that are read, or whose effect shows in the modules."""
 
@@ -136,6 +138,7 @@ _GEMMA2 = Family(
     biased=_ATTENTION,
     tied=True,
     head_dim=256,
+    space_prefix=False,
     factors={
         "attention_scale": "query_pre_attn_scalar",
         "attention_cap": "attn_logit_softcapping",

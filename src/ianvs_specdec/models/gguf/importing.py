@@ -14,6 +14,7 @@ import numpy as np
 
 from ianvs_specdec.common.errors import UserError, not_installed, packages, unknown
 from ianvs_specdec.common.storage.replacing import beside, put_in_place
+from ianvs_specdec.models.families import FAMILIES
 from ianvs_specdec.models.gguf.architecture import architecture
 from ianvs_specdec.models.gguf.configuration import cannot, configuration
 from ianvs_specdec.models.gguf.vocabulary import CONTROL, IGNORE_MERGES, PRE_TOKENIZERS, USER_DEFINED
@@ -168,7 +169,7 @@ def _tokenizer(path: Path, reader: Any, config: Any) -> Any:
     known = [end for end in dict.fromkeys([*ends, *named]) if end is not None]
     config.eos_token_id = known if len(known) > 1 else known[0] if known else None
     if value("ggml.model") != "gpt2":
-        if not value("ggml.add_space_prefix", True) and not config.model_type.startswith("gemma"):
+        if not value("ggml.add_space_prefix", True) and FAMILIES[config.model_type].space_prefix:
             raise cannot("its SentencePiece tokenizer, which puts no space before a text,")
         return transformers.AutoTokenizer.from_pretrained(
             path.parent, gguf_file=path.name, local_files_only=True, trust_remote_code=False
