@@ -183,7 +183,7 @@ def test_logits_have_the_same_bits_alone_and_beside_others(model, head):
         ({"block_size": 5000}, "block_size is 5000, more than max_position_embeddings, 4096"),
         (
             {"block_size": 300, "max_position_embeddings": 4096},
-            "DFlash head .* 299 in block_size, and the target's end at 255",
+            "DFlash head .* block_size of 300, and the target's window is 256",
         ),
         ({"block_size": 1}, "block_size must be a whole number from 2"),
         ({"architectures": ["DFlash2DraftModel"]}, "'DFlash2DraftModel', computed here are DFlash heads"),
