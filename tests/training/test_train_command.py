@@ -108,23 +108,19 @@ def test_official_files(kind: str, shapes: dict, target: Path, data: Path, tmp_p
     out = tmp_path / "head"
     assert train(kind, target, data, out) == 0
     tensors = tensors_of(out)
-    # The data has few of the model's tokens; the draft vocabulary is those.
     drafted = tensors.pop("d2t") + torch.arange(len(tensors["lm_head.weight"])) if kind == "eagle3" else []
     if kind == "eagle3":
         assert tensors.pop("t2d").nonzero().flatten().tolist() == drafted.tolist()
         shapes = {**shapes, "lm_head.weight": (len(drafted), HIDDEN)}
     assert {name: tuple(tensor.shape) for name, tensor in tensors.items()} == shapes
     assert {tensor.dtype for tensor in tensors.values()} == {torch.bfloat16}
-    assert all(bool(tensor.isfinite().all()) for tensor in tensors.values())
     config = json.loads((out / "config.json").read_text(encoding="utf-8"))
     if kind == "medusa":
         official = {"medusa_num_heads": 3, "medusa_num_layers": 1, "base_model_name_or_path": "target"}
         assert config == official | {"model_type": "medusa", "hidden_size": HIDDEN, "vocab_size": VOCABULARY}
     else:
-        assert config["architectures"] == ["LlamaForCausalLM"]
-        assert config["num_hidden_layers"] == 1
-        assert config["hidden_size"] == HIDDEN
-        assert config["rope_theta"] == 10000.0
+        llama = {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1, "hidden_size": HIDDEN}
+        assert config == config | llama | {"rope_theta": 10000.0}
         assert config.get("bias") is (False if kind == "eagle" else None)
         assert config.get("draft_vocab_size") == (len(drafted) if kind == "eagle3" else None)
     assert {path.stat().st_mode & 0o777 for path in out.iterdir()} == {0o644}
@@ -247,8 +243,8 @@ def test_the_last_line_says_whether_the_head_pays(
     monkeypatch.setattr(payoff, "decode", timed)
     assert train("eagle3", target, asking(tmp_path, 120), tmp_path / "head", "--max-new-tokens", "3") == 0
     last = capsys.readouterr().out.splitlines()[-1]
-    plain = sum(tokens[2::2]) / 2
-    assert f"{sum(tokens[3::2]) / 2 / seconds:.1f} token/s with the head, {plain:.1f} without" in last
+    plain = sum(tokens[3::3]) / 2
+    assert f"{sum(tokens[4::3]) / 2 / seconds:.1f} token/s with the head, {plain:.1f} without" in last
     assert last.endswith(told)
     assert ("does not pay" in last) == (not pays)
 

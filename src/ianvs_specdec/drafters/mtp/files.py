@@ -40,7 +40,7 @@ def load_mtp(target: Target) -> Any:
 
     model: Any = getattr(target, "model", None)
     kind = getattr(getattr(model, "config", None), "model_type", "such a model")
-    if not isinstance(target, HuggingFaceTarget) or not target.config.to_dict().get("num_nextn_predict_layers"):
+    if not isinstance(target, HuggingFaceTarget) or not getattr(target.config, "num_mtp_layers", None):
         raise UserError(f"method mtp: transformers knows no MTP layers of {kind}: {ADVICE}", key="model")
     config = target.config
     folder = Path(model.config.name_or_path)

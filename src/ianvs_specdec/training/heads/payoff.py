@@ -11,33 +11,39 @@ from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import Target, decode
 from ianvs_specdec.training.heads.pool import Sample
 
+PLAIN, GOODPUT = "plain", "goodput"
 PROMPTS, TOKENS = 8, 64
 """How many are decoded, after one that warms up, and the most tokens of an answer: this takes seconds."""
 
 
 def payoff(kind: str, head: Path, target: Target, samples: Sequence[Sample], ends: Sequence[int]) -> str:
-    """A line that says what the head in the folder ``head`` gains here with its method's own settings.
+    """A line that says what the head in the folder ``head`` gains here with its method's own length, or with goodput.
 
     ``samples`` are conversations that it has not learned from, ``ends`` the token ids that end an answer.
     """
     method = kind if kind in drafters.METHODS else "eagle"
-    contestants = [(drafters.create("autoregressive"), lengths.create("fixed:0"))]
-    contestants.append((drafters.create(method, {"head": head}), lengths.create(drafters.default_length(method))))
-    tokens, seconds = [0, 0], [0.0, 0.0]
+    used = {PLAIN: "fixed:0", "": drafters.default_length(method), GOODPUT: GOODPUT}
+    with_head = drafters.create(method, {"head": head})
+    contestants = {name: lengths.create(length) for name, length in used.items()}
+    tokens, seconds = dict.fromkeys(used, 0), dict.fromkeys(used, 0.0)
     prompts = [prompt for sample in samples if (prompt := _prompt(sample))][: PROMPTS + 1]
     for number, prompt in enumerate(prompts):
-        for which, (drafter, length) in enumerate(contestants):
+        for name, length in contestants.items():
+            drafter = drafters.create("autoregressive") if name == PLAIN else with_head
             started = time.perf_counter()
             done = decode(target, drafter, length, prompt, Sampling(max_tokens=TOKENS), eos_ids=ends)
             if number:
-                seconds[which] += time.perf_counter() - started
-                tokens[which] += len(done.token_ids)
-    if not all(tokens):
+                seconds[name] += time.perf_counter() - started
+                tokens[name] += len(done.token_ids)
+    if not all(tokens.values()):
         return "too few held-out prompts to measure what the head gains: give more conversations with --data"
-    plain, drafted = (count / spent for count, spent in zip(tokens, seconds, strict=True))
-    gain = drafted / plain
+    rates = {name: tokens[name] / seconds[name] for name in used}
+    best = max(("", GOODPUT), key=rates.__getitem__)
+    setting = f" and length: {best} ({rates['']:.1f} without that setting)" if best else ""
+    gain = rates[best] / rates[PLAIN]
     told = (
-        f"{drafted:.1f} token/s with the head, {plain:.1f} without ({gain:.2f}x, {len(prompts) - 1} held-out prompts)"
+        f"{rates[best]:.1f} token/s with the head{setting}, {rates[PLAIN]:.1f} without "
+        f"({gain:.2f}x, {len(prompts) - 1} held-out prompts)"
     )
     if gain > 1:
         return told
