@@ -115,8 +115,7 @@ def train(
     evaluate: Callable[[TrainableHead], str],
     report: Callable[[str], None] = print,
 ) -> int:
-    """Train ``head`` until the budget is used up; returns the number of steps, all runs together. ``unembedding
-    [drafted vocabulary, hidden]``: the target's.
+    """Train ``head`` until the budget is used up; returns the steps of all runs. ``unembedding [drafted, hidden]``.
 
     ``work`` receives ``checkpoint.pt`` (head, optimizers, step, seconds and drafts so far) every minute; a later call
     with the same folder, samples and recipe goes on from there. ``evaluate`` is asked for a line of results as often.
