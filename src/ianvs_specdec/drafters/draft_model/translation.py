@@ -19,14 +19,19 @@ class Translation:
 
     def __init__(self, target: Any, draft: Any) -> None:
         self._target, self._draft = target, draft
-        self.ends = frozenset(draft.all_special_ids)
+        self.ends = _special(draft).keys()
         """The draft model's tokens that have no text."""
+        known = draft.get_vocab()
+        self._dropped = {number for number, content in _special(target).items() if content not in known}
 
     def read(self, tokens: Sequence[int]) -> list[int]:
-        """The draft model's ids of a text in the target's ``tokens``, without special tokens of the target; none where
-        it ends within a character."""
-        text = _text(self._target, tokens)
-        return [] if text.endswith(INCOMPLETE) else self._draft(text, verbose=False)["input_ids"]
+        """The draft model's ids of a text in the target's ``tokens``, without special tokens that it does not have;
+        none where it ends within a character."""
+        text = _text(self._target, [token for token in tokens if token not in self._dropped], special=True)
+        if text.endswith(INCOMPLETE):
+            return []
+        ids: list[int] = self._draft(text, verbose=False)["input_ids"]
+        return ids[1:] if ids[:2] == [self._draft.bos_token_id] * 2 else ids
 
     def write(self, tokens: Sequence[int], read: Sequence[int], drafted: Sequence[int]) -> list[int]:
         """The target's ids of the text of ``drafted``, which follows ``read``, behind ``tokens``."""
@@ -45,6 +50,11 @@ class Translation:
     def _ids(self, text: str) -> list[int]:
         ids: list[int] = self._target(text, add_special_tokens=False, verbose=False)["input_ids"]
         return ids
+
+
+def _special(tokenizer: Any) -> dict[int, str]:
+    added = tokenizer.added_tokens_decoder
+    return {number: token.content for number, token in added.items() if token.special}
 
 
 def _text(tokenizer: Any, tokens: Sequence[int], *, special: bool = False) -> str:
