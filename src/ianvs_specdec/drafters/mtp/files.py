@@ -52,7 +52,7 @@ def load_mtp(target: Target) -> Any:
     try:
         if not keeps_every_position(model.config.get_mtp_config()):
             raise UserError("their state is not keys and values, which is not supported")
-        loaded: Any = MtpModel.from_pretrained(model)
+        loaded: Any = MtpModel.from_pretrained(model, trust_remote_code=False)
         check_finite(loaded.layers.named_parameters())
     except Exception as error:
         if "ignore_mismatched_sizes" in str(error):

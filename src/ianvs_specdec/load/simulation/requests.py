@@ -132,6 +132,9 @@ class SimulatedRequest(Request):
         self._clock, self._tally = clock, tally
         self.sequence: Any = None
 
+    def add_drafting(self, seconds: float) -> None:
+        """Not in its answer."""
+
     def answer(self) -> SimulatedAnswer:
         """Without its luck, which is long."""
         times = self.arrived, self.delay, self.first, self.last
