@@ -131,9 +131,8 @@ SPECULATORS = {"speculators_model_type": "eagle3", "norm_before_residual": True}
         ({"speculators_model_type": "eagle3", "transformer_layer_config": {}}, "norm_before_residual"),
         (
             {"speculators_model_type": "dflash"},
-            "a speculators head of type dflash, and EagleSpecDec does not read it: ",
+            "a speculators head of type dflash, and EagleSpecDec does not read it: no",
         ),
-        ({"speculators_model_type": "dflash"}, "use DFlashSpecDec"),
         (
             {"speculators_model_type": "eagle"},
             "a speculators head of type eagle, and EagleSpecDec does not read it: no",

@@ -57,7 +57,7 @@ def read_config(folder: Path, what: str) -> dict[str, Any]:
         return config
     named = config.get("speculators_model_type")
     if (read := SPECULATORS.get(str(named))) != own_kind(what):
-        raise _another_kind(path, f"a speculators head of type {named}", read or str(named), what)
+        raise _another_kind(path, f"a speculators head of type {named}", read or "", what)
     layer = config.get("transformer_layer_config")
     if not isinstance(layer, dict) or not isinstance(config.get("norm_before_residual"), bool):
         reason = "must state transformer_layer_config and norm_before_residual, whose defaults differ between readers"
