@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-from pathlib import Path
 
 import pytest
 import torch
@@ -30,7 +28,8 @@ GREEDY = Sampling(max_tokens=40)
 RNG = random.Random(0)
 PROMPTS = [[RNG.randrange(2, len(LETTERS) + 2) for _ in range(tokens)] for tokens in (8, 2, 33, 9, 21, 5, 13, 40)]
 CLOUD = EXAMPLE / "models" / "cloud"
-SMOLLM2 = Path(os.environ.get("SPECDEC_SMOLLM2") or ROOT.parent.parent / "main" / "runs" / "smollm2" / "model")
+SMOLLM2 = ROOT / "runs" / "smollm2" / "model"
+"""Where `specdec export hf` put it."""
 
 
 def tokenizer_of(pieces, merges=()):
@@ -197,7 +196,7 @@ def test_characters_in_pieces_and_merges_across_the_end():
 def test_a_shipped_model_with_a_draft_of_another_tokenizer(name, tmp_path):
     """Real tokenizers on either side: whatever the target says, the drafts are those of the whole text."""
     if not (SMOLLM2 / "tokenizer.json").is_file():
-        pytest.skip(f"needs the tokenizer of SmolLM2 in {SMOLLM2}; the variable SPECDEC_SMOLLM2 names another folder")
+        pytest.skip(f"needs the tokenizer of SmolLM2 in {SMOLLM2}: specdec export hf")
     theirs = AutoTokenizer.from_pretrained(SMOLLM2 if name == "smollm2" else CLOUD)
     draft = tiny_model(vocab_size=len(theirs), bos_token_id=0, eos_token_id=0)
     saved(tmp_path / "draft", draft, theirs)
