@@ -84,5 +84,7 @@ def test_back_ends_without_log_probabilities_are_refused_by_name(tmp_path: Path)
         "scorer choice_logprob: the back end vllm gives no log-probabilities of letters: use scorer choice, or another "
         "back end, such as autoregressive, huggingface, llamacpp or api",
     )
+    whole = {"question": "Which?", "choices": ["a", "b"], "answer": "B", "scorer": "choice_logprob", "subject": "law"}
+    assert len(list(without_letters(vllm, [("data.jsonl:1", whole, "B")]))) == 1
     assert not list(without_letters(backend("autoregressive")(str(EDGE)), rows))
     assert not list(without_letters(vllm, [("data.jsonl:1", OPTIONS, "B")]))

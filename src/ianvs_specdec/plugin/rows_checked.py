@@ -56,7 +56,7 @@ def without_letters(llm: LLM, rows: Iterable[DataRow]) -> Iterator[tuple[str, st
         return
     for place, question, answer in rows:
         with suppress(UserError):
-            if parsed(question, answer, "", place).scorer == LOGPROB:
+            if parsed(*own_form(question, answer), "", place).scorer == LOGPROB:
                 yield (
                     place,
                     f"scorer {LOGPROB}: the back end {llm.backend} gives no log-probabilities of letters: use scorer "
@@ -68,8 +68,10 @@ def without_letters(llm: LLM, rows: Iterable[DataRow]) -> Iterator[tuple[str, st
 def _kind(question: Any) -> tuple[bool, bool]:
     """Whether a row has a system prompt, and several turns, without a look at the rest of it."""
     fields = question if isinstance(question, Mapping) else {}
-    turns = fields.get("turns")
-    return bool(fields.get("system")), isinstance(turns, (list, tuple)) and len(turns) > 1
+    asked = fields.get("question")
+    own = asked if isinstance(asked, Mapping) else fields
+    turns = own.get("turns")
+    return bool(own.get("system") or fields.get("system")), isinstance(turns, (list, tuple)) and len(turns) > 1
 
 
 def warn_unread_variables(llm: LLM, sampling: Sampling) -> None:
@@ -89,7 +91,7 @@ def refused_by_template(llm: LLM, sampling: Sampling, rows: Iterable[DataRow]) -
         if (kind := _kind(question)) in seen:
             continue
         try:
-            query = parsed(question, answer, "", place)
+            query = parsed(*own_form(question, answer), "", place)
             seen.add(kind)
             render(tokenizer, messages_of(query, ["..."] * (len(query.turns) - 1)), sampling)
         except ChatTemplateError as error:

@@ -151,7 +151,8 @@ def _position(made: Architecture, config: Mapping[str, Any], family: families.Fa
             made.metadata["rope.scaling.yarn_beta_fast"] = float(rope.get("beta_fast") or 32.0)
             made.metadata["rope.scaling.yarn_beta_slow"] = float(rope.get("beta_slow") or 1.0)
     elif kind != "default":
-        raise unknown("position scaling to export in config.json", kind, ("default", "linear", "yarn", "llama3"))
+        known = ("default", "linear", "yarn", *(["llama3"] if made.name in SCALED_BY_TENSOR else []))
+        raise unknown(f"position scaling to export of {made.name} in config.json", kind, known)
 
 
 def llama3_factors(rope: Mapping[str, Any], head_dim: int) -> np.ndarray[Any, Any]:
@@ -195,7 +196,7 @@ def _name_tensors(made: Architecture, shapes: Mapping[str, tuple[int, ...]], fam
         raise UserError(f"the weights lack {len(missing)} tensors, {missing[0]} (GGUF's name) among them")
     for listed in made.tensors.values():
         wanted = made.metadata["expert_count"] if EXPERT.search(listed[0]) else 1
-        if len(listed) != wanted or len({shapes[name] for name in listed}) > 1:
+        if [_expert(name) for name in listed] != [*range(wanted)] or len({shapes[name] for name in listed}) > 1:
             raise UserError(f"{listed[0]} and its like are {len(listed)} tensors, expected {wanted} of one shape")
 
 
