@@ -141,8 +141,11 @@ def test_output_is_the_targets_own(folders, case, rounded):
     """Eight at once, with budgets of 0 and more, which let the layers fall behind."""
     dtype, quantization = rounded
     target = target_in(folders(case), getattr(torch, dtype), quantization=quantization)
-    drafter = Mtp(depth=4)
+    drafter, before = Mtp(depth=4), {name: value.clone() for name, value in target.model.named_buffers()}
     drafter.prepare(target)
+    for name, value in target.model.named_buffers():
+        assert value.dtype == before[name].dtype, "shared with the layers, which are moved"
+        assert torch.equal(value, before[name])
     for sampling in (SHORT, SAMPLED):
         length = Budgets(lambda stats, step: (4, 0, 3, 0, 0, 0, 1, 2)[(stats.context_tokens + step) % 8])
         requests = [request_of(target, prompt, sampling, drafter.fork()) for prompt in 2 * PROMPTS]

@@ -48,10 +48,13 @@ class HuggingFaceTarget(HuggingFaceModel):
 
     def unembed(self, hidden: Tensor) -> Tensor:
         logits = self.model.get_output_embeddings()(hidden)
-        # As Granite, Cohere and Gemma do in the model's own forward.
-        logits = logits * (getattr(self.config, "logit_scale", None) or 1)
-        logits = logits / (getattr(self.config, "logits_scaling", None) or 1)
-        most = getattr(self.config, "final_logit_softcapping", None)
+        # As these families do in the model's own forward. Others give the same names other meanings.
+        kind, config = self.config.model_type, self.config
+        if kind.startswith("granite"):
+            return logits / config.logits_scaling
+        if kind.startswith("cohere"):
+            return logits * config.logit_scale
+        most = getattr(config, "final_logit_softcapping", None) if kind.startswith("gemma") else None
         return logits if most is None else torch.tanh(logits / most) * most
 
     def warm(self, tokens: int) -> None:

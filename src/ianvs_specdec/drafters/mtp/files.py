@@ -58,4 +58,5 @@ def load_mtp(target: Target) -> Any:
         if "ignore_mismatched_sizes" in str(error):
             error = UserError("their weights have another shape than config.json asks for")
         raise refusal(what, error, "model") from error
-    return loaded.to(target.device, target.dtype).eval()
+    # Not to the target's dtype: it shares buffers with the target, and has what the family keeps in float32.
+    return loaded.to(target.device).eval()
