@@ -50,6 +50,7 @@ def with_defaults(options: argparse.Namespace) -> argparse.Namespace:
         # As in the example: these heads know well how sure they are.
         options.set = [f"eagle {head.name} chain.{value}" for head in options.eagle for value in CHAIN] + options.set
         options.medusa = options.medusa or models / "cloud-medusa"
+        options.dflash = options.dflash or models / "cloud-dflash"
         options.draft = options.draft or models / "edge"
         options.datastore = options.datastore or next(iter(sorted(models.glob("*datastore*"))), None)
     return options

@@ -204,6 +204,7 @@ def test_the_back_ends_that_the_example_compares_have_what_they_need(monkeypatch
     compared = {side: shipped_back_ends(f"{side}_methods", side) for side in ("cloud", "edge")}
     assert compared["cloud"][0] == compared["edge"][0] == "autoregressive"  # the baseline comes first
     every = {"EagleSpecDec", "LadeSpecDec", "MedusaSpecDec", "RestSpecDec", "PromptLookup", "DraftModelSpecDec"}
+    every |= {"DFlashSpecDec"}
     assert every <= set(compared["cloud"])
     assert {"EagleSpecDec", "LadeSpecDec"} <= set(compared["edge"])
     assert set(shipped_back_ends("oracle_methods", "edge")) <= set(compared["edge"])
