@@ -16,7 +16,8 @@ CHANNEL = "<|channel|>analysis<|message|>a < b<|end|><|start|>assistant<|channel
     ("text", "thought", "answer"),
     [
         ("<think>\nhm\n</think>\n\nB. Haja", "hm", "B. Haja"),
-        ('\n<think>hm "B"</think>B <think> c', 'hm "B"', "B <think> c"),
+        ('\n<think>hm "B"</think>B <think> c', 'hm "B"', "\nB <think> c"),
+        ("<think>a\n\n\nb\r\n\n</think>\nB", "a\n\n\nb", "B"),
         ("<think></think>\n\nB", "", "B"),
         ("<think>I close with '</think>' or `<think>`</think>B", "I close with '</think>' or `<think>`", "B"),
         ("<think>no end\n", "no end\n", ""),
@@ -45,5 +46,14 @@ def test_parts_are_the_same_however_a_text_is_cut(text: str, thought: str, answe
 
 
 def test_plain_answers_do_not_wait() -> None:
-    for first in ("A", "Here", "The", "1", '"', "\u00e9"):
+    for first in ("A", "Here", "The", "1", '"', "\u00e9", " ", "\n\n"):
         assert ThoughtStream()(first) == ("", first)
+
+
+@pytest.mark.parametrize("piece", ["\n", "\r\n", "<", "a", '"', "<|", "<|end|>"])
+def test_a_long_thought_takes_no_longer_for_each_piece(piece: str) -> None:
+    stream = ThoughtStream()
+    stream("<think>x")
+    for _ in range(10_000):
+        stream(piece)
+    assert stream("y</think>B", last=True)[1] == "B"
