@@ -19,13 +19,13 @@ _MARK = regex.compile(
 class ThoughtStream:
     """Splits a text that arrives in pieces into the thought at its front, between tags, and the answer, both without
     tags and line ends around them. A thought that nothing opens, or that follows the answer, is part of the answer,
-    and so is white space before a thought.
+    and so is white space before a thought. ``found``: whether there was a thought.
     """
 
     def __init__(self) -> None:
         self._text = self._line_ends = ""
         self._thinks: bool | None = None
-        self._trims = False
+        self._trims = self.found = False
 
     def __call__(self, piece: str, *, last: bool = False) -> tuple[str, str]:
         """What a piece adds to the thought and to the answer. What may be part of a tag waits, unless it is the
@@ -38,7 +38,7 @@ class ThoughtStream:
             found = _FRONT.match(front, partial=not last)
             if found is not None and found.partial:
                 return "", space
-            self._thinks = self._trims = found is not None
+            self._thinks = self._trims = self.found = found is not None
         if self._thinks:
             thought = self._trimmed(self._thought(last))
             if self._thinks:
