@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from ianvs_specdec.benchmarks.thoughts import without_thoughts
 from ianvs_specdec.serving.thoughts import ThoughtStream
 
 CHANNEL = "<|channel|>analysis<|message|>a < b<|end|><|start|>assistant<|channel|>"
@@ -20,6 +21,8 @@ CHANNEL = "<|channel|>analysis<|message|>a < b<|end|><|start|>assistant<|channel
         ("<think>a\n\n\nb\r\n\n</think>\nB", "a\n\n\nb", "B"),
         ("<think></think>\n\nB", "", "B"),
         ("<think>I close with '</think>' or `<think>`</think>B", "I close with '</think>' or `<think>`", "B"),
+        ('<think>He said "no."</think>"No"', 'He said "no."', '"No"'),
+        ("<think>f'</think>' or \u8bf4`</think>`", "f'</think>' or \u8bf4`</think>`", ""),
         ("<think>no end\n", "no end\n", ""),
         ("<seed:think>x</seed:think>y", "x", "y"),
         ("[THINK]x[/THINK]y", "x", "y"),
@@ -43,6 +46,10 @@ def test_parts_are_the_same_however_a_text_is_cut(text: str, thought: str, answe
         parts = [stream(text[start:end]) for start, end in itertools.pairwise(places)]
         parts.append(stream("", last=True))
         assert ["".join(part) for part in zip(*parts, strict=True)] == [thought, answer], cuts
+
+
+def test_a_quotation_before_an_end_is_closed_for_scorers_too() -> None:
+    assert without_thoughts('<think>He said "no."</think>"No"') == '"No"'
 
 
 def test_plain_answers_do_not_wait() -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import regex
 
-from ianvs_specdec.benchmarks.thoughts import MARKS
+from ianvs_specdec.benchmarks.thoughts import MARKS, QUOTED
 
 # Of a mark in plain words, nearly every answer could be the beginning, and would have to wait.
 _TAGS = [marks for marks in MARKS if not marks[0].startswith(r"\A")]
 _TAG, _END_TAG = (f"(?:{'|'.join(tags)})" for tags in zip(*_TAGS, strict=True))
 _FRONT = regex.compile(rf"(?i){_TAG}|{_END_TAG}")
 _MARK = regex.compile(
-    rf"(?i)(?P<shown>(?P<quote>[\"'`])(?:{_TAG}|{_END_TAG})(?P=quote))|(?P<end>{_END_TAG})"
+    rf"(?i)(?P<shown>{QUOTED}(?:{_TAG}|{_END_TAG})(?P=quote))|(?P<end>{_END_TAG})"
     rf"|<\|channel\|>(?!final)[^<]{{0,40}}<\|message\|>|<\|start\|>assistant|<\|end\|>|(?!<\|channel\|>){_TAG}"
 )
 
@@ -24,6 +24,8 @@ class ThoughtStream:
 
     def __init__(self) -> None:
         self._text = self._line_ends = ""
+        # Characters at the front of the text that were handed out, which a quotation mark may follow.
+        self._place = 0
         self._thinks: bool | None = None
         self._trims = self.found = False
 
@@ -48,7 +50,7 @@ class ThoughtStream:
         return thought, space + self._trimmed(answer)
 
     def _thought(self, last: bool) -> str:
-        said, place, rest = "", 0, len(self._text)
+        said, place, rest = "", self._place, len(self._text)
         while (found := _MARK.search(self._text, place, partial=not last)) is not None:
             grows = not last and found.end() == len(self._text)
             if found.partial or grows:
@@ -60,7 +62,9 @@ class ThoughtStream:
             if found["end"] is not None:
                 self._thinks, rest = False, place
                 break
-        said, self._text = said + self._text[place:rest], self._text[rest:]
+        said += self._text[place:rest]
+        self._place = min(rest, 2) if self._thinks else 0
+        self._text = self._text[rest - self._place :]
         unfinished = last and self._thinks
         kept = said if unfinished else said.rstrip("\r\n")
         if not kept and not unfinished:
