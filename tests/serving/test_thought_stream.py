@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from ianvs_specdec.benchmarks.thoughts import without_thoughts
 from ianvs_specdec.serving.thoughts import ThoughtStream
 
 CHANNEL = "<|channel|>analysis<|message|>a < b<|end|><|start|>assistant<|channel|>"
@@ -16,9 +17,12 @@ CHANNEL = "<|channel|>analysis<|message|>a < b<|end|><|start|>assistant<|channel
     ("text", "thought", "answer"),
     [
         ("<think>\nhm\n</think>\n\nB. Haja", "hm", "B. Haja"),
-        ('\n<think>hm "B"</think>B <think> c', 'hm "B"', "B <think> c"),
+        ('\n<think>hm "B"</think>B <think> c', 'hm "B"', "\nB <think> c"),
+        ("<think>a\n\n\nb\r\n\n</think>\nB", "a\n\n\nb", "B"),
         ("<think></think>\n\nB", "", "B"),
         ("<think>I close with '</think>' or `<think>`</think>B", "I close with '</think>' or `<think>`", "B"),
+        ('<think>He said "no."</think>"No"', 'He said "no."', '"No"'),
+        ("<think>f'</think>' or \u8bf4`</think>`", "f'</think>' or \u8bf4`</think>`", ""),
         ("<think>no end\n", "no end\n", ""),
         ("<seed:think>x</seed:think>y", "x", "y"),
         ("[THINK]x[/THINK]y", "x", "y"),
@@ -44,6 +48,19 @@ def test_parts_are_the_same_however_a_text_is_cut(text: str, thought: str, answe
         assert ["".join(part) for part in zip(*parts, strict=True)] == [thought, answer], cuts
 
 
+def test_a_quotation_before_an_end_is_closed_for_scorers_too() -> None:
+    assert without_thoughts('<think>He said "no."</think>"No"') == '"No"'
+
+
 def test_plain_answers_do_not_wait() -> None:
-    for first in ("A", "Here", "The", "1", '"', "\u00e9"):
+    for first in ("A", "Here", "The", "1", '"', "\u00e9", " ", "\n\n"):
         assert ThoughtStream()(first) == ("", first)
+
+
+@pytest.mark.parametrize("piece", ["\n", "\r\n", "<", "a", '"', "<|", "<|end|>"])
+def test_a_long_thought_takes_no_longer_for_each_piece(piece: str) -> None:
+    stream = ThoughtStream()
+    stream("<think>x")
+    for _ in range(10_000):
+        stream(piece)
+    assert stream("y</think>B", last=True)[1] == "B"

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from ianvs_specdec.backends import APIBasedLLM, AutoregressiveLLM
+from ianvs_specdec.common.types import Sampling
 from tests.support.models import CHAT_TEMPLATE, build_model
 
 from .conftest import Server, pairs, serving, write_successors
@@ -42,13 +44,12 @@ def streamed(server: Server, **more: Any) -> tuple[list[dict[str, Any]], Any]:
 def test_thoughts_have_fields_of_their_own(special: bool, tmp_path: Path) -> None:
     model = build_thinking(tmp_path / "m", special=special)
     with serving(tmp_path, "--model", str(model)) as server:
-        status, _, answer = server.chat({**BODY, "logprobs": True, "specdec": True})
+        status, _, answer = server.chat(BODY)
         assert status == 200
         message = answer["choices"][0]["message"]
         assert (message["reasoning_content"], message["reasoning"], message["content"]) == ("ma", "ma", "B")
         thought = 4 if special else 10
         assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] == thought
-        assert answer["specdec"]["characters"] == [*[0] * thought, 1, 0]
         deltas, usage = streamed(server)
         for name, text in (("reasoning_content", "ma"), ("reasoning", "ma"), ("content", "B")):
             assert "".join(delta.get(name) or "" for delta in deltas) == text
@@ -58,3 +59,22 @@ def test_thoughts_have_fields_of_their_own(special: bool, tmp_path: Path) -> Non
         if not special:
             plain = server.chat({**BODY, "chat_template_kwargs": {"enable_thinking": False}})[2]
             assert plain["choices"][0]["message"] == {"role": "assistant", "content": "B"}
+            assert "completion_tokens_details" not in plain["usage"]
+
+
+@pytest.mark.parametrize("special", [False, True])
+def test_the_api_back_end_has_the_whole_text(special: bool, tmp_path: Path) -> None:
+    """As the same model in the process has it: what later turns follow, its thought's tokens, a chunk for each step."""
+    model = build_thinking(tmp_path / "m", special=special)
+    # Up to the B: the token that ends an answer has no text.
+    sampling = Sampling(max_tokens=5 if special else 11, logprobs=True)
+    with AutoregressiveLLM(str(model)) as engine:
+        own = engine.generate(BODY["messages"], sampling)
+    with serving(tmp_path, "--model", str(model)) as server:
+        with APIBasedLLM("m", api_base_url=server.url, api_extra_body={"specdec": True}) as api:
+            far = api.generate(BODY["messages"], sampling)
+        whole = server.chat({**BODY, "specdec": True})[2]
+    assert whole["choices"][0]["message"] == {"role": "assistant", "content": own.text}
+    assert (far.text, far.trace.characters) == (own.text, own.trace.characters)
+    assert far.trace.thinking == own.trace.thinking
+    assert [tokens for _, tokens in far.trace.chunks] == [tokens for _, tokens in own.trace.chunks]

@@ -15,9 +15,11 @@ MARKS = (
     (r"\Aanalysis(?=[^\W_])|assistant(?:analysis|commentary)", "assistantfinal"),  # gpt-oss, special tokens skipped
 )
 _OPEN, _END = (f"(?:{'|'.join(marks)})" for marks in zip(*MARKS, strict=True))
+QUOTED = r"(?<![a-z\d][a-z\d.,!?])(?P<quote>[\"'`])"
+"""A quotation mark that begins a quotation: behind a word, it ends one."""
 # A mark in quotes, or a thought that begins within code, is only talked about.
 _SHOWN = re.compile(
-    rf"(?is)([\"'`])(?:{_OPEN}|{_END})\1|```(?:(?!```|{_OPEN}|{_END}).)*+(?:{_OPEN}(?:(?!```).)*+)?```"
+    rf"(?is){QUOTED}(?:{_OPEN}|{_END})(?P=quote)|```(?:(?!```|{_OPEN}|{_END}).)*+(?:{_OPEN}(?:(?!```).)*+)?```"
     rf"|`(?:(?!{_OPEN}|{_END})[^`\n])++{_OPEN}[^`\n]*`"
 )
 

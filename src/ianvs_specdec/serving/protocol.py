@@ -232,12 +232,11 @@ def _stop(given: Mapping[str, Any]) -> tuple[str, ...] | None:
     return tuple(strings)
 
 
-def usage(completion: Completion) -> dict[str, Any]:
+def usage(completion: Completion) -> dict[str, int]:
     return {
         "prompt_tokens": completion.prompt_tokens,
         "completion_tokens": completion.completion_tokens,
         "total_tokens": completion.prompt_tokens + completion.completion_tokens,
-        "completion_tokens_details": {"reasoning_tokens": completion.trace.thinking},
     }
 
 
@@ -252,8 +251,6 @@ def details(completion: Completion) -> dict[str, Any]:
     ``logprobs`` what ``types.Trace`` says of them (``confidence``, ``characters``, ``letters``).
     """
     trace = completion.trace.to_json()
-    if completion.trace.characters is not None:
-        trace["characters"] = _of_answer(completion)
     return {
         "steps": trace["steps"],
         "token_ids": completion.token_ids,
@@ -261,13 +258,6 @@ def details(completion: Completion) -> dict[str, Any]:
         "truncated": completion.truncated,
         **{name: trace[name] for name in ("confidence", "characters", "letters") if name in trace},
     }
-
-
-def _of_answer(completion: Completion) -> list[int]:
-    """How many characters of the answer, without the thought before it, each token adds."""
-    before = len(completion.text) - len(ThoughtStream()(completion.text, last=True)[1])
-    ends = [max(0, end - before) for end in itertools.accumulate(completion.trace.characters or ())]
-    return [end - start for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def logprobs(completion: Completion) -> dict[str, Any] | None:
@@ -290,11 +280,13 @@ class Answer:
     """The form of one answer: a whole body, or the events of a stream."""
 
     def __init__(self, chat: ChatRequest, model: str) -> None:
-        self._chat, self._split = chat, ThoughtStream()
+        self._chat = chat
+        # Who asks for what the engine counted wants its text, a piece for each step.
+        self._split = None if chat.details else ThoughtStream()
         self._head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
 
     def body(self, completion: Completion) -> dict[str, Any]:
-        thought, content = self._split(completion.text, last=True)
+        thought, content = self._parts(completion.text, last=True)
         message = {"role": "assistant", "content": content, **_reasoning(thought)}
         choice = {
             "index": 0,
@@ -303,14 +295,14 @@ class Answer:
             "finish_reason": completion.finish_reason,
         }
         extra = {"specdec": details(completion)} if self._chat.details else {}
-        told = {"choices": [choice], "usage": usage(completion), **cut(completion), **extra}
+        told = {"choices": [choice], "usage": self._usage(completion), **cut(completion), **extra}
         return {**self._head, "object": "chat.completion", **told}
 
     def first(self) -> bytes:
         return self._delta({"role": "assistant", "content": ""})
 
     def piece(self, text: str, *, last: bool = False) -> bytes:
-        thought, content = self._split(text, last=last)
+        thought, content = self._parts(text, last=last)
         told = {**_reasoning(thought), **({"content": content} if content else {})}
         return self._delta(told) if told else b""
 
@@ -322,8 +314,16 @@ class Answer:
         events = self.piece("", last=True) + self._chunk(choices=[end], **cut(completion))
         if self._chat.usage:
             extra = {"specdec": details(completion)} if self._chat.details else {}
-            events += self._chunk(choices=[], usage=usage(completion), **extra)
+            events += self._chunk(choices=[], usage=self._usage(completion), **extra)
         return events + b"data: [DONE]\n\n"
+
+    def _parts(self, text: str, *, last: bool) -> tuple[str, str]:
+        return ("", text) if self._split is None else self._split(text, last=last)
+
+    def _usage(self, completion: Completion) -> dict[str, Any]:
+        if self._split is None or not self._split.found:
+            return usage(completion)
+        return {**usage(completion), "completion_tokens_details": {"reasoning_tokens": completion.trace.thinking}}
 
     def _delta(self, delta: dict[str, str]) -> bytes:
         return self._chunk(choices=[{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}])
