@@ -156,7 +156,7 @@ class Trace(msgspec.Struct, omit_defaults=True):
     where nothing was thought, or nothing answered.
 
     ``drafting`` are the seconds in which an engine here made its drafts, of drafts made together its part; None for
-    other back ends.
+    other back ends. The drafter's reading of the prompt is not in it, nor what it observes in steps without a draft.
 
     ``split`` is told where an edge drafted for a verifier, ``drafts`` (drafted, accepted) where a server has no steps
     but these sums. ``passes`` are then the target's forward passes after the prompt's, None where they are not known.

@@ -61,7 +61,8 @@ _UNITS = {
     "Drafting Share": (
         "%",
         -1,
-        "share of the busy time in which drafts were made, in our engine",
+        "share of the busy time in which our engine made drafts: of decode steps with a draft, without the drafter's "
+        "reading of the prompt",
     ),
     "Bandwidth Up": ("B/token", -1, "bytes sent for each output token"),
     "Bandwidth Down": ("B/token", -1, "bytes received for each output token"),

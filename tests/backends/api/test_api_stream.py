@@ -236,6 +236,9 @@ def test_a_histogram_is_steps_with_the_servers_sums() -> None:
     assert steps_of_acceptance(metrics, 7) == [Step(3, 0, 1, 4), Step(3, 0, 1, 4), Step(3, 3, 4, 4)]
     unequal = steps_of_acceptance(acceptance([3, 2, 3], [1, 2, 0], 3, detailed=False), 7)
     assert sums(unequal) == (8, 3, 6, 11)
+    # All steps that it counts had a draft.
+    metrics = {"acceptance_histogram": [4, 2, 0, 0, 0, 4], "num_draft_tokens": 26, "num_spec_tokens": 5}
+    assert [step.drafted for step in steps_of_acceptance(metrics, 33)] == [1] * 6 + [5] * 4
 
 
 SGLANG = {
@@ -293,6 +296,8 @@ def test_the_drafts_that_llama_server_counts_are_told() -> None:
     assert trace("length", draft_n=8, draft_n_accepted=2).passes == 1
     assert trace("length", draft_n=8, draft_n_accepted=5).passes is None
     assert trace(draft_n=8, draft_n_accepted=5, draft_rounds=2).passes == 2
+    # A pass puts out one token more than it accepts: one pass is not all of 4 tokens.
+    assert trace("length", draft_n=8, draft_n_accepted=0, draft_rounds=1).passes is None
     for wrong in ({"draft_n": 8, "draft_n_accepted": 9}, {"draft_n": 10**9, "draft_n_accepted": 2}):
         with pytest.raises(ImplausibleNumber):
             told(**wrong)

@@ -130,6 +130,12 @@ def test_a_baseline_of_other_hardware_gives_losslessness_but_no_speedup() -> Non
     assert math.isnan(value("Speedup", rows))
 
 
+def test_an_empty_baseline_has_no_time_for_a_token() -> None:
+    rows = [edge_row(completion([(1.0, 2)]), baseline=baseline(1.0, tokens)) for tokens in (2, 0)]
+    assert math.isnan(value("Speedup", rows))
+    assert value("Speedup Known", rows) == 1
+
+
 def test_one_differing_turn_makes_a_query_not_lossless_and_ends_the_comparison() -> None:
     differing = baseline(3.0, 2, identical=False, difference=1, near_tie=True)
     two = (completion([(1.0, 1), (2.0, 1)]), completion([(1.0, 1)]))

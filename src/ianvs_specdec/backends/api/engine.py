@@ -84,7 +84,9 @@ def drafts_into(trace: Trace, timings: Mapping[str, Any], tokens: int, *, cut: b
     accepted = whole(timings["draft_n_accepted"], "draft_n_accepted", min(drafted, tokens + MOST_DRAFTED))
     trace.drafts = drafted, accepted
     if timings.get("draft_rounds") is not None:
-        trace.passes = whole(timings["draft_rounds"], "draft_rounds", tokens)
+        passes = whole(timings["draft_rounds"], "draft_rounds", tokens)
+        # Fewer cannot be all passes of this answer.
+        trace.passes = passes if passes + accepted >= tokens - 1 else None
     elif cut and accepted < tokens:
         trace.passes = tokens - 1 - accepted
 
@@ -136,10 +138,13 @@ def _of_histogram(metrics: Mapping[str, Any], tokens: int) -> tuple[list[int], l
     steps = whole(sum(histogram), "the sum of acceptance_histogram", tokens)
     drafted = whole(metrics["num_draft_tokens"], "num_draft_tokens", longest * steps)
     accepted = [number for number, count in enumerate(histogram) for _ in range(count)]
-    lengths, rest = [], drafted - sum(accepted)
-    for number in accepted:
-        lengths.append(number + min(max(rest, 0), longest - number))
-        rest -= lengths[-1] - number
+    lengths, rest = list(accepted), drafted - sum(accepted)
+    # Only steps with a draft are counted: each has one token of the rest before any has more.
+    for least in (1, longest):
+        for place, length in enumerate(lengths):
+            more = min(max(rest, 0), max(least - length, 0))
+            lengths[place] += more
+            rest -= more
     if rest:
         raise ImplausibleNumber(f"steps that accept {sum(accepted)} tokens do not draft {drafted}")
     return accepted, lengths

@@ -71,8 +71,9 @@ class _Requests:
         if not self._turns:
             return np.zeros(turns), np.zeros(turns)
         own, base = self._own.columns(), self._base.columns()
-        with np.errstate(divide="ignore", invalid="ignore"):
-            shares = _busy(own), _busy(base) / base["tokens"] * own["tokens"]
+        # No time for a token follows from an empty baseline.
+        base_tokens = np.where(base["tokens"] > 0, base["tokens"], NAN)
+        shares = _busy(own), _busy(base) / base_tokens * own["tokens"]
         index = np.array(self._turns, dtype=np.intp)
         busy, base_busy = (np.bincount(index, share, turns).astype(np.float64, copy=False) for share in shares)
         return busy, base_busy

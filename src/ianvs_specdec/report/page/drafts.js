@@ -1,7 +1,7 @@
 // Drafting methods side by side: what their drafts bring and cost, and at which position they fail.
 
 const METHODS = ['Mean Accepted Tokens', 'Acceptance Rate', 'Drafting Share', 'Throughput', 'Speedup'];
-const STEP = 'Time of a verification step, drafting included, relative to a step of the autoregressive baseline: tau over speedup';
+const STEP = 'Time of a verification step, drafting included: internal token latency times tau. Below it, relative to the internal token latency of the autoregressive test case with the same router and model';
 
 function drafts() {
   const about = 'The test cases that one model has answered alone, with 95 % intervals. A method pays if tau grows more than the time of a step.';
@@ -14,13 +14,25 @@ function drafts() {
 function methods(list) {
   const names = METHODS.filter((name) => list.some((item) => Number.isFinite(item.figures[name])));
   const head = [...names.map((name) => [name, columns.get(name).about]), ['Step Time', STEP]];
-  const step = (item) => item.figures['Mean Accepted Tokens'] / item.figures.Speedup;
   const cell = (item, name) => element('td', {}, Number.isFinite(item.figures[name]) && measured(name, item.figures[name]),
     halfOf(item, name) > 0 && element('small', {}, `± ${short(halfOf(item, name), 2)}`));
   return scrolling('Drafting methods', element('table', { class: 'plain quality' },
     element('thead', {}, element('tr', {}, element('th', { scope: 'col' }, 'Test case'), head.map(([name, meaning]) => element('th', { scope: 'col' }, term(name, meaning))))),
     element('tbody', {}, list.map((item) => element('tr', {}, element('th', { scope: 'row' }, swatch(shapeOf(item.router), ownColour(item, list)), ' ', item.name),
-      names.map((name) => cell(item, name)), element('td', {}, Number.isFinite(step(item)) && `${short(step(item), 3)}×`))))));
+      names.map((name) => cell(item, name)), stepTime(item))))));
+}
+
+function stepTime(item) {
+  const { 'Internal Token Latency': latency, 'Mean Accepted Tokens': tau } = item.figures;
+  const plain = plainLatency(item);
+  return element('td', {}, latency > 0 && seconds(latency * tau), latency > 0 && plain > 0 && element('small', {}, `${short((latency * tau) / plain, 3)}×`));
+}
+
+// A speedup says that a baseline on this hardware is known. Of several test cases without drafts none is the one to compare with.
+function plainLatency(item) {
+  const setting = (one) => JSON.stringify([one.router, one.alone, one.alone && one[one.alone]?.model, Object.keys(one.targets[one.alone] || {})]);
+  const plain = cases().filter((one) => one.alone && backends(one) === 'autoregressive' && setting(one) === setting(item));
+  return Number.isFinite(item.figures.Speedup) && plain.length === 1 ? plain[0].figures['Internal Token Latency'] : null;
 }
 
 function acceptance(drafting, list) {

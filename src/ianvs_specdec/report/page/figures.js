@@ -3,7 +3,7 @@
 const visit = (item) => () => { go({ case: item.id, query: '' }); byId('queries').scrollIntoView(); };
 
 function speed() {
-  const about = 'Each point is a test case that one model has answered alone, with its 95 % intervals. On the dotted diagonal a verification step takes as long as a plain one; the distance to it is what drafting and verifying cost.';
+  const about = 'Each point is a test case that one model has answered alone, with its 95 % intervals. On the dotted diagonal speedup is tau; the distance to it is the cost of drafting, of verifying and of the prompts, which no draft shortens.';
   const both = shown().filter((item) => Number.isFinite(item.figures.Speedup) && Number.isFinite(item.figures['Mean Accepted Tokens']));
   const list = both.filter((item) => item.alone);
   const left = both.filter((item) => !item.alone);
