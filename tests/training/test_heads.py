@@ -209,6 +209,10 @@ def test_an_epoch_shows_every_sample_once_and_depends_on_the_seed_alone() -> Non
     assert steps[:2] != steps[2:]
     again = Order(sizes, rows=4, parts=2, seed=3)
     assert [i for part in again.step(3) for i in part] == steps[3]
+    generators = [torch.Generator().manual_seed(seed) for seed in (1, 1, 2)]
+    first, same, other = (collate(random_samples(), 3, "cpu", 4, generator).starts for generator in generators)
+    assert torch.equal(first, same)
+    assert not torch.equal(first, other)
 
 
 def test_a_failed_export_leaves_the_old_head_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,8 +142,9 @@ def train(
         started = time.monotonic()
         course.set_rate(optimizers, recipe.learning_rate, progress, recipe.decay)
         total, drafts = 0.0, 0
+        generator = torch.Generator().manual_seed(recipe.seed * 1_000_003 + state["step"])
         for part in order.step(state["step"]):
-            batch = collate([samples[i] for i in part], recipe.steps, device, head.most_starts)
+            batch = collate([samples[i] for i in part], recipe.steps, device, head.most_starts, generator)
             loss, size = loss_of(head, batch, unembedding, recipe)
             loss.backward()
             total, drafts = total + loss.item(), drafts + size

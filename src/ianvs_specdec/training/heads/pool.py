@@ -74,15 +74,21 @@ class Batch:
         return values[rows, index]
 
 
-def collate(samples: Sequence[Sample], steps: int, device: str, most: int | None = None) -> Batch:
-    """One batch of the samples, for drafts of ``steps`` tokens, with at most so many starts of each, at random."""
+def collate(
+    samples: Sequence[Sample],
+    steps: int,
+    device: str,
+    most: int | None = None,
+    generator: torch.Generator | None = None,
+) -> Batch:
+    """One batch of the samples, for drafts of ``steps`` tokens, with at most ``most`` starts of each, at random."""
     length = max(len(sample.tokens) for sample in samples)
     starts = pad_sequence([sample.starts for sample in samples], batch_first=True, padding_value=length)
     run = pad(pad_sequence([sample.run for sample in samples], batch_first=True), (0, 2))
     reach, order = run.gather(1, starts + 1).sort(dim=1, descending=True, stable=True)
     starts = starts.gather(1, order)
     if most is not None and starts.shape[1] > most:
-        kept = torch.randperm(starts.shape[1])[:most].sort().values
+        kept = torch.randperm(starts.shape[1], generator=generator)[:most].sort().values
         starts, reach = starts[:, kept], reach[:, kept]
     valid = torch.stack([reach >= step + 2 for step in range(steps)])
     return Batch(
