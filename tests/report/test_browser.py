@@ -66,7 +66,7 @@ def test_everything_is_drawn(page: Path, browse: Browse) -> None:
     assert [text(name).strip() for name in re.findall(r'<th scope="row">(.*?)</th>', methods)] == names(dom)[:3]
     # The steps of both take 4 ms, whatever the prompts take; the edge's own take half of that.
     assert [text(cell).split() for cell in re.findall(r"<tr>.*?(<td>[^/]*ms.*?</td>)</tr>", methods)] == [
-        *(["2", "ms", "1×"], ["4", "ms", "1×"], ["4", "ms", "1×"]),
+        *(["2", "ms", "1\u00d7"], ["4", "ms", "1\u00d7"], ["4", "ms", "1\u00d7"]),
     ]
     assert "EagleSpecDec, position 2: accepted in 100 % of 40 drafts, 100 % of those" in methods
     assert part(dom, "latency").count("<figcaption>") == 3
