@@ -12,7 +12,7 @@ import pytest
 
 from ianvs_specdec.report.collect import collect
 from ianvs_specdec.report.page import to_html
-from tests.support.workspace import Bench, choice, usual
+from tests.support.workspace import Bench, Side, choice, completion, usual
 
 from .test_page import NASTY
 
@@ -31,6 +31,11 @@ def part(dom: str, identifier: str) -> str:
 
 def names(dom: str) -> list[str]:
     return [text(name) for name in re.findall(r'<button class="name">(.*?)</button>', dom)]
+
+
+def step_times(dom: str) -> list[str]:
+    cells = re.findall(r"<td>((?:(?!<td).)*)</td></tr>", part(dom, "drafts"))
+    return [" ".join(text(cell).split()) for cell in cells]
 
 
 @pytest.fixture
@@ -64,10 +69,8 @@ def test_everything_is_drawn(page: Path, browse: Browse) -> None:
     assert part(dom, "speed").count('aria-label="CloudOnly · EagleSpecDec, Speedup: ') == 1
     methods = part(dom, "drafts")
     assert [text(name).strip() for name in re.findall(r'<th scope="row">(.*?)</th>', methods)] == names(dom)[:3]
-    # The steps of both take 4 ms, whatever the prompts take; the edge's own take half of that.
-    assert [text(cell).split() for cell in re.findall(r"<tr>.*?(<td>[^/]*ms.*?</td>)</tr>", methods)] == [
-        *(["2", "ms", "1\u00d7"], ["4", "ms", "1\u00d7"], ["4", "ms", "1\u00d7"]),
-    ]
+    # Both have steps of 4 ms, whatever their prompts take.
+    assert step_times(dom) == ["2 ms 1\u00d7", "4 ms 1\u00d7", "4 ms 1\u00d7"]
     assert "EagleSpecDec, position 2: accepted in 100 % of 40 drafts, 100 % of those" in methods
     assert part(dom, "latency").count("<figcaption>") == 3
     assert "Question 0?" in part(dom, "queries")
@@ -75,6 +78,13 @@ def test_everything_is_drawn(page: Path, browse: Browse) -> None:
     assert "NaN" not in dom
     assert "undefined" not in re.sub(r"<script.*?</script>", "", dom, flags=re.DOTALL).replace("undefined here", "")
     assert "[object" not in dom
+
+
+def test_the_time_of_a_step_is_relative_to_one_test_case_or_none(bench: Bench, page: Path, browse: Browse) -> None:
+    cloud = Side("cloud", "autoregressive", [completion("The answer is B.")])
+    bench.case("CloudOnly", [(None, cloud)] * 8, quantization="int8")
+    page.write_text(to_html(collect(bench.folder)), encoding="utf-8")
+    assert step_times(browse(page)) == ["2 ms 1\u00d7", "4 ms", "4 ms", "4 ms"]
 
 
 def test_sorting_filtering_and_choosing_columns(page: Path, browse: Browse) -> None:
