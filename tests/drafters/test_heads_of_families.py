@@ -31,6 +31,10 @@ MEDUSA = {
     "authors": ({}, ("{0}.0.linear", "{0}.1.weight")),
     "prefixed": ({}, ("medusa_heads.{0}.0.linear", "medusa_heads.{0}.1.weight")),
     "vllm": ({"num_heads": 3, "medusa_fc_bias": True}, ("blocks.{0}.layers.0", "lm_heads.{0}.weight")),
+    "vllm, one output": (
+        {"num_heads": 3, "medusa_fc_bias": True, "original_lm_head": True},
+        ("blocks.{0}.layers.0", "lm_heads.0.weight"),
+    ),
     "target's output": ({"medusa_num_heads": 3}, ("{0}.0.linear", None)),
 }
 
@@ -43,13 +47,15 @@ def save_medusa(folder, label, model=None):
     for head in range(3):
         for part in ("weight", "bias"):
             written[f"{block.format(head)}.{part}"] = tensors[f"{head}.0.linear.{part}"]
+        if config.get("original_lm_head"):
+            tensors[f"{head}.1.weight"] = tensors["0.1.weight"]
         if output:
             written[output.format(head)] = tensors[f"{head}.1.weight"]
         elif model is not None:
             tensors[f"{head}.1.weight"] = model.lm_head.weight.detach()
     save(folder, {}, config)
     (folder / "pytorch_model.bin").unlink()
-    torch.save(written, folder / ("pytorch_model.bin" if label == "vllm" else "medusa_lm_head.pt"))
+    torch.save(written, folder / ("pytorch_model.bin" if label.startswith("vllm") else "medusa_lm_head.pt"))
     return tensors
 
 

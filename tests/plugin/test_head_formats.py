@@ -157,10 +157,10 @@ SPECULATORS = {"speculators_model_type": "eagle3", "norm_before_residual": True}
         ({"speculators_model_type": "peagle"}, "a speculators head of type peagle"),
         (
             {"architectures": ["DFlashDraftModel"]},
-            "a dflash head, and EagleSpecDec does not read it: use DFlashSpecDec",
+            "a DFlash head, and EagleSpecDec does not read it: use DFlashSpecDec",
         ),
-        ({"architectures": ["PEagleDraftModel"]}, "a peagle head, and EagleSpecDec does not read it: no back end"),
-        ({"model_type": "medusa"}, "a medusa head, and EagleSpecDec does not read it: use MedusaSpecDec"),
+        ({"architectures": ["PEagleDraftModel"]}, "a P-EAGLE head, and EagleSpecDec does not read it: no back end"),
+        ({"model_type": "medusa"}, "a Medusa head, and EagleSpecDec does not read it: use MedusaSpecDec"),
     ],
 )
 def test_a_flag_of_another_computation_is_named(target: Any, tmp_path: Path, values: dict[str, Any], told: str) -> None:
