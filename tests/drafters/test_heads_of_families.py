@@ -11,6 +11,7 @@ import torch
 
 from ianvs_specdec import drafters
 from ianvs_specdec.drafters.medusa.heads import heads_for
+from ianvs_specdec.engine.memory import held
 from ianvs_specdec.targets.native import library
 from ianvs_specdec.targets.native.target import NativeTarget
 from tests.drafters.eagle_heads import HEADS, PROMPT, run
@@ -119,5 +120,10 @@ def test_medusas_heads_are_read_in_every_layout(tmp_path, label, kind):
         most = model.config.final_logit_softcapping
         logits = (logits / most).tanh() * most
     with torch.inference_mode():
-        found = heads_for(tmp_path, target_of_kind(kind, model))(hidden, 3)
+        target = target_of_kind(kind, model)
+        heads = heads_for(tmp_path, target)
+        found = heads(hidden, 3)
     torch.testing.assert_close(found, logits, rtol=1e-4, atol=1e-4)
+    if label == "vllm, one output":
+        blocks = 3 * 4 * HIDDEN * (HIDDEN + 1)
+        assert held(heads, apart=[target, model]) - blocks < 3 * 4 * VOCABULARY * HIDDEN
