@@ -11,6 +11,7 @@ import torch
 
 from ianvs_specdec import drafters
 from ianvs_specdec.drafters.medusa.heads import heads_for
+from ianvs_specdec.engine.memory import held
 from ianvs_specdec.targets.native import library
 from ianvs_specdec.targets.native.target import NativeTarget
 from tests.drafters.eagle_heads import HEADS, PROMPT, run
@@ -31,6 +32,10 @@ MEDUSA = {
     "authors": ({}, ("{0}.0.linear", "{0}.1.weight")),
     "prefixed": ({}, ("medusa_heads.{0}.0.linear", "medusa_heads.{0}.1.weight")),
     "vllm": ({"num_heads": 3, "medusa_fc_bias": True}, ("blocks.{0}.layers.0", "lm_heads.{0}.weight")),
+    "vllm, one output": (
+        {"num_heads": 3, "medusa_fc_bias": True, "original_lm_head": True},
+        ("blocks.{0}.layers.0", "lm_heads.0.weight"),
+    ),
     "target's output": ({"medusa_num_heads": 3}, ("{0}.0.linear", None)),
 }
 
@@ -43,13 +48,15 @@ def save_medusa(folder, label, model=None):
     for head in range(3):
         for part in ("weight", "bias"):
             written[f"{block.format(head)}.{part}"] = tensors[f"{head}.0.linear.{part}"]
+        if config.get("original_lm_head"):
+            tensors[f"{head}.1.weight"] = tensors["0.1.weight"]
         if output:
             written[output.format(head)] = tensors[f"{head}.1.weight"]
         elif model is not None:
             tensors[f"{head}.1.weight"] = model.lm_head.weight.detach()
     save(folder, {}, config)
     (folder / "pytorch_model.bin").unlink()
-    torch.save(written, folder / ("pytorch_model.bin" if label == "vllm" else "medusa_lm_head.pt"))
+    torch.save(written, folder / ("pytorch_model.bin" if label.startswith("vllm") else "medusa_lm_head.pt"))
     return tensors
 
 
@@ -113,5 +120,10 @@ def test_medusas_heads_are_read_in_every_layout(tmp_path, label, kind):
         most = model.config.final_logit_softcapping
         logits = (logits / most).tanh() * most
     with torch.inference_mode():
-        found = heads_for(tmp_path, target_of_kind(kind, model))(hidden, 3)
+        target = target_of_kind(kind, model)
+        heads = heads_for(tmp_path, target)
+        found = heads(hidden, 3)
     torch.testing.assert_close(found, logits, rtol=1e-4, atol=1e-4)
+    if label == "vllm, one output":
+        blocks = 3 * 4 * HIDDEN * (HIDDEN + 1)
+        assert held(heads, apart=[target, model]) - blocks < 3 * 4 * VOCABULARY * HIDDEN

@@ -105,8 +105,9 @@ SPECULATORS = {"speculators_model_type": "eagle3", "norm_before_residual": True}
         ({"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}, "partial_rotary_factor is 0.5"),
         ({"layer_types": ["sliding_attention"]}, "sliding_window is missing"),
         ({"sliding_window": 0, "layer_types": ["sliding_attention"]}, "sliding_window is 0"),
+        ({"layer_types": 5}, "layer_types is 5"),
         ({"layer_types": ["chunked_attention"]}, "layer_types is ['chunked_attention']"),
-        ({"layer_types": ["full_attention"] * 2}, "layer_types is ['full_attention', 'full_attention']"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types is ['full_attention', 'sliding_"),
         ({"use_sliding_window": True, "sliding_window": 128}, "use_sliding_window needs layer_types"),
         ({"mlp_bias": True}, "mlp.gate_proj.bias"),
         ({"attention_bias": True}, "self_attn.o_proj.bias"),
@@ -116,6 +117,22 @@ SPECULATORS = {"speculators_model_type": "eagle3", "norm_before_residual": True}
         ({"model_type": "gpt_oss"}, "model_type is 'gpt_oss'"),
         ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope_type is 'dynamic'"),
         ({"eagle_config": {"use_aux_hidden_state": False}}, "use_aux_hidden_state is False"),
+        *(
+            ({"eagle_config": {name: value}}, f"{name} is {value}")
+            for name, value in (
+                ("next_layer_regular", False),
+                ("use_input_layernorm_in_first_layer", False),
+                ("use_last_layernorm", False),
+                ("use_mtp_layernorm", True),
+                ("parallel_draft_step", 2),
+            )
+        ),
+        ({"norm_output": "false"}, "norm_output is 'false'"),
+        ({"norm_before_fc": None, "eagle_config": {"norm_before_fc": True}}, "lacks the tensor input_norm.weight"),
+        (
+            {"norm_output": False, "eagle_config": {"norm_output": True}},
+            "norm_output is False and in eagle_config True: remove the wrong one",
+        ),
         ({"logit_scale": 0.5}, "logit_scale is 0.5"),
         ({"residual_multiplier": 0.2}, "residual_multiplier is 0.2"),
         ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping is 50.0"),
@@ -140,10 +157,10 @@ SPECULATORS = {"speculators_model_type": "eagle3", "norm_before_residual": True}
         ({"speculators_model_type": "peagle"}, "a speculators head of type peagle"),
         (
             {"architectures": ["DFlashDraftModel"]},
-            "a dflash head, and EagleSpecDec does not read it: use DFlashSpecDec",
+            "a DFlash head, and EagleSpecDec does not read it: use DFlashSpecDec",
         ),
-        ({"architectures": ["PEagleDraftModel"]}, "a peagle head, and EagleSpecDec does not read it: no back end"),
-        ({"model_type": "medusa"}, "a medusa head, and EagleSpecDec does not read it: use MedusaSpecDec"),
+        ({"architectures": ["PEagleDraftModel"]}, "a P-EAGLE head, and EagleSpecDec does not read it: no back end"),
+        ({"model_type": "medusa"}, "a Medusa head, and EagleSpecDec does not read it: use MedusaSpecDec"),
     ],
 )
 def test_a_flag_of_another_computation_is_named(target: Any, tmp_path: Path, values: dict[str, Any], told: str) -> None:
@@ -214,16 +231,40 @@ def test_a_wrong_draft_vocabulary_of_fr_spec_is_told(
     refused_everywhere(target, head, "freq_0.pt", told)
 
 
-def test_flags_that_ask_for_nothing_are_fine(tmp_path: Path) -> None:
+MODELOPT = {
+    **dict.fromkeys(("use_aux_hidden_state", "use_input_layernorm_in_first_layer", "use_last_layernorm"), True),
+    "use_mtp_layernorm": False,
+    "next_layer_regular": True,
+    "parallel_draft_step": 1,
+    "parallel_draft_heads_num_layers": None,
+}
+"""What ModelOpt's export writes."""
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {
+            "model_type": "qwen2",
+            "qkv_bias": False,
+            "sliding_window": None,
+            "layer_types": ["sliding_attention"],
+            "use_sliding_window": False,
+        },
+    ],
+)
+def test_flags_that_ask_for_nothing_are_fine(tmp_path: Path, values: dict[str, Any]) -> None:
     nothing: dict[str, Any] = {
         **dict.fromkeys(("norm_before_residual", "parallel_drafting", "attention_bias", "mlp_bias"), False),
         **dict.fromkeys(("fc_norm", "norm_before_fc", "quantization_config", "mask_token_id"), None),
         "use_cache": True,
         "partial_rotary_factor": 1.0,
-        "layer_types": ["full_attention"],
+        "layer_types": ["full_attention"] * 4,
         "sliding_window": 4096,
-        "eagle_config": {IDS: [], "use_aux_hidden_state": True},
+        "eagle_config": {IDS: [], **MODELOPT},
         "norm_output": None,
+        **values,
     }
     head = with_config(EAGLE3, tmp_path / "head", **nothing)
     EdgeModel.check_hyperparameters({"model": str(CLOUD), "backend": "EagleSpecDec", "head": str(head)})

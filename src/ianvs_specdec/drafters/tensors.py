@@ -29,6 +29,16 @@ KINDS = re.compile(r"p-?eagle|eagle|medusa|dflash|dspark|hass|mlp_?speculator|mt
 """What a configuration calls a head of its kind."""
 SPECULATORS = {"eagle3": "eagle"}
 """Types of heads in the format of ``speculators`` that are read, and their kinds."""
+NAMES = {
+    "eagle": "an EAGLE head",
+    "peagle": "a P-EAGLE head",
+    "p-eagle": "a P-EAGLE head",
+    "medusa": "a Medusa head",
+    "dflash": "a DFlash head",
+    "dspark": "a DSpark head",
+    "hass": "a HASS head",
+    "mtp": "an MTP head",
+}
 BACKENDS = {"eagle": "EagleSpecDec", "medusa": "MedusaSpecDec", "dflash": "DFlashSpecDec"}
 
 
@@ -53,7 +63,7 @@ def read_config(folder: Path, what: str) -> dict[str, Any]:
         stated = f"{config.get('architectures')} {config.get('model_type')}".lower()
         kind = match[0] if (match := KINDS.search(stated)) else own_kind(what)
         if kind != own_kind(what):
-            raise _another_kind(path, f"a {kind} head", kind, what)
+            raise _another_kind(path, NAMES.get(kind, "an MLP speculator"), kind, what)
         return config
     named = config.get("speculators_model_type")
     if (read := SPECULATORS.get(str(named))) != own_kind(what):

@@ -46,15 +46,18 @@ UNREAD = (
 READ = {
     "model_type": (None, "llama", "qwen2", "qwen3", "eagle"),
     "rope_type": ROTATIONS,
-    "use_aux_hidden_state": (None, True),
-    "layer_types": (None, [], ["full_attention"], ["sliding_attention"]),
+    "layer_types": (None, ["sliding_attention"]),
+    "parallel_draft_step": (None, 1),
+    **dict.fromkeys(("use_aux_hidden_state", "next_layer_regular"), (None, True)),
+    **dict.fromkeys(("use_input_layernorm_in_first_layer", "use_last_layernorm"), (None, True)),
+    **dict.fromkeys(FLAGS, (None, False, True)),
     **dict.fromkeys(("final_logit_softcapping", "attn_logit_softcapping", "query_pre_attn_scalar"), (None, 0)),
     **dict.fromkeys(("partial_rotary_factor", "logit_scale", "logits_scaling", "embedding_multiplier"), (None, 1)),
     **dict.fromkeys(("residual_multiplier", "attention_multiplier", "scale_emb", "scale_depth"), (None, 1)),
 }
 """Keys of a configuration, and the values with which a head computes what is computed here."""
 SWITCHES = (
-    *(*FLAGS, "bias", "qkv_bias", "attention_bias", "mlp_bias", "use_qk_norm", "qk_norm", "use_sliding_window"),
+    *("bias", "qkv_bias", "attention_bias", "mlp_bias", "use_qk_norm", "qk_norm", "use_sliding_window"),
     *("use_cache", "tie_word_embeddings", "embed_requires_grad", "return_dict", "is_decoder", "do_sample"),
     *("output_attentions", "output_hidden_states", "gradient_checkpointing", "torchscript"),
 )
@@ -287,9 +290,13 @@ def _flags(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     """All keys, those of the parts of the configuration among them. Raises ``UserError`` that names one by which the
     head computes what is not computed here."""
     nested = config.get("eagle_config")
-    stated = {**(nested if isinstance(nested, Mapping) else {}), **config}
-    flags = {**rotary(config), **stated}
-    for name in (*UNREAD, *READ, *stated):
+    inner, outer = _stated(nested if isinstance(nested, Mapping) else {}), _stated(config)
+    for name in inner:
+        if inner[name] != outer.get(name, inner[name]):
+            found = f"{name} is {outer[name]!r:.60} and in eagle_config {inner[name]!r:.60}"
+            raise UserError(f"{path}: {found}: remove the wrong one", key="head")
+    flags = {**rotary(config), **inner, **outer}
+    for name in (*UNREAD, *READ, *inner, *outer):
         value = flags.get(name)
         unread = value not in READ[name] if name in READ else value if name in UNREAD else value is True
         if unread and name not in SWITCHES:
@@ -297,9 +304,16 @@ def _flags(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     return flags
 
 
+def _stated(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What is not empty. A list of layers with full attention is often the target's, and asks for nothing."""
+    layers = config.get("layer_types")
+    full = ["full_attention"] * len(layers) if isinstance(layers, list) else None
+    return {name: value for name, value in config.items() if value not in (None, [], {}, "", full)}
+
+
 def _slides(path: Path, config: Mapping[str, Any]) -> bool:
     """Whether attention has a sliding window, as transformers reads the keys."""
     if config.get("use_sliding_window") and not config.get("layer_types"):
         raise UserError(f"{path}: use_sliding_window needs layer_types to say whether the layer has one", key="head")
     slides = "sliding_attention" in (config.get("layer_types") or ())
-    return slides and (config.get("model_type") != "qwen3" or bool(config.get("use_sliding_window")))
+    return slides and (config.get("model_type") not in ("qwen2", "qwen3") or bool(config.get("use_sliding_window")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -82,7 +83,9 @@ class MedusaHeads(Heads):
         for layer in range(layers):
             weights, biases = zip(*(blocks[head][layer] for head in range(heads)), strict=True)
             joined.append((stack(weights).mT.contiguous(), stack(biases)[:, None]))
-        return cls(heads, joined, stack(outputs).mT.contiguous() if outputs else unembed, dtype)
+        if len(outputs) == 1:
+            unembed = partial(functional.linear, weight=outputs[0].to(device, dtype))
+        return cls(heads, joined, stack(outputs).mT.contiguous() if len(outputs) > 1 else unembed, dtype)
 
 
 class NativeMedusaHeads(ResidualHeads, Heads):
@@ -92,10 +95,11 @@ class NativeMedusaHeads(ResidualHeads, Heads):
         vocabulary, hidden = target.embedding.shape
         blocks, outputs = read(folder, hidden, vocabulary)
         library, dtype = target.native.library, target.dtype
+        products = [Product(library, output.to(dtype)) for output in outputs] or [target.unembed]
         super().__init__(
             library,
             [[Product(library, weight.to(dtype), bias.to(dtype)) for weight, bias in own] for own in blocks],
-            [Product(library, output.to(dtype)) for output in outputs] or [target.unembed] * len(blocks),
+            products if len(products) > 1 else products * len(blocks),
         )
         self._finish = None if outputs else target.logits_features
 
@@ -121,7 +125,7 @@ def heads_for(folder: Path, target: Target) -> Heads:
 
 def read(folder: Path, hidden: int, vocabulary: int) -> tuple[list[list[tuple[Tensor, Tensor]]], list[Tensor]]:
     """Weight ``[hidden, hidden]`` and bias ``[hidden]`` of every block, per head, and the heads' output matrices
-    ``[vocabulary, hidden]``, none where they are the target's.
+    ``[vocabulary, hidden]``: one where they share it, none where it is the target's.
 
     The number of heads is the configuration's, or all there are. Raises ``UserError`` naming the
     file and the tensor that is missing, unknown or of the wrong shape.
@@ -135,4 +139,5 @@ def read(folder: Path, hidden: int, vocabulary: int) -> tuple[list[list[tuple[Te
         names = [layout.block(head, layer) for layer in range(layout.layers)]
         none = torch.zeros(hidden)
         blocks.append([(tensors[f"{name}.weight"], tensors.get(f"{name}.bias", none)) for name in names])
-    return blocks, [tensors[layout.output(head)] for head in range(layout.heads if layout.outputs else 0)]
+    outputs = dict.fromkeys(layout.output(head) for head in range(layout.heads if layout.outputs else 0))
+    return blocks, [tensors[name] for name in outputs]
