@@ -20,10 +20,12 @@ from ianvs_specdec.drafters.eagle.steps import Pairs
 from ianvs_specdec.drafters.tensors import read_tensors
 from ianvs_specdec.engine import decode
 from ianvs_specdec.engine.loop import Engine
+from ianvs_specdec.engine.memory import held
 from ianvs_specdec.engine.request import Request
 from ianvs_specdec.models.layout import ModelSizes, check_model
 from ianvs_specdec.targets.registry import target_of
 from tests.support.drafters import Workshop
+from tests.support.families import family_model
 from tests.support.paths import EXAMPLE
 from tests.support.requests import alone, run, target_of_kind
 from tests.support.tiny import tiny_model
@@ -117,6 +119,7 @@ def test_drafts_are_those_of_transformers_step_for_step(kind, layer_type, model,
         assert all(len(own) == BLOCK for own in ours[:-BLOCK])
         accepted += sum(step.accepted for step in done.trace.steps)
     assert accepted > 16
+    assert held(drafter, apart=[target, *target.weights]) > sum(part.nbytes for part in assistant.parameters())
 
 
 def sequences(target, drafter, length, count, sampling):
@@ -161,6 +164,19 @@ def test_logits_have_the_same_bits_alone_and_beside_others(model, head):
 
     together = logits([0, 1, 2], 1)
     assert all(torch.equal(logits([number], 3)[0], together[number]) for number in range(3))
+
+
+@pytest.mark.parametrize("family", ["granite", "gemma2"])
+def test_logits_have_the_targets_own_scale_and_cap(family, tmp_path):
+    model = family_model(family)
+    features = torch.randn(2, 6, model.config.hidden_size, generator=torch.Generator().manual_seed(2))
+    logits = []
+    for kind in ("native", "transformers"):
+        head = DFlashHead(Workshop(model, tmp_path).dflash(tmp_path / kind), target_of_kind(kind, copy.deepcopy(model)))
+        sequence = head.open()
+        head.keep(sequence, Pairs([0] * 6, list(features)))
+        logits += head.draft([(sequence, 3, 4)])
+    torch.testing.assert_close(*logits, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ class DFlashHead:
         def product(*names: str) -> Multiply:
             weight = torch.cat([tensors[f"{name}.weight"] for name in names]).to(self.device, self._dtype)
             multiply = made(weight)
-            return multiply if native else lambda x: multiply(x.to(self._dtype)).to(self.work)
+            return multiply if native else partial(_in_type, multiply, self._dtype, self.work)
 
         def norms(prefix: str) -> dict[str, Tensor]:
             named = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
@@ -171,6 +171,8 @@ class DFlashHead:
         states = x.unflatten(0, (-1, block))
         drafted = torch.cat([own[1 : drafts + 1] for own, (_, _, drafts) in zip(states, asked, strict=True)])
         logits = self._target.unembed(self._normed(drafted, self._norms["norm.weight"]).to(self._dtype))
+        if isinstance(self._target, NativeTarget):
+            self._target.finish(logits)
         return list(logits.split([drafts for _, _, drafts in asked]))
 
     def _through(
@@ -211,6 +213,10 @@ class DFlashHead:
 
     def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
         return functional.rms_norm(x, weight.shape, weight, self.config.rms_norm_eps)
+
+
+def _in_type(multiply: Multiply, dtype: torch.dtype, work: torch.dtype, x: Tensor) -> Tensor:
+    return multiply(x.to(dtype)).to(work)
 
 
 def _rotary(folder: Path, config: HeadConfig) -> torch.nn.Module:

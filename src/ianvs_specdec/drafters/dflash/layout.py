@@ -28,8 +28,13 @@ WHAT = "DFlash head"
 FILES = ("model.safetensors", "pytorch_model.bin")
 AUTHORS, ASSISTANT = "DFlashDraftModel", "MuseGlimmerAssistantModel"
 RENAMED = {"encoder.fc.": "fc.", "encoder.output_norm_enc.": "hidden_norm."}
-NEUTRAL = {"output_multiplier": 1, "input_embedding_scale": 1, "final_logit_softcapping": 0, "attention_bias": False}
-NEUTRAL["partial_rotary_factor"] = 1
+NEUTRAL = {
+    "output_multiplier": 1,
+    "input_embedding_scale": 1,
+    "partial_rotary_factor": 1,
+    "final_logit_softcapping": 0,
+    "attention_bias": False,
+}
 """Keys of a configuration by which a head computes something else, unless they have this value."""
 
 Attention = Literal["full_attention", "sliding_attention"]
@@ -92,10 +97,8 @@ def head_config(folder: Path) -> HeadConfig:
     for name, neutral in NEUTRAL.items():
         if (value := flags.pop(name, None) or turned.get(name) or neutral) != neutral:
             raise UserError(f"{path}: {name} is {value!r:.40}: no such {WHAT}", key="head")
-    if turned["rope_type"] not in ROTATIONS:
-        raise UserError(
-            f"{path}: rope_type is {turned['rope_type']!r:.40}: no such {WHAT} is computed here", key="head"
-        )
+    if (rope := turned["rope_type"]) not in ROTATIONS:
+        raise UserError(f"{path}: rope_type is {rope!r:.40}: no such {WHAT} is computed here", key="head")
     known = {name: value for name, value in flags.items() if name in HeadConfig.model_fields or name in nested}
     if assistant := kinds[0] == ASSISTANT:
         known |= {"is_causal": False, "use_sliding_window": True}
