@@ -43,7 +43,8 @@ Multiply = Callable[[Tensor], Tensor]
 @dataclass
 class _Layer:
     """The products of one layer and the weights of its norms. ``scales [heads, 1, width]`` are those of queries, with
-    the scale of attention, and of keys. ``window`` and ``causal``: see ``HeadConfig.seen``."""
+    the scale of attention, and of keys. ``window`` and ``causal``: see ``HeadConfig.seen``. Weights of keys and values
+    are held a second time, in the one product for all layers that injects the target's states."""
 
     queries_keys_values: Multiply
     output: Multiply
