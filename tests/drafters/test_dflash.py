@@ -15,15 +15,17 @@ from ianvs_specdec import drafters, lengths
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.dflash.head import DFlashHead
-from ianvs_specdec.drafters.dflash.layout import check_files
+from ianvs_specdec.drafters.dflash.layout import check_files, head_config
 from ianvs_specdec.drafters.eagle.steps import Pairs
 from ianvs_specdec.drafters.tensors import read_tensors
 from ianvs_specdec.engine import decode
 from ianvs_specdec.engine.loop import Engine
+from ianvs_specdec.engine.memory import held
 from ianvs_specdec.engine.request import Request
 from ianvs_specdec.models.layout import ModelSizes, check_model
 from ianvs_specdec.targets.registry import target_of
 from tests.support.drafters import Workshop
+from tests.support.families import family_model
 from tests.support.paths import EXAMPLE
 from tests.support.requests import alone, run, target_of_kind
 from tests.support.tiny import tiny_model
@@ -63,7 +65,7 @@ def assistant_of(folder, model, layer_type):
         head_dim=8,
         max_position_embeddings=256,
         layer_types=[layer_type, "full_attention"],
-        sliding_window=128,
+        sliding_window=8,
         block_size=BLOCK,
         mask_token_id=VOCABULARY - 1,
         target_layer_ids=[0, 2],
@@ -117,6 +119,7 @@ def test_drafts_are_those_of_transformers_step_for_step(kind, layer_type, model,
         assert all(len(own) == BLOCK for own in ours[:-BLOCK])
         accepted += sum(step.accepted for step in done.trace.steps)
     assert accepted > 16
+    assert held(drafter, apart=[target, *target.weights]) > sum(part.nbytes for part in assistant.parameters())
 
 
 def sequences(target, drafter, length, count, sampling):
@@ -163,6 +166,19 @@ def test_logits_have_the_same_bits_alone_and_beside_others(model, head):
     assert all(torch.equal(logits([number], 3)[0], together[number]) for number in range(3))
 
 
+@pytest.mark.parametrize("family", ["granite", "gemma2"])
+def test_logits_have_the_targets_own_scale_and_cap(family, tmp_path):
+    model = family_model(family)
+    features = torch.randn(2, 6, model.config.hidden_size, generator=torch.Generator().manual_seed(2))
+    logits = []
+    for kind in ("native", "transformers"):
+        head = DFlashHead(Workshop(model, tmp_path).dflash(tmp_path / kind), target_of_kind(kind, copy.deepcopy(model)))
+        sequence = head.open()
+        head.keep(sequence, Pairs([0] * 6, list(features)))
+        logits += head.draft([(sequence, 3, 4)])
+    torch.testing.assert_close(*logits, rtol=1e-3, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("config", "told"),
     [
@@ -186,12 +202,17 @@ def test_logits_have_the_same_bits_alone_and_beside_others(model, head):
             "DFlash head .* block_size of 300, and the target's window is 256",
         ),
         ({"block_size": 1}, "block_size must be a whole number from 2"),
-        ({"architectures": ["DFlash2DraftModel"]}, "'DFlash2DraftModel', computed here are DFlash heads"),
+        ({"architectures": ["DFlash2DraftModel"]}, r"'DFlash2DraftModel'\], computed here are DFlash heads"),
         ({"dflash_config": {**READ, "selector_rank": 4}}, "unknown key of DFlash heads .selector_rank."),
         ({"final_logit_softcapping": 30.0}, "final_logit_softcapping is 30.0"),
         ({"attention_bias": True}, "attention_bias is True"),
+        ({"architectures": 5}, "architectures is 5, computed here are DFlash heads"),
+        (
+            {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.5}},
+            "factor is 0.5: no",
+        ),
         ({"rope_parameters": {"rope_type": "longrope"}}, "rope_type is 'longrope'"),
-        ({"layer_types": ["sliding_attention"] * 2}, "sliding_window is missing"),
+        ({"layer_types": ["sliding_attention"] * 2, "use_sliding_window": True}, "sliding_window is missing"),
         ({"layer_types": ["full_attention"]}, "layer_types has 1 entries, for 2 layers"),
         ({"layer_types": ["linear_attention"] * 2}, "layer_types must be"),
         ({"num_hidden_layers": 3}, "lacks the tensor layers.2.input_layernorm.weight"),
@@ -204,6 +225,19 @@ def test_logits_have_the_same_bits_alone_and_beside_others(model, head):
 def test_a_configuration_of_another_head_is_refused_before_anything_is_loaded(workshop, tmp_path, config, told):
     folder = workshop.dflash(tmp_path / "head", **{"max_position_embeddings": 4096, **config})
     refused(folder, told)
+
+
+@pytest.mark.parametrize("rope", [{"rope_type": "yarn"}, {"rope_type": "linear", "factor": "2"}])
+def test_a_wrong_rotary_embedding_is_refused_when_the_head_is_loaded(rope, workshop, tmp_path, model):
+    folder = workshop.dflash(tmp_path / "head", rope_scaling=rope)
+    with pytest.raises(UserError, match=r"DFlash head .*config\.json: the parameters of the rotary embedding are"):
+        DFlashHead(folder, target_of(copy.deepcopy(model)))
+
+
+@pytest.mark.parametrize(("used", "window"), [(None, None), (False, None), (True, 8)])
+def test_a_window_counts_where_it_is_used_and_the_layer_is_causal_all_the_same(used, window, workshop, tmp_path):
+    settings = {"layer_types": ["sliding_attention"] * 2, "sliding_window": 8, "use_sliding_window": used}
+    assert head_config(workshop.dflash(tmp_path / "head", **settings)).seen(0) == (window, True)
 
 
 def refused(folder, told):

@@ -15,9 +15,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.drafters.dflash.layout import (
     FILES,
     WHAT,
+    HeadConfig,
     check_fit,
     check_tensors,
     head_config,
@@ -41,7 +43,8 @@ Multiply = Callable[[Tensor], Tensor]
 @dataclass
 class _Layer:
     """The products of one layer and the weights of its norms. ``scales [heads, 1, width]`` are those of queries, with
-    the scale of attention, and of keys. ``window`` and ``causal``: see ``HeadConfig.seen``."""
+    the scale of attention, and of keys. ``window`` and ``causal``: see ``HeadConfig.seen``. Weights of keys and values
+    are held a second time, in the one product for all layers that injects the target's states."""
 
     queries_keys_values: Multiply
     output: Multiply
@@ -90,13 +93,14 @@ class DFlashHead:
         self.device, self._target, self._dtype = target.device, target, target.dtype
         self.work = torch.float64 if target.dtype == torch.float64 else torch.float32
         self._cosine = self._sine = torch.empty(0)
+        self._rotary = _rotary(folder, self.config)
         native = isinstance(target, NativeTarget)
         made = partial(Product, target.native.library) if isinstance(target, NativeTarget) else Linear
 
         def product(*names: str) -> Multiply:
             weight = torch.cat([tensors[f"{name}.weight"] for name in names]).to(self.device, self._dtype)
             multiply = made(weight)
-            return multiply if native else lambda x: multiply(x.to(self._dtype)).to(self.work)
+            return multiply if native else partial(_in_type, multiply, self._dtype, self.work)
 
         def norms(prefix: str) -> dict[str, Tensor]:
             named = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
@@ -168,6 +172,8 @@ class DFlashHead:
         states = x.unflatten(0, (-1, block))
         drafted = torch.cat([own[1 : drafts + 1] for own, (_, _, drafts) in zip(states, asked, strict=True)])
         logits = self._target.unembed(self._normed(drafted, self._norms["norm.weight"]).to(self._dtype))
+        if isinstance(self._target, NativeTarget):
+            self._target.finish(logits)
         return list(logits.split([drafts for _, _, drafts in asked]))
 
     def _through(
@@ -201,18 +207,29 @@ class DFlashHead:
         """Cosines and sines ``[positions, width]`` of the rotary embedding, the first half of the sines negative."""
         reach = int(positions.max()) + 1
         if reach > len(self._cosine):
-            from transformers import Qwen3Config
-            from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
-
-            own = {name: value for name, value in self.config.given().items() if name in ROPE}
-            rotary = Qwen3RotaryEmbedding(Qwen3Config(**own))
-            cosine, sine = rotary(torch.empty(0), torch.arange(max(FIRST_POSITIONS, 2 * reach))[None])
+            cosine, sine = self._rotary(torch.empty(0), torch.arange(max(FIRST_POSITIONS, 2 * reach))[None])
             sine[..., : sine.shape[-1] // 2] *= -1
             self._cosine, self._sine = (part[0].to(self.device, self.work) for part in (cosine, sine))
         return self._cosine[positions], self._sine[positions]
 
     def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
         return functional.rms_norm(x, weight.shape, weight, self.config.rms_norm_eps)
+
+
+def _in_type(multiply: Multiply, dtype: torch.dtype, work: torch.dtype, x: Tensor) -> Tensor:
+    return multiply(x.to(dtype)).to(work)
+
+
+def _rotary(folder: Path, config: HeadConfig) -> torch.nn.Module:
+    from transformers import Qwen3Config
+    from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
+
+    own = {name: value for name, value in config.given().items() if name in ROPE}
+    try:
+        return Qwen3RotaryEmbedding(Qwen3Config(**own))
+    except Exception as error:  # transformers raises many kinds
+        reason = f"the parameters of the rotary embedding are incomplete or wrong: {error!r:.120}"
+        raise UserError(f"{WHAT} {folder / 'config.json'}: {reason}", key="head") from error
 
 
 def _hidden(layer: _Layer, start: int, end: int, device: torch.device) -> Tensor | None:

@@ -28,7 +28,13 @@ WHAT = "DFlash head"
 FILES = ("model.safetensors", "pytorch_model.bin")
 AUTHORS, ASSISTANT = "DFlashDraftModel", "MuseGlimmerAssistantModel"
 RENAMED = {"encoder.fc.": "fc.", "encoder.output_norm_enc.": "hidden_norm."}
-NEUTRAL = {"output_multiplier": 1, "input_embedding_scale": 1, "final_logit_softcapping": 0, "attention_bias": False}
+NEUTRAL = {
+    "output_multiplier": 1,
+    "input_embedding_scale": 1,
+    "partial_rotary_factor": 1,
+    "final_logit_softcapping": 0,
+    "attention_bias": False,
+}
 """Keys of a configuration by which a head computes something else, unless they have this value."""
 
 Attention = Literal["full_attention", "sliding_attention"]
@@ -51,6 +57,7 @@ class HeadConfig(Settings):
     hidden_act: Literal["silu"] = "silu"
     layer_types: list[Attention] | None = None
     sliding_window: Count | None = None
+    use_sliding_window: bool = False
     is_causal: bool | None = None
     block_size: Annotated[int, Field(ge=2)]
     mask_token_id: Index
@@ -62,7 +69,8 @@ class HeadConfig(Settings):
     def seen(self, layer: int) -> tuple[int | None, bool]:
         """The sliding window of a layer, None where it has none, and whether its attention is causal."""
         sliding = bool(self.layer_types) and self.layer_types[layer] == "sliding_attention"  # type: ignore[index]
-        return self.sliding_window if sliding else None, sliding if self.is_causal is None else self.is_causal
+        window = self.sliding_window if sliding and self.use_sliding_window else None
+        return window, sliding if self.is_causal is None else self.is_causal
 
 
 def check_files(head: str | Path, target: ModelSizes | None) -> None:
@@ -78,27 +86,30 @@ def check_files(head: str | Path, target: ModelSizes | None) -> None:
 def head_config(folder: Path) -> HeadConfig:
     """``config.json`` of a head. Raises ``UserError`` naming the key that is wrong."""
     path, config = folder / "config.json", read_config(folder, WHAT)
-    kind = next(iter(config.get("architectures") or ()), AUTHORS)
-    if kind not in (AUTHORS, ASSISTANT):
-        reason = f"architectures is {kind!r:.60}, computed here are DFlash heads of the first kind, {AUTHORS}"
+    kinds = config.get("architectures") or [AUTHORS]
+    if not isinstance(kinds, list) or kinds[0] not in (AUTHORS, ASSISTANT):
+        reason = f"architectures is {kinds!r:.60}, computed here are DFlash heads of the first kind, {AUTHORS}"
         raise UserError(f"{path}: {reason}", key="head")
     nested = config.get("dflash_config") or {}
     if not isinstance(nested, Mapping):
         raise UserError(f"{WHAT} {path}: dflash_config must be a mapping, not {nested!r:.40}", key="head")
-    flags = {**config, **nested}
+    flags, turned = {**config, **nested}, rotary(config)
     for name, neutral in NEUTRAL.items():
-        if (flags.pop(name, None) or neutral) != neutral:
-            raise UserError(f"{path}: {name} is {({**config, **nested})[name]!r:.40}: no such {WHAT}", key="head")
-    if (turned := rotary(config)["rope_type"]) not in ROTATIONS:
-        raise UserError(f"{path}: rope_type is {turned!r:.40}: no such {WHAT} is computed here", key="head")
+        if (value := flags.pop(name, None) or turned.get(name) or neutral) != neutral:
+            raise UserError(f"{path}: {name} is {value!r:.40}: no such {WHAT}", key="head")
+    if (rope := turned["rope_type"]) not in ROTATIONS:
+        raise UserError(f"{path}: rope_type is {rope!r:.40}: no such {WHAT} is computed here", key="head")
     known = {name: value for name, value in flags.items() if name in HeadConfig.model_fields or name in nested}
-    if kind == ASSISTANT:
-        known["is_causal"] = False
+    if assistant := kinds[0] == ASSISTANT:
+        known |= {"is_causal": False, "use_sliding_window": True}
     try:
         found = build(HeadConfig, known, f"key of {WHAT}s")
     except UserError as error:
         raise UserError(f"{WHAT} {path}: {error}", key="head") from error
     _check_sizes(path, found)
+    if assistant and found.sliding_window is not None:
+        # transformers' windows of both sides have the distance itself in them.
+        return found.model_copy(update={"sliding_window": found.sliding_window + 1})
     return found
 
 
@@ -110,7 +121,7 @@ def _check_sizes(path: Path, config: HeadConfig) -> None:
         reason = "num_attention_heads must be a multiple of num_key_value_heads, and head_dim even"
     elif types and len(types) != config.num_hidden_layers:
         reason = f"layer_types has {len(types)} entries, for {config.num_hidden_layers} layers"
-    elif "sliding_attention" in types and config.sliding_window is None:
+    elif config.use_sliding_window and "sliding_attention" in types and config.sliding_window is None:
         reason = "sliding_window is missing, and layer_types names sliding_attention"
     if reason:
         raise UserError(f"{WHAT} {path}: {reason}", key="head")

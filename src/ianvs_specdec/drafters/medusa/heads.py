@@ -101,17 +101,12 @@ class NativeMedusaHeads(ResidualHeads, Heads):
             [[Product(library, weight.to(dtype), bias.to(dtype)) for weight, bias in own] for own in blocks],
             products if len(products) > 1 else products * len(blocks),
         )
-        self._finish = None if outputs else target.logits_features
+        self._target = None if outputs else target
 
     def __call__(self, hidden: Tensor, heads: int) -> Tensor:
         logits = super().__call__(hidden, heads)
-        if self._finish is None:
-            return logits
-        logits *= self._finish.logits_scale
-        if most := self._finish.logits_cap:
-            # One by one: how torch rounds depends on a tensor's size.
-            for own in logits.flatten(0, 1):
-                own.div_(most).tanh_().mul_(most)
+        if self._target is not None:
+            self._target.finish(logits.view(-1, logits.shape[-1]))
         return logits
 
 

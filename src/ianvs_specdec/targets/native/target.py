@@ -70,7 +70,7 @@ class NativeTarget:
         self._rotations = Rotations(rotations_of(model, described))
         rotary = 2 * self._rotations(1)[0].shape[-1]
         features = features_of(model, described, rotary)
-        # What drafters that use `unembed` have to do with its logits.
+        # What drafters that use `unembed` have to do with its logits, see `finish`.
         self.logits_features = Features(logits_scale=features.logits_scale, logits_cap=features.logits_cap)
         self.native = Model(
             self._library,
@@ -88,6 +88,14 @@ class NativeTarget:
     @property
     def weights(self) -> Sequence[Any]:
         return self.embedding, self.native.layers, self.unembed, list(self.model.parameters())
+
+    def finish(self, logits: Tensor) -> None:
+        """Scale and cap ``logits [rows, vocabulary]`` of ``unembed``, in place, as the model does."""
+        logits *= self.logits_features.logits_scale
+        if most := self.logits_features.logits_cap:
+            # One by one: how torch rounds depends on a tensor's size.
+            for own in logits:
+                own.div_(most).tanh_().mul_(most)
 
     def warm(self, tokens: int) -> None:
         """Nothing is compiled when it is first used."""
