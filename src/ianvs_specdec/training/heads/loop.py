@@ -141,15 +141,9 @@ def train(
     while (progress := _progress(state, recipe)) < 1:
         started = time.monotonic()
         course.set_rate(optimizers, recipe.learning_rate, progress, recipe.decay)
-        total, drafts = 0.0, 0
+        parts = [[samples[i] for i in part] for part in order.step(state["step"])]
         generator = torch.Generator().manual_seed(recipe.seed * 1_000_003 + state["step"])
-        for part in order.step(state["step"]):
-            batch = collate([samples[i] for i in part], recipe.steps, device, head.most_starts, generator)
-            loss, size = loss_of(head, batch, unembedding, recipe)
-            loss.backward()
-            total, drafts = total + loss.item(), drafts + size
-        for gradient in [parameter.grad for parameter in head.parameters() if parameter.grad is not None]:
-            gradient /= max(drafts, 1)
+        total, drafts = _gradients(head, parts, unembedding, recipe, device, generator)
         course.update(optimizers, head.parameters())
         state["step"] += 1
         state["tokens"] += drafts
@@ -165,6 +159,26 @@ def train(
     course.save(work, "head", head, optimizers, state)
     report(f"done: {state['step']} steps, {state['seconds'] / 60:.1f} min, loss {smooth:.4f} | {evaluate(head)}")
     return int(state["step"])
+
+
+def _gradients(
+    head: TrainableHead,
+    parts: Sequence[Sequence[Sample]],
+    unembedding: Tensor,
+    recipe: HeadRecipe,
+    device: str,
+    generator: torch.Generator,
+) -> tuple[float, int]:
+    """Leave with the parameters the mean gradient of all drafts; returns their summed loss and how many they are."""
+    total, drafts = 0.0, 0
+    for part in parts:
+        batch = collate(part, recipe.steps, device, head.most_starts, generator)
+        loss, size = loss_of(head, batch, unembedding, recipe)
+        loss.backward()
+        total, drafts = total + loss.item(), drafts + size
+    for gradient in [parameter.grad for parameter in head.parameters() if parameter.grad is not None]:
+        gradient /= max(drafts, 1)
+    return total, drafts
 
 
 def _rows(head: TrainableHead, samples: Sequence[Sample], unembedding: Tensor, recipe: HeadRecipe, device: str) -> int:
