@@ -136,8 +136,7 @@ def train(
     if (rows := int(state["rows"])) < recipe.rows:
         report(f"{rows} conversations a step, not {recipe.rows}: the budget is short")
     order = Order([len(sample.starts) for sample in samples], rows=rows, parts=PARTS, seed=recipe.seed)
-    last_save, smooth = time.monotonic(), 0.0
-    live = Live()
+    last_save, smooth, live = time.monotonic(), 0.0, Live()
     while (progress := _progress(state, recipe)) < 1:
         started = time.monotonic()
         course.set_rate(optimizers, recipe.learning_rate, progress, recipe.decay)
