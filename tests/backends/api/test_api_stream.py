@@ -236,7 +236,6 @@ def test_a_histogram_is_steps_with_the_servers_sums() -> None:
     assert steps_of_acceptance(metrics, 7) == [Step(3, 0, 1, 4), Step(3, 0, 1, 4), Step(3, 3, 4, 4)]
     unequal = steps_of_acceptance(acceptance([3, 2, 3], [1, 2, 0], 3, detailed=False), 7)
     assert sums(unequal) == (8, 3, 6, 11)
-    # All steps that it counts had a draft.
     metrics = {"acceptance_histogram": [4, 2, 0, 0, 0, 4], "num_draft_tokens": 26, "num_spec_tokens": 5}
     assert [step.drafted for step in steps_of_acceptance(metrics, 33)] == [1] * 6 + [5] * 4
 
