@@ -130,7 +130,8 @@ class Workshop:
             norms = {"input_layernorm": h, "self_attn.q_norm": h // 4, "self_attn.k_norm": h // 4}
             tensors |= {f"layers.{layer}.{name}.weight": torch.ones(size) for name, size in norms.items()}
             tensors |= random.layer(f"layers.{layer}.", h, h)
-        read = {"mask_token_id": self.vocabulary - 1, "target_layer_ids": [0, self.model.config.num_hidden_layers - 2]}
+        inner = max(0, self.model.config.num_hidden_layers - 2)
+        read = {"mask_token_id": self.vocabulary - 1, "target_layer_ids": [0, inner]}
         sizes = {"num_hidden_layers": layers, "num_key_value_heads": 4, "head_dim": h // 4, "block_size": 5}
         config = {**self.head_config, **sizes, "architectures": ["DFlashDraftModel"], "dflash_config": read, **changes}
         return saved(folder, "pytorch_model.bin", tensors, config)
