@@ -36,11 +36,7 @@ def decode(
     request = Request(target, drafter, prompt_ids, sampling, **options)
     engine = Engine(target, length)
     engine.add(request)
-    try:
-        while engine.busy:
-            engine.step()
-    finally:
-        engine.close()
+    engine.run()
     return request.result()
 
 
@@ -200,6 +196,14 @@ class Engine:
         for request in batch.asked:
             request.add_drafting(finished.draft_seconds / len(batch.asked))
         self._length.learn(finished)
+
+    def run(self) -> None:
+        """Serve all that were added to their ends, and close."""
+        try:
+            while self.busy:
+                self.step()
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Let go of all that is under way or waits."""

@@ -93,7 +93,7 @@ class Goodput:
         self._asking = not self._trial and 0 < self._price_of_asking <= self._for_asking
         if self._asking:
             self._for_asking -= self._price_of_asking
-        return [min(max(stats.kept.budget, self._asking), stats.remaining - 1) for stats in load.running]
+        return [min(max(stats.kept.budget, int(self._asking)), stats.remaining - 1) for stats in load.running]
 
     def _plan(self, load: Load) -> None:
         if self._now >= self._next_table:

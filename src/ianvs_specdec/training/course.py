@@ -33,7 +33,7 @@ def optimizers(matrices: list[torch.nn.Parameter], others: Any) -> list[Optimize
 
 
 def compute_dtype(device: str) -> torch.dtype:
-    """bf16, except on a CPU without instructions for it: there its products take 6 times as long as float32's."""
+    """bf16, except on a CPU without instructions for it: its products are emulated there, slower than float32's."""
     quick = any(has for name, has in torch.cpu.get_capabilities().items() if "bf16" in name)
     return torch.bfloat16 if quick or not device.startswith("cpu") else torch.float32
 

@@ -37,7 +37,7 @@ class DFlash(HiddenStates):
         head = drafts[0][0]._head
         asked = {}
         for number, (drafter, context, budget) in enumerate(drafts):
-            count = min(int(budget), head.config.block_size - 1, context.remaining - 1)
+            count = min(budget, head.config.block_size - 1, context.remaining - 1)
             if count > 0:
                 head.keep(drafter._sequence, drafter._new_pairs())
                 asked[number] = drafter._sequence, context.tokens[-1], count

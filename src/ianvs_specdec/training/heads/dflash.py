@@ -14,9 +14,11 @@ from ianvs_specdec.training.heads.models import Attention, Draft, HeadLayer, Nor
 from ianvs_specdec.training.heads.pool import Batch
 
 LAYERS = 2
+"""Few, since drafting must cost little beside a step of a small target."""
 DISCOUNT = 0.8
 """What a draft counts less than the one before; the authors' exp(-1/4) for blocks of 8."""
 STARTS_AT_ONCE = 64
+"""Blocks that attend together, which bounds the memory of their scores."""
 
 Context = tuple[Tensor, Tensor]
 
@@ -67,6 +69,7 @@ class TrainableDFlash(TrainableHead):
     """
 
     most_starts = 128
+    """Neighbouring blocks teach much the same, and each costs as much as a block of its own."""
     _embedding: Tensor
     _unembedding: Tensor
 

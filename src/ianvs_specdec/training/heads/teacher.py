@@ -171,11 +171,7 @@ class Teacher:
             requests.append(request)
             if request is not None:
                 engine.add(request)
-        try:
-            while engine.busy:
-                engine.step()
-        finally:
-            engine.close()
+        engine.run()
         return [[] if request is None else request.result().token_ids for request in requests]
 
     @torch.inference_mode()
