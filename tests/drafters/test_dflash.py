@@ -195,7 +195,10 @@ def test_logits_have_the_targets_own_scale_and_cap(family, tmp_path):
         ),
         ({"dflash_config": {"mask_token_id": 1}}, "target_layer_ids is missing"),
         ({"dflash_config": [1]}, "dflash_config must be a mapping"),
-        ({"dflash_config": {"mask_token_id": 1, "target_layer_ids": [0, "1"]}}, "target_layer_ids has '1': input should be a valid integer"),
+        (
+            {"dflash_config": {"mask_token_id": 1, "target_layer_ids": [0, "1"]}},
+            "target_layer_ids has '1': input should be a valid integer",
+        ),
         ({"block_size": 5000}, "block_size is 5000, more than max_position_embeddings, 4096"),
         (
             {"block_size": 300, "max_position_embeddings": 4096},
@@ -214,7 +217,10 @@ def test_logits_have_the_targets_own_scale_and_cap(family, tmp_path):
         ({"rope_parameters": {"rope_type": "longrope"}}, "rope_type is 'longrope'"),
         ({"layer_types": ["sliding_attention"] * 2, "use_sliding_window": True}, "sliding_window is missing"),
         ({"layer_types": ["full_attention"]}, "layer_types has 1 entries, for 2 layers"),
-        ({"layer_types": ["linear_attention"] * 2}, "layer_types has 'linear_attention': input should be 'full_attention' or"),
+        (
+            {"layer_types": ["linear_attention"] * 2},
+            "layer_types has 'linear_attention': input should be 'full_attention' or",
+        ),
         ({"num_hidden_layers": 3}, "lacks the tensor layers.2.input_layernorm.weight"),
         ({"num_hidden_layers": 1}, "tensor layers.1.* no place in a DFlash head of 1 layers"),
         ({"num_key_value_heads": 3}, "a multiple of num_key_value_heads"),
