@@ -187,7 +187,7 @@ def _fault(kind: Any, name: str, reason: Any, values: Mapping[str, Any], noun: s
     if reason["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
         return UserError(f"{name} is missing: {schema.get('description') or wanted(schema)}", key=name)
     value, choices = values[name], schema.get("enum")
-    if len(reason["loc"]) > 1 and isinstance(value, list):
+    if len(reason["loc"]) > 1 and schema.get("type") == "array" and "wanted" not in schema:
         return UserError(f"{name} has {reprlib.repr(reason['input'])}: {reason['msg'].lower()}", key=name)
     if choices and isinstance(value, (str, bool)):
         return unknown(name, value, choices, key=name)
