@@ -105,3 +105,10 @@ def test_what_cannot_be_profiled_is_told(tmp_path, capsys, arguments, part):
     assert main(["profile", "--out", str(out), *arguments]) == 2
     assert part in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_a_profile_needs_time_for_a_step(tiny_model, tmp_path, capsys):
+    out = tmp_path / "costs.json"
+    assert main(["profile", "--out", str(out), "--model", str(tiny_model), "--seconds", "1e-6"]) == 2
+    assert "raise --seconds" in capsys.readouterr().err
+    assert not out.exists()

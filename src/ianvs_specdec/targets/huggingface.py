@@ -65,7 +65,9 @@ class HuggingFaceTarget(HuggingFaceModel):
         queries = int(getattr(self.config, "num_attention_heads", None) or 1)
         heads = int(getattr(self.config, "num_key_value_heads", None) or queries)
         width = int(getattr(self.config, "head_dim", None) or self.config.hidden_size // queries)
-        return self.layers * 2 * heads * width * most_room(positions) * self.dtype.itemsize
+        # Multi-head latent attention is cached expanded, with widths of its own.
+        keys, values = (int(getattr(self.config, name, None) or width) for name in ("qk_head_dim", "v_head_dim"))
+        return self.layers * heads * (keys + values) * most_room(positions) * self.dtype.itemsize
 
     def open(self, features: Sequence[int] = ()) -> HuggingFaceSequence:
         return HuggingFaceSequence(self, tuple(features))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine.contracts import Context, Drafter, Output, Target
 from ianvs_specdec.engine.costs import CostTable, Grid
@@ -253,7 +254,10 @@ class _Measuring:
         return spent
 
     def table(self) -> CostTable:
-        step, request, attention = _fit(self._step.medians())
+        steps = self._step.medians()
+        if not steps:
+            raise UserError("no step of the model ended within the time of the measurement: raise --seconds")
+        step, request, attention = _fit(steps)
         prompt = self._prompt_grid()
         costs = CostTable(step, prompt, self._draft_grid(), request, attention, prompt_rows=self._target.prompt_rows)
         shared = 0.0
