@@ -80,6 +80,10 @@ _UNITS = {
     "Near Ties": ("%", 0, "share of queries whose first difference is at a near-tie"),
     "Cloud Cost": ("", -1, "per 1,000 queries, from the prices in the cloud model's settings"),
     "Edge Cost": ("", -1, "per 1,000 queries, from the prices in the edge model's settings"),
+    "Edge Energy per Token": ("J/token", -1, "energy that the edge's machine used for each token of the edge model"),
+    "Cloud Energy per Token": ("J/token", -1, "energy that the cloud's machine used for each token of the cloud model"),
+    "Edge Mean Power": ("W", -1, "power of the edge's machine while the edge model worked, idle power included"),
+    "Cloud Mean Power": ("W", -1, "power of the cloud's machine while the cloud model worked, idle power included"),
     "Routing Overhead": ("s", -1, "the router's own time for a query"),
     "Router AUROC": (
         "",

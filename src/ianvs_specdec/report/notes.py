@@ -6,7 +6,9 @@ import collections
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ianvs_specdec.records.response import answer_of
 from ianvs_specdec.report.metrics.columns import MEANS, RATIOS, known
+from ianvs_specdec.report.metrics.rows import energies
 from ianvs_specdec.report.metrics.table import Table
 from ianvs_specdec.workspace.cases import Row
 
@@ -41,6 +43,25 @@ def doubts(environment: Mapping[str, Any]) -> list[str]:
     load = environment.get("load")
     told = [one.get("doubt") for one in load if isinstance(one, Mapping)] if isinstance(load, list) else []
     return [f"times are doubtful: {doubt}" for doubt in dict.fromkeys(told) if isinstance(doubt, str)]
+
+
+def energy(rows: Mapping[int, Row], modules: Any, empty: Sequence[str]) -> list[str]:
+    """What measured the energy of a side, with its idle power; why the columns in ``empty`` are. ``modules``: what they
+    told of themselves."""
+    notes = []
+    for side, place in (("edge", 2), ("cloud", 3)):
+        found = [one for row in rows.values() for one in energies(answer_of(row[1], row[2]) if place == 2 else row[3])]
+        known = [one for one in found if one]
+        if known:
+            idle = [one["idle"] for one in known if one.get("idle") is not None]
+            power = f", idle power {min(idle):.3g} to {max(idle):.3g} W" if idle else ""
+            notes.append(f"{side} energy: {known[0].get('source')}{power}")
+        elif found and any(name.startswith(side.capitalize()) for name in empty):
+            told = modules.get(f"{side}model") if isinstance(modules, Mapping) else None
+            first = told[0] if isinstance(told, list) and told else told
+            reason = first.get("energy") if isinstance(first, Mapping) else None
+            notes.append(f"{side} energy is empty: {reason or 'no environment.json tells why'}")
+    return notes
 
 
 def told(cases: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -167,9 +167,13 @@ RATIOS: dict[str, Callable[[Table], tuple[Column, Column]]] = {
     "Bandwidth Up": lambda table: (table.query("bytes_up"), table.query("tokens")),
     "Bandwidth Down": lambda table: (table.query("bytes_down"), table.query("tokens")),
     "Goodput": lambda table: (slo_met(table), table.query("busy")),
+    "Edge Energy per Token": lambda table: (table.query("edge_joules"), table.query("edge_completion")),
+    "Cloud Energy per Token": lambda table: (table.query("cloud_joules"), table.query("cloud_completion")),
+    "Edge Mean Power": lambda table: (table.query("edge_joules"), table.query("edge_seconds")),
+    "Cloud Mean Power": lambda table: (table.query("cloud_joules"), table.query("cloud_seconds")),
     **split.RATIOS,
 }
-"""Per name: two columns of queries, whose sums are divided. Seconds, tokens, bytes; docs/measuring.md defines each.
+"""Per name: two columns of queries, whose sums are divided. Seconds, tokens, bytes, J; docs/measuring.md defines each.
 """
 
 MEANS: dict[str, Callable[[Table], Column]] = {
