@@ -13,31 +13,27 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
+
+from ianvs_specdec.common.errors import packages
 
 IDLE_SECONDS = 1.0
 SAMPLING = 0.1
 """Seconds between two samples of a GPU's power, where it does not count its energy."""
-MOST_WATTS = 10_000.0
+MOST_WATTS = 2_000.0
 """Of one counter. One that seems to have used more was reset, as by a suspend, or is broken."""
 LAG = 1.0
 """Seconds by which a counter may be behind. RAPL counts each millisecond, NVML 10 times a second."""
 
 
-class Source(Protocol):
-    name: str
-
-    def used(self) -> float:
-        """Joules since the call before, or since the beginning."""
-
-
 class Counter:
-    """``joules`` reads what has been used, up to ``full`` joules, where it begins anew."""
+    """``joules`` reads what has been used so far, up to ``full`` joules, where it begins anew."""
 
     def __init__(self, name: str, joules: Callable[[], float], full: float = 0.0) -> None:
         self.name, self._joules, self._full, self._last = name, joules, full, joules()
 
     def used(self) -> float:
+        """Joules since the call before, or since the beginning."""
         now = self._joules()
         used, self._last = now - self._last, now
         return used + self._full if used < 0 else used
@@ -55,6 +51,7 @@ class Power:
             threading.Thread(target=self._sample, daemon=True).start()
 
     def used(self) -> float:
+        """As ``Counter.used``."""
         with self._mutex:
             self._add()
             used, self._joules = self._joules, 0.0
@@ -72,6 +69,9 @@ class Power:
                 self._add()
 
 
+Source = Counter | Power
+
+
 class Meter:
     """The counters of this machine. ``source``: their names; ``lack``: why some, or all, cannot be read; ``idle``:
     watts used without work. Not thread-safe."""
@@ -87,9 +87,16 @@ class Meter:
     def find(self) -> bool:
         """Look for the counters, once; whether there is any."""
         if self._sources is None:
-            self._sources, self.lack = sources(self._sysfs)
+            self._sources, lacks = [], []
+            for look in (_rapl, _gpus, _battery):
+                if look is not _battery or not self._sources:
+                    try:
+                        self._sources += list(look(self._sysfs))
+                    except Exception as error:
+                        lacks.append(_words(error))
+            self.lack = "; ".join(lacks)
             self.source = ", ".join(dict.fromkeys(source.name for source in self._sources))
-            if self.source and self.lack:
+            if self.source and lacks:
                 self.source += f" ({self.lack})"
         return bool(self._sources)
 
@@ -100,7 +107,7 @@ class Meter:
             self.used()
             time.sleep(self._idle_seconds)
             joules, seconds = self.used()
-            self.idle = None if joules is None else round(joules / seconds, 3)
+            self.idle = None if joules is None else joules / seconds
         return self._begun
 
     def used(self) -> tuple[float | None, float]:
@@ -117,20 +124,6 @@ class Meter:
             except Exception as error:  # drivers have their own, and no answer fails for want of a figure
                 self._broken, self.lack = True, f"{source.name}: {_words(error)}"
         return (None if broken or self._broken else joules), seconds
-
-
-def sources(sysfs: Path) -> tuple[list[Source], str]:
-    """The counters of the machine, and why others cannot be read."""
-    found, lacks = list[Source](), list[str]()
-    for look in (_rapl, _gpus, _battery):
-        if look is not _battery or not found:
-            try:
-                found += list(look(sysfs))
-            except Exception as error:
-                lacks.append(_words(error))
-    if not found and not lacks:
-        lacks.append(f"no counter: no RAPL in {sysfs}/class/powercap, no GPU with NVML, no battery")
-    return found, "; ".join(lacks)
 
 
 def _words(error: Exception) -> str:
@@ -152,16 +145,12 @@ def _joules(file: Path) -> float:
 
 
 def _gpus(sysfs: Path) -> Iterable[Source]:
-    try:
+    if not (sysfs / "module/nvidia").exists():
+        return
+    with packages():
         import pynvml as nvml
-    except ImportError:
-        if (sysfs / "module/nvidia").exists():
-            raise ValueError("not the GPUs: pip install 'ianvs-specdec[energy]'") from None
-        return
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError_LibraryNotFound:
-        return
+
+    nvml.nvmlInit()
     for index in range(nvml.nvmlDeviceGetCount()):
         yield _gpu(nvml, f"NVML GPU {index}", nvml.nvmlDeviceGetHandleByIndex(index))
 

@@ -129,7 +129,7 @@ class SplitTrace(msgspec.Struct, omit_defaults=True):
 
 class Energy(msgspec.Struct, omit_defaults=True):
     """What a machine used for a request: its share of the ``joules`` and of the ``seconds`` in which they were used, by
-    the counters that ``source`` names. Without work it uses ``idle`` watts, which are counted as well."""
+    the counters that ``source`` names. Without work it would have used ``idle`` of the joules."""
 
     joules: Amount
     seconds: Seconds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 from ianvs_specdec.common.energy import Meter
@@ -12,13 +12,8 @@ from ianvs_specdec.common.types import Energy
 from ianvs_specdec.net import LOOPBACK
 from ianvs_specdec.records.run import on_worker
 
-
-class Mark(NamedTuple):
-    """What one request alone would have used when another one began, and how often that could not be read."""
-
-    joules: float
-    seconds: float
-    gaps: int
+Mark = tuple[float, float, int]
+"""Joules and seconds that one request alone would have used until now, and how often that could not be read."""
 
 
 class EnergyShares:
@@ -32,13 +27,11 @@ class EnergyShares:
 
     def begin(self, hardware: Mapping[str, Any]) -> Mark | None:
         """A request begins; None where its energy cannot be known. ``hardware`` is what its model runs on."""
-        if _elsewhere(hardware) or on_worker():
-            return None
         with self._mutex:
-            if not self.meter.begin():
+            if _unmeasured(hardware) or not self.meter.begin():
                 return None
             self._pass(+1)
-            return Mark(self._joules, self._seconds, self._gaps)
+            return self._joules, self._seconds, self._gaps
 
     def end(self, mark: Mark | None) -> Energy | None:
         """A request ends. None where not all that it used is known."""
@@ -46,20 +39,16 @@ class EnergyShares:
             return None
         with self._mutex:
             self._pass(-1)
-            if self._gaps > mark.gaps:
-                return None
-            joules, seconds = round(self._joules - mark.joules, 6), round(self._seconds - mark.seconds, 6)
-            return Energy(joules, seconds, self.meter.idle, self.meter.source)
+            joules, seconds, gaps = self._joules - mark[0], self._seconds - mark[1], self._gaps - mark[2]
+        idle = None if self.meter.idle is None else round(self.meter.idle * seconds, 6)
+        return None if gaps else Energy(round(joules, 6), round(seconds, 6), idle, self.meter.source)
 
     def why_unknown(self, hardware: Mapping[str, Any]) -> str:
         """Why an answer has no energy."""
-        if reason := _elsewhere(hardware):
-            return reason
-        if on_worker():
-            return "several processes answer (runner: ray), which share the counters"
         with self._mutex:
-            self.meter.find()
-            return self.meter.lack or "it was answered when there was no counter: ianvs --fresh asks again"
+            counted, lack = self.meter.find(), self.meter.lack
+        none = "at that time there was no counter" if counted else "this machine has no RAPL, no NVML and no battery"
+        return _unmeasured(hardware) or lack or none
 
     def _pass(self, change: int) -> None:
         joules, seconds = self.meter.used()
@@ -74,8 +63,10 @@ MACHINE = EnergyShares(Meter())
 """All requests of this process."""
 
 
-def _elsewhere(hardware: Mapping[str, Any]) -> str:
-    """Which other machine uses the energy; "" where it is this one."""
+def _unmeasured(hardware: Mapping[str, Any]) -> str:
+    """Why the counters of this machine do not count for a request, if so."""
+    if on_worker():
+        return "several processes answer (runner: ray), which share the counters"
     if hardware.keys() & {"emulated", "emulate"}:
         return "the speed of another machine is emulated"
     servers = str(hardware.get("server") or LOOPBACK[0]).split(", ")

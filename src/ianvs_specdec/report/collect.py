@@ -132,7 +132,7 @@ def _case(
         case.notes.append(f"Router APGR is empty: {why_empty(golds, results, table)}")
     case.notes += doubts(case.environment)
     empty = [name for name in _metrics(workspace, case.job) if found.get(name) is None]
-    case.notes += energy(rows, case.environment.get("modules"), empty)
+    case.notes += energy(rows, described(case.environment), empty)
     return {
         "job": case.job,
         "algorithm": case.algorithm,

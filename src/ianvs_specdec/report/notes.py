@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import collections
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ianvs_specdec.records.response import answer_of
-from ianvs_specdec.report.metrics.columns import MEANS, RATIOS, known
-from ianvs_specdec.report.metrics.rows import energies
+from ianvs_specdec.report.metrics.columns import ENERGY, MEANS, RATIOS, known
 from ianvs_specdec.report.metrics.table import Table
 from ianvs_specdec.workspace.cases import Row
 
@@ -45,22 +44,13 @@ def doubts(environment: Mapping[str, Any]) -> list[str]:
     return [f"times are doubtful: {doubt}" for doubt in dict.fromkeys(told) if isinstance(doubt, str)]
 
 
-def energy(rows: Mapping[int, Row], modules: Any, empty: Sequence[str]) -> list[str]:
-    """What measured the energy of a side, with its idle power; why the columns in ``empty`` are. ``modules``: what they
-    told of themselves."""
+def energy(rows: Mapping[int, Row], environment: Mapping[str, str], empty: Sequence[str]) -> list[str]:
+    """Why ``empty`` columns of a side's energy are. ``environment``: see ``figures.described``."""
     notes = []
-    for side, place in (("edge", 2), ("cloud", 3)):
-        found = [one for row in rows.values() for one in energies(answer_of(row[1], row[2]) if place == 2 else row[3])]
-        known = [one for one in found if one]
-        if known:
-            idle = [one["idle"] for one in known if one.get("idle") is not None]
-            power = f", idle power {min(idle):.3g} to {max(idle):.3g} W" if idle else ""
-            notes.append(f"{side} energy: {known[0].get('source')}{power}")
-        elif found and any(name.startswith(side.capitalize()) for name in empty):
-            told = modules.get(f"{side}model") if isinstance(modules, Mapping) else None
-            first = told[0] if isinstance(told, list) and told else told
-            reason = first.get("energy") if isinstance(first, Mapping) else None
-            notes.append(f"{side} energy is empty: {reason or 'no environment.json tells why'}")
+    for side, asked in (("edge", [row[2] for row in rows.values()]), ("cloud", [row[3] for row in rows.values()])):
+        if any(asked) and any(name in empty for name in (f"{side.capitalize()} {column}" for column in ENERGY)):
+            told = [text for key, text in environment.items() if re.fullmatch(rf"modules\.{side}model.*\.energy", key)]
+            notes.append(f"{side} energy is empty: {(told or ['environment.json has no reason'])[0]}")
     return notes
 
 

@@ -23,8 +23,8 @@ SPLIT = (
 first piece."""
 
 
-ENERGY = ("joules", "seconds")
-"""Columns of queries, ``edge_joules`` and so on: what all requests to a side used, and in how much time."""
+ENERGY = ("joules", "idle", "seconds")
+"""Columns of queries, ``edge_joules`` and so on: of all requests to a side, see ``types.Energy``."""
 
 
 def turn_row(query: int, turn: Response, result: Response, waited: float, drafting: float) -> Row:
@@ -104,15 +104,11 @@ def _cost(response: Response | None, result: Response) -> float:
     return number(response.get("cost"))
 
 
-def energies(response: Response | None) -> list[Response | None]:
-    """Of each request to a side (see ``types.Energy``)."""
-    parts = [] if response is None else [response, *response.get("samples", ())]
-    found = [turn["trace"].get("energy") for part in parts for turn in part.get("turns", ())]
-    return [*found, response["prefill"].get("energy")] if response and response.get("prefill") else found
-
-
 def _energy(response: Response | None) -> Row:
-    told = energies(response)
+    parts = [] if response is None else [response, *response.get("samples", ())]
+    told = [turn["trace"].get("energy") for part in parts for turn in part.get("turns", ())]
+    if response and response.get("prefill"):
+        told.append(response["prefill"].get("energy"))
     return {name: sum(number((one or {}).get(name)) for one in told) for name in ENERGY}
 
 
