@@ -172,10 +172,10 @@ def _battery(sysfs: Path) -> Iterable[Source]:
 
 
 def _discharge(batteries: list[Path]) -> float:
-    used = [battery for battery in batteries if _text(battery / "status") == "Discharging"]
-    if not used:
+    watts = [_watts(battery) for battery in batteries if _text(battery / "status") == "Discharging"]
+    if not watts:
         raise ValueError("the battery is not discharging")
-    return sum(_watts(battery) for battery in used)
+    return sum(watts)
 
 
 def _watts(battery: Path) -> float:

@@ -138,9 +138,9 @@ class Requests:
         """Generate an answer and store it under ``config``, or under ``whole`` if the answer ended within its first
         tokens. ``begun``: the completion that it continues."""
         llm, journal = self._ready(config, messages), self._journal
-        hardware = circumstances(llm)
+        runs_on = circumstances(llm)
         # What the journal and loading take is no request's time: a long journal is read before the first one.
-        energy = MACHINE.begin(hardware)
+        energy = MACHINE.begin(runs_on)
         request = REQUESTS.begin()
         try:
             with nullcontext() if llm.concurrent else self._turnstile:
@@ -154,6 +154,7 @@ class Requests:
         stamp(completion.trace, llm, issued=request.issued, waited=waited, under_way=under_way, energy=used)
         completion = completion if begun is None else joined(begun, completion)
         own = whole.own if whole is not None and completion.finish_reason == "stop" else config.own
-        told: dict[str, Any] = {"side": self._side, "hardware": hardware, "prediction": hints.prediction}
-        kept = Entry(completion, journal.put(own, messages, completion, **told), replayed=False)
+        told: dict[str, Any] = {"side": self._side, "hardware": runs_on, "prediction": hints.prediction}
+        hardware = journal.put(own, messages, completion, **told)
+        kept = Entry(completion, hardware, replayed=False)
         return Found(kept, own.key(messages, hints.prediction), known=False)
