@@ -164,12 +164,16 @@ def test_an_empty_column_has_its_reason_in_the_report(
     monkeypatch.setattr("tests.support.workspace.COLUMNS", ("Accuracy", "Edge Energy per Token", "Cloud Mean Power"))
     bench = usual(Bench(tmp_path, [choice(number) for number in range(4)]))
     for path in bench.folder.glob("*/*/environment.json"):
-        path.write_text(json.dumps({"modules": {"edgemodel": told}}), encoding="utf-8")
+        modules = {"edgemodel": told, "cloudmodel": [{"energy": "RAPL package-0"}]}
+        path.write_text(json.dumps({"modules": modules}), encoding="utf-8")
     cases = {case["router"]: case for case in collect(bench.folder)["cases"]}
     reason = "edge energy is empty: not measured: this machine has no RAPL, no NVML and no battery"
     assert reason in cases["EdgeOnly"]["notes"]
     assert reason in cases["OddRouter"]["notes"]
-    assert "cloud energy is empty: environment.json has no reason" in cases["CloudOnly"]["notes"]
+    assert (
+        "cloud energy is empty: the answers are of several machines, or environment.json is missing"
+        in cases["CloudOnly"]["notes"]
+    )
     assert reason not in cases["CloudOnly"]["notes"]
 
 
