@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -77,12 +80,59 @@ def test_shares_are_those_of_all_processors(monkeypatch: pytest.MonkeyPatch, clo
         ({"others": 0.0, "steal": 0.05}, "the hypervisor gave 5% of them to other guests"),
         ({"own": 1.0, "mhz": [1500, 2500, 3000]}, "they slowed down from 3000 to 1500 MHz"),
         ({"own": 0.1, "mhz": [1500, 2500, 3000]}, ""),
+        ({"throttled": 3}, "processors were throttled by heat (count: 3)"),
+        ({"gpu": ["heat", "power cap"]}, "heat slowed a GPU down"),
+        ({"throttled": 0, "gpu": ["power cap"], "celsius": [40, 60, 99]}, ""),
         ({}, ""),
     ],
 )
 def test_what_makes_times_doubtful(told: dict[str, Any], words: str) -> None:
     assert doubt({"seconds": 60.0, **told}) == words
     assert doubt({"seconds": 1.0, **told}) == "", "too short to tell"
+
+
+def test_temperature_and_throttling_are_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: list[float]
+) -> None:
+    measured(monkeypatch, own=1.0, busy=1.0)
+    nvml = SimpleNamespace(nvmlInit=lambda: None, nvmlDeviceGetCount=lambda: 1)
+    nvml.nvmlDeviceGetHandleByIndex, nvml.nvmlDeviceGetCurrentClocksThrottleReasons = int, lambda handle: 0x44 | 0x1
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    throttle = [tmp_path / f"devices/system/cpu/cpu{number}/thermal_throttle" for number in (0, 1)]
+    sensors = [tmp_path / "class/thermal/thermal_zone0", tmp_path / "class/hwmon/hwmon3"]
+    for folder in (*throttle, *sensors):
+        folder.mkdir(parents=True)
+
+    def write(zone: object, core: object, counts: tuple[object, object]) -> None:
+        (sensors[0] / "temp").write_text(f"{zone}\n")
+        (sensors[1] / "temp1_input").write_text(f"{core}\n")
+        (sensors[1] / "temp2_input").write_text("255000\n")
+        for folder, number in zip(throttle, counts, strict=True):
+            (folder / "core_throttle_count").write_text(f"{number}\n")
+            (folder / "package_throttle_count").write_text("7\n")
+
+    write(41_000, 45_500, (2, 5))
+    watch = Watch(tmp_path)
+    watch.begin()
+    clock[0] += 6
+    write("", 91_000, (2, 9))
+    watch.look()
+    write("nan", "-1", (1, "?"))
+    (throttle[0] / "package_throttle_count").write_text("9\n")
+    found = watch.end()
+    assert found["celsius"] == [46, 68, 91]
+    assert found["throttled"] == 2
+    assert found["gpu"] == ["heat", "power cap"]
+
+
+def test_a_machine_without_sensors_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: list[float]
+) -> None:
+    measured(monkeypatch, own=1.0, busy=1.0)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    watch = Watch(tmp_path)
+    watch.begin()
+    assert not {"celsius", "throttled", "gpu"} & watch.end().keys()
 
 
 def test_a_doubt_is_told_with_the_test_case_and_once_at_the_end(

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 MOST_OTHERS = 0.10
@@ -24,6 +25,13 @@ SHORTEST = 2.0
 """
 PAUSE = 5.0
 """Seconds between two readings of the frequency, which takes a while on a machine of many processors."""
+SENSORS = ("class/thermal/thermal_zone*/temp", "class/hwmon/hwmon*/temp*_input")
+MOST_CELSIUS = 150.0
+"""A sensor that reads as more is broken, or is none."""
+THROTTLED = "devices/system/cpu/cpu*/thermal_throttle/*_count"
+HEAT = "heat"
+GPU_LIMITS = {0x4: "power cap", 0x20: HEAT, 0x40: HEAT, 0x80: "power brake"}
+"""NVML's reasons (``nvmlClocksThrottleReasons``) that a GPU's clocks are low although it has work."""
 
 
 @dataclass(frozen=True)
@@ -37,23 +45,33 @@ class Reading:
 
 
 class Watch:
+    def __init__(self, sysfs: Path = Path("/sys")) -> None:
+        self._sysfs = sysfs
+
     def begin(self) -> None:
         self._before, self._begun = reading(), time.monotonic()
+        self._throttled = numbers(self._sysfs, THROTTLED)
         self._looked = float("-inf")
         self._frequencies: list[float] = []
+        self._hottest: list[float] = []
+        self._gpu: set[str] = set()
         self.look()
 
     def look(self) -> None:
-        """Read the frequency, if that is due."""
+        """Read frequency, temperature and what slows GPUs down, if that is due."""
         now = time.monotonic()
         if now - self._looked >= PAUSE:
             self._looked = now
             self._frequencies += [found] if (found := frequency()) is not None else []
+            celsius = [thousandths / 1000 for thousandths in numbers(self._sysfs, *SENSORS).values()]
+            self._hottest += [max(possible)] if (possible := [one for one in celsius if 0 < one < MOST_CELSIUS]) else []
+            self._gpu |= gpu_limits()
 
     def end(self) -> dict[str, Any]:
         """``seconds`` of the measurement; ``own``: how many processors this run kept busy; ``others``, ``steal``:
-        shares; ``mhz``: lowest, mean and highest frequency of the fastest processor; ``doubt``: what makes the times
-        doubtful, in words. What the system does not tell is left out.
+        shares; ``mhz``: lowest, mean and highest frequency of the fastest processor; ``celsius``: the same of the
+        hottest sensor; ``throttled``: how often heat slowed a processor down; ``gpu``: what slowed a GPU down;
+        ``doubt``: what makes the times doubtful, in words. What the system does not tell is left out.
         """
         before, after, seconds = self._before, reading(), time.monotonic() - self._begun
         self._looked = float("-inf")
@@ -64,8 +82,14 @@ class Watch:
             found["own"] = round(own / seconds, 2)
             found["others"] = round(min(1.0, max(0.0, busy - own) / total), 3)
             found["steal"] = round(max(0.0, after.steal - before.steal) / total, 3)
-        if seen := self._frequencies:
-            found["mhz"] = [round(min(seen)), round(sum(seen) / len(seen)), round(max(seen))]
+        for name, seen in (("mhz", self._frequencies), ("celsius", self._hottest)):
+            if seen:
+                found[name] = [round(min(seen)), round(sum(seen) / len(seen)), round(max(seen))]
+        if counts := numbers(self._sysfs, THROTTLED):
+            # A package's count is in the folder of each of its processors: the largest, not the sum.
+            found["throttled"] = max(max(0, count - self._throttled.get(name, count)) for name, count in counts.items())
+        if self._gpu:
+            found["gpu"] = sorted(self._gpu)
         return {**found, **({"doubt": words} if (words := doubt(found)) else {})}
 
 
@@ -81,6 +105,10 @@ def doubt(load: dict[str, Any]) -> str:
     low, _, high = load.get("mhz") or (1, 1, 1)
     if low < LEAST_FREQUENCY * high and load.get("own", 0.0) >= 1:
         reasons.append(f"they slowed down from {high} to {low} MHz")
+    if times := load.get("throttled"):
+        reasons.append(f"processors were throttled by heat (count: {times})")
+    if HEAT in load.get("gpu", ()):
+        reasons.append("heat slowed a GPU down")
     return ", ".join(reasons)
 
 
@@ -117,3 +145,25 @@ def frequency() -> float | None:
         found = [one.current for one in psutil.cpu_freq(percpu=True) or () if one and one.current]
         return max(found) if found else None
     return None
+
+
+def numbers(sysfs: Path, *patterns: str) -> dict[str, int]:
+    """What the files hold that match one of ``patterns``, as far as they can be read."""
+    found = {}
+    for file in (file for pattern in patterns for file in sysfs.glob(pattern)):
+        with suppress(OSError, ValueError):
+            found[str(file)] = int(file.read_text())
+    return found
+
+
+def gpu_limits() -> set[str]:
+    """What slows NVIDIA's GPUs down now; nothing where NVML cannot be asked."""
+    found = set[str]()
+    with suppress(Exception):  # NVML's errors have classes of their own
+        import pynvml
+
+        pynvml.nvmlInit()
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            bits = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(pynvml.nvmlDeviceGetHandleByIndex(index))
+            found |= {words for bit, words in GPU_LIMITS.items() if bits & bit}
+    return found

@@ -23,6 +23,7 @@ _EXTRAS = {
     "matplotlib": "route",
     "presidio_analyzer": "privacy",
     "psutil": "resources",
+    "pynvml": "energy",
     "scipy": "route",
     "sentence_transformers": "sentence-transformers",
     "simpy": "simulate",

@@ -31,6 +31,7 @@ Whole = Annotated[int, msgspec.Meta(gt=-LARGEST, lt=LARGEST)]
 Count = Annotated[int, msgspec.Meta(ge=0, lt=LARGEST)]
 Real = Annotated[float, msgspec.Meta(gt=-1e300, lt=1e300)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, lt=LARGEST)]
+Amount = Annotated[float, msgspec.Meta(ge=0, lt=LARGEST)]
 
 Message = dict[str, str]
 """One chat message: ``{"role": "system" | "user" | "assistant", "content": text}``."""
@@ -126,6 +127,16 @@ class SplitTrace(msgspec.Struct, omit_defaults=True):
     work: Seconds | None = None
 
 
+class Energy(msgspec.Struct, omit_defaults=True):
+    """What a machine used for a request: its share of the ``joules`` and of the ``seconds`` in which they were used, by
+    the counters that ``source`` names. Without work it would have used ``idle`` of the joules."""
+
+    joules: Amount
+    seconds: Seconds
+    idle: Amount | None = None
+    source: str = ""
+
+
 class Trace(msgspec.Struct, omit_defaults=True):
     """What happened to one request. Times are seconds since the request was issued, on a monotonic clock.
 
@@ -160,6 +171,7 @@ class Trace(msgspec.Struct, omit_defaults=True):
 
     ``split`` is told where an edge drafted for a verifier, ``drafts`` (drafted, accepted) where a server has no steps
     but these sums. ``passes`` are then the target's forward passes after the prompt's, None where they are not known.
+    ``energy`` is None where the machine has no counter.
     """
 
     chunks: list[tuple[Real, Count]] = []
@@ -183,6 +195,7 @@ class Trace(msgspec.Struct, omit_defaults=True):
     drafts: tuple[Count, Count] | None = None
     passes: Count | None = None
     drafting: Seconds | None = None
+    energy: Energy | None = None
 
     @property
     def tokens(self) -> int:

@@ -12,6 +12,7 @@ from ianvs_specdec.benchmarks.rows import query_of_row
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import POOLING, Message, messages_of
 from ianvs_specdec.plugin import edge_first
+from ianvs_specdec.plugin.energy import MACHINE
 from ianvs_specdec.plugin.overhead import restore_routing_time
 from ianvs_specdec.plugin.request_config import RequestConfig
 from ianvs_specdec.plugin.requests import EarlyExit
@@ -99,14 +100,16 @@ class EdgeModel(RoutedModel):
         read."""
         assert self._journal is not None
         llm = self._ready(config, messages)
-        request = REQUESTS.begin()
+        hardware = circumstances(llm)
+        energy, request = MACHINE.begin(hardware), REQUESTS.begin()
         try:
             found = llm.encode(messages, config.sampling, layers)
         finally:
             REQUESTS.end(request)
+            used = MACHINE.end(energy)
         states = found.states.astype(STATE).tobytes()
-        prefill = Prefill(states, found.prompt_tokens, found.seconds, MONOTONIC_EPOCH + request.issued)
-        self._journal.put_prefill(key, prefill, hardware=circumstances(llm))
+        prefill = Prefill(states, found.prompt_tokens, found.seconds, MONOTONIC_EPOCH + request.issued, used)
+        self._journal.put_prefill(key, prefill, hardware=hardware)
 
     def _answer(self, data: Any, repeat: int, early: EarlyExit | None) -> Response:
         read = data.get(edge_first.READ) if isinstance(data, dict) else None

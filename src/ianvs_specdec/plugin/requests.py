@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Completion, Hints, Message
+from ianvs_specdec.plugin.energy import MACHINE
 from ianvs_specdec.plugin.request_config import RequestConfig, RequestConfigs
 from ianvs_specdec.plugin.side_warnings import TruncationWarning
 from ianvs_specdec.plugin.timings import REQUESTS, circumstances, stamp
@@ -137,7 +138,9 @@ class Requests:
         """Generate an answer and store it under ``config``, or under ``whole`` if the answer ended within its first
         tokens. ``begun``: the completion that it continues."""
         llm, journal = self._ready(config, messages), self._journal
+        runs_on = circumstances(llm)
         # What the journal and loading take is no request's time: a long journal is read before the first one.
+        energy = MACHINE.begin(runs_on)
         request = REQUESTS.begin()
         try:
             with nullcontext() if llm.concurrent else self._turnstile:
@@ -147,11 +150,11 @@ class Requests:
             journal.put_failure(config.own.key(messages, hints.prediction), error, side=self._side)
             raise
         finally:
-            under_way = REQUESTS.end(request)
-        stamp(completion.trace, llm, issued=request.issued, waited=waited, under_way=under_way)
+            under_way, used = REQUESTS.end(request), MACHINE.end(energy)
+        stamp(completion.trace, llm, issued=request.issued, waited=waited, under_way=under_way, energy=used)
         completion = completion if begun is None else joined(begun, completion)
         own = whole.own if whole is not None and completion.finish_reason == "stop" else config.own
-        told: dict[str, Any] = {"side": self._side, "hardware": circumstances(llm), "prediction": hints.prediction}
+        told: dict[str, Any] = {"side": self._side, "hardware": runs_on, "prediction": hints.prediction}
         hardware = journal.put(own, messages, completion, **told)
         kept = Entry(completion, hardware, replayed=False)
         return Found(kept, own.key(messages, hints.prediction), known=False)

@@ -98,6 +98,7 @@ def prefill_response(query: Query, kept: KeptPrefill, key: str, **details: Any) 
         "hardware": kept.hardware,
         "replayed": kept.replayed,
         "key": key,
+        **({"energy": msgspec.to_builtins(read.energy)} if read.energy is not None else {}),
     }
     return response
 

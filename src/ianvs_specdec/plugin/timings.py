@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ianvs_specdec.backends.base import LLM
-from ianvs_specdec.common.types import Trace
+from ianvs_specdec.common.types import Energy, Trace
+from ianvs_specdec.plugin.energy import MACHINE
 from ianvs_specdec.records.journal import Entry, Journal
 from ianvs_specdec.records.run import current_concurrency
 
@@ -72,10 +73,13 @@ REQUESTS = Overlap()
 """Those of all models in this process: edge and cloud share its time."""
 
 
-def stamp(trace: Trace, llm: LLM, *, issued: float, waited: float, under_way: UnderWay) -> None:
+def stamp(
+    trace: Trace, llm: LLM, *, issued: float, waited: float, under_way: UnderWay, energy: Energy | None = None
+) -> None:
     """Complete the trace of a request that was ``issued`` at this ``time.perf_counter``, ``waited`` so many seconds for
     others and was ``under_way`` so long.
     """
+    trace.energy = energy
     alone = under_way.share >= ALONE * under_way.elapsed
     trace.busy = None if alone else round(under_way.share, 6)
     trace.issued, trace.memory, trace.target = round(MONOTONIC_EPOCH + issued, 6), llm.memory(), llm.target()
@@ -93,19 +97,22 @@ class Timings:
     """Counts a model's answers by what their times were taken with, be it in an earlier run. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._answers: collections.Counter[tuple[str, str | None]] = collections.Counter()
+        self._answers: collections.Counter[tuple[str, str | None, str]] = collections.Counter()
 
     def add(self, entry: Entry) -> None:
-        self._answers[entry.hardware, entry.completion.trace.target] += 1
+        trace = entry.completion.trace
+        self._answers[entry.hardware, trace.target, "" if trace.energy is None else trace.energy.source] += 1
 
     def told(self, journal: Journal, template_time: str) -> Any:
         """``target`` (see ``types.Trace``), ``device``, ``threads``, ``instructions`` and so on, with the number of
-        ``answers`` and ``template_time``; a list of these where there are several, those with most answers first.
+        ``answers``, ``template_time`` and what measured their ``energy``, or why none did; a list of these where there
+        are several, those with most answers first.
         """
         found = []
-        for (hardware, target), answers in self._answers.most_common():
+        for (hardware, target, energy), answers in self._answers.most_common():
             value: Mapping[str, Any] = (journal.record(hardware) or {}).get("value") or {}
             known = {name: value[name] for name in TOLD if value.get(name) is not None}
             known |= {"template_time": template_time} if template_time else {}
+            known["energy"] = energy or f"not measured: {MACHINE.why_unknown(value)}"
             found.append({**({"target": target} if target else {}), **known, "answers": answers})
         return found[0] if len(found) == 1 else found

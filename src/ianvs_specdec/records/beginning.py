@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from ianvs_specdec.common.types import Completion, Step, Trace
+from ianvs_specdec.common.types import Completion, Energy, Step, Trace
 from ianvs_specdec.records.journal import Journal
 
 
@@ -35,6 +35,7 @@ def first_tokens(answer: Completion, tokens: int) -> Completion | None:
             drafts=None,
             passes=None,
             drafting=None,
+            energy=None,
         ),
     )
 
@@ -58,6 +59,7 @@ def joined(begun: Completion, whole: Completion) -> Completion:
         drafts=None,
         passes=None,
         drafting=None if one.drafting is None or two.drafting is None else one.drafting + two.drafting,
+        energy=_energy(one.energy, two.energy),
         issued=one.issued,
         busy=None if alone else sum(trace.latency or 0.0 if trace.busy is None else trace.busy for trace in (one, two)),
     )
@@ -70,6 +72,13 @@ def saved_tokens(journal: Journal, keys: list[str], tokens: int) -> int | None:
         if (whole := journal.get(key)) is not None:
             return max(0, whole.completion.completion_tokens - tokens)
     return None
+
+
+def _energy(one: Energy | None, two: Energy | None) -> Energy | None:
+    if one is None or two is None:
+        return None
+    idle = None if one.idle is None or two.idle is None else one.idle + two.idle
+    return replace(two, joules=one.joules + two.joules, seconds=one.seconds + two.seconds, idle=idle)
 
 
 def _chunks(trace: Trace, tokens: int) -> list[tuple[float, int]]:

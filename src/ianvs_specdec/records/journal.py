@@ -21,7 +21,7 @@ import msgspec
 
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.storage.claim import Claim, claim
-from ianvs_specdec.common.types import Completion, Count, Message, Seconds
+from ianvs_specdec.common.types import Completion, Count, Energy, Message, Seconds
 from ianvs_specdec.records.configuration import ID_DIGITS, Configuration, changes_of, prompt_id
 from ianvs_specdec.records.database import FILE_NAME, OLD_FILE_NAME, Database, Newest, checksum
 from ianvs_specdec.records.identity import digest
@@ -51,6 +51,7 @@ class Prefill(msgspec.Struct, frozen=True):
     prompt_tokens: Count
     seconds: Seconds
     issued: Seconds
+    energy: Energy | None = None
 
 
 @dataclass(frozen=True)

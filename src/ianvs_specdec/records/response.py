@@ -20,8 +20,8 @@ Keys of the Ianvs contract: ``completion``, ``usage`` (``prompt_tokens``, ``comp
 - ``stopped``: where the edge's answer ended early, since it would not do: after how many ``tokens``, and how many more
   the whole answer has (``saved``), None where that is not known;
 - ``prefill``: where the edge read the prompt beforehand, for a router that looks at its hidden states: ``seconds``,
-  ``issued``, ``hardware``, ``replayed`` and ``key``, as a turn and its trace have them; its tokens and cost are in
-  ``usage`` and ``cost``. There are no ``turns`` where the edge did nothing else;
+  ``issued``, ``hardware``, ``replayed``, ``key`` and ``energy``, as a turn and its trace have them; its tokens and cost
+  are in ``usage`` and ``cost``. There are no ``turns`` where the edge did nothing else;
 - ``side``, ``model``, ``backend``, ``routing`` (the router's decision), ``query_id``, ``group``, ``scorer``, ``cost``,
   ``slo``, ``options`` (how many a multiple-choice question has), ``sandbox`` (how a program was confined), and
   ``round``, where the rows are divided into rounds.
@@ -36,7 +36,7 @@ from typing import Any, Required, TypedDict
 
 import msgspec
 
-from ianvs_specdec.common.types import Count, Real, Seconds, Trace, Whole
+from ianvs_specdec.common.types import Count, Energy, Real, Seconds, Trace, Whole
 
 EDGE_ANSWER = "edge_answer"
 """In a row, then in the cloud's response: the edge's answer, which a router has asked for."""
@@ -121,6 +121,7 @@ class _Prefill(TypedDict, total=False):
     replayed: bool | None
     hardware: str | None
     key: str | None
+    energy: Energy | None
 
 
 class _Common(TypedDict, total=False):

@@ -28,7 +28,7 @@ from ianvs_specdec.report.metrics.columns import all_columns
 from ianvs_specdec.report.metrics.intervals import all_intervals
 from ianvs_specdec.report.metrics.routing import why_empty
 from ianvs_specdec.report.metrics.table import Table
-from ianvs_specdec.report.notes import doubts, known_parts, targets, told
+from ianvs_specdec.report.notes import doubts, energy, known_parts, targets, told
 from ianvs_specdec.report.routing import curves, outcomes
 from ianvs_specdec.report.split import grids
 from ianvs_specdec.report.sweeps import sweeps
@@ -131,6 +131,8 @@ def _case(
     if "Router APGR" in found and found["Router APGR"] is None and rows:
         case.notes.append(f"Router APGR is empty: {why_empty(golds, results, table)}")
     case.notes += doubts(case.environment)
+    empty = [name for name in _metrics(workspace, case.job) if found.get(name) is None]
+    case.notes += energy(rows, described(case.environment), empty)
     return {
         "job": case.job,
         "algorithm": case.algorithm,

@@ -80,6 +80,9 @@ _UNITS = {
     "Near Ties": ("%", 0, "share of queries whose first difference is at a near-tie"),
     "Cloud Cost": ("", -1, "per 1,000 queries, from the prices in the cloud model's settings"),
     "Edge Cost": ("", -1, "per 1,000 queries, from the prices in the edge model's settings"),
+    "Energy per Token": ("J/token", -1, "energy of the side's machine for each output token, while the model worked"),
+    "Mean Power": ("W", -1, "power of the side's machine while the model worked, idle power included"),
+    "Idle Power": ("W", -1, "power of the side's machine before the first request"),
     "Routing Overhead": ("s", -1, "the router's own time for a query"),
     "Router AUROC": (
         "",
@@ -106,7 +109,7 @@ def column(name: str) -> dict[str, Any]:
     """Unit, direction (1: more is better, -1: less is better) and meaning of a column of the leaderboard."""
     match = _PART.match(name)
     base = match["base"] if match else name
-    unit, better, about = _UNITS.get(base, ("", 0, ""))
+    unit, better, about = _UNITS.get(base) or _UNITS.get(base.partition(" ")[2], ("", 0, ""))
     if match and match["end"] == KNOWN:
         unit, better, about = "", 0, f"number of queries of which {base} is known"
     return {"name": name, "unit": unit, "better": better, "about": about}

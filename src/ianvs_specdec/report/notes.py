@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import collections
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ianvs_specdec.report.metrics.columns import MEANS, RATIOS, known
+from ianvs_specdec.report.metrics.columns import ENERGY, MEANS, RATIOS, known
 from ianvs_specdec.report.metrics.table import Table
 from ianvs_specdec.workspace.cases import Row
 
@@ -41,6 +42,18 @@ def doubts(environment: Mapping[str, Any]) -> list[str]:
     load = environment.get("load")
     told = [one.get("doubt") for one in load if isinstance(one, Mapping)] if isinstance(load, list) else []
     return [f"times are doubtful: {doubt}" for doubt in dict.fromkeys(told) if isinstance(doubt, str)]
+
+
+def energy(rows: Mapping[int, Row], environment: Mapping[str, str], empty: Sequence[str]) -> list[str]:
+    """Why ``empty`` columns of a side's energy are. ``environment``: see ``figures.described``."""
+    notes = []
+    for side, asked in (("edge", [row[2] for row in rows.values()]), ("cloud", [row[3] for row in rows.values()])):
+        if any(asked) and any(name in empty for name in (f"{side.capitalize()} {column}" for column in ENERGY)):
+            told = [text for key, text in environment.items() if re.fullmatch(rf"modules\.{side}model.*\.energy", key)]
+            other = "the answers are of several machines, or environment.json is missing"
+            reason = next((text for text in told if text.startswith("not measured")), other)
+            notes.append(f"{side} energy is empty: {reason}")
+    return notes
 
 
 def told(cases: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.report.metrics import split
 from ianvs_specdec.report.metrics.table import NAN, Column, Table
+from ianvs_specdec.workspace.sides import SIDES
 
 
 def ratio(numerator: Column, denominator: Column) -> float:
@@ -134,6 +135,11 @@ def cost_of(side: str) -> Callable[[Table], Column]:
     return lambda table: 1000.0 * table.query(f"{side}_cost")
 
 
+def energy_of(side: str, part: str, per: str) -> Callable[[Table], tuple[Column, Column]]:
+    """Two columns of a side's energy (see ``rows.ENERGY``) or tokens."""
+    return lambda table: (table.query(f"{side}_{part}"), table.query(f"{side}_{per}"))
+
+
 def slo_met(table: Table) -> Column:
     """1 if every turn meets the limits on ``ttft`` and ``itl``, and the query the one on ``latency``; NaN without
     objective.
@@ -154,6 +160,13 @@ def cut_prompts(table: Table) -> float:
     return NAN if not known and table.query("untold").any() else known
 
 
+ENERGY = {
+    "Energy per Token": ("joules", "completion"),
+    "Mean Power": ("joules", "seconds"),
+    "Idle Power": ("idle", "seconds"),
+}
+"""Columns of each side, behind its name."""
+
 RATIOS: dict[str, Callable[[Table], tuple[Column, Column]]] = {
     "Time to First Token": ttft_sums,
     "TTFT Answer": ttft_answer_sums,
@@ -167,9 +180,10 @@ RATIOS: dict[str, Callable[[Table], tuple[Column, Column]]] = {
     "Bandwidth Up": lambda table: (table.query("bytes_up"), table.query("tokens")),
     "Bandwidth Down": lambda table: (table.query("bytes_down"), table.query("tokens")),
     "Goodput": lambda table: (slo_met(table), table.query("busy")),
+    **{f"{side.capitalize()} {name}": energy_of(side, *parts) for side in SIDES for name, parts in ENERGY.items()},
     **split.RATIOS,
 }
-"""Per name: two columns of queries, whose sums are divided. Seconds, tokens, bytes; docs/measuring.md defines each.
+"""Per name: two columns of queries, whose sums are divided. Seconds, tokens, bytes, J; docs/measuring.md defines each.
 """
 
 MEANS: dict[str, Callable[[Table], Column]] = {

@@ -23,6 +23,10 @@ SPLIT = (
 first piece."""
 
 
+ENERGY = ("joules", "idle", "seconds")
+"""Columns of queries, ``edge_joules`` and so on: of all requests to a side, see ``types.Energy``."""
+
+
 def turn_row(query: int, turn: Response, result: Response, waited: float, drafting: float) -> Row:
     """``waited`` and ``drafting``: seconds that passed before the request, and those of them in which was drafted."""
     trace, baseline = turn["trace"], turn.get("baseline") or {}
@@ -72,7 +76,7 @@ def _answered(trace: Response) -> float | None:
 
 
 def query_row(hard: Any, result: Response, edge: Response | None, cloud: Response | None) -> Row:
-    slo = result.get("slo")
+    slo, sides = result.get("slo"), {"edge": edge, "cloud": cloud}
     return {
         "hard": float(bool(hard)),
         "replayed": float(bool(result.get("replayed"))),
@@ -88,6 +92,7 @@ def query_row(hard: Any, result: Response, edge: Response | None, cloud: Respons
         **_cut_prompts([answer for answer in (edge, cloud) if answer is not None] or [result]),
         "unparsed": _unparsed(result),
         "chance": 100.0 / result["options"] if result.get("options") else NAN,
+        **{f"{side}_{name}": total for side, part in sides.items() for name, total in _energy(part).items()},
         **_stopped(result, edge),
     }
 
@@ -97,6 +102,14 @@ def _cost(response: Response | None, result: Response) -> float:
     if response is None or (result.get("turns") and not response.get("turns") and not response.get("prefill")):
         return 0.0
     return number(response.get("cost"))
+
+
+def _energy(response: Response | None) -> Row:
+    parts = [] if response is None else [response, *response.get("samples", ())]
+    told = [turn["trace"].get("energy") for part in parts for turn in part.get("turns", ())]
+    if response and response.get("prefill"):
+        told.append(response["prefill"].get("energy"))
+    return {name: sum(number((one or {}).get(name)) for one in told) for name in ENERGY}
 
 
 def _tokens(response: Response | None, kind: str) -> float:

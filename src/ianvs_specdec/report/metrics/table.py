@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.records.response import answer_of
-from ianvs_specdec.report.metrics.rows import NAN, Response, Row, number, query_row, turn_row
+from ianvs_specdec.report.metrics.rows import ENERGY, NAN, Response, Row, number, query_row, turn_row
 from ianvs_specdec.workspace.scoring import scores
 
 Column = NDArray[np.float64]
@@ -107,7 +107,7 @@ class Table:
     of all requests made for the query), ``untold`` (those whose server does not tell), ``unparsed`` (1 = no letter or
     number could be read; NaN where none is looked for), ``chance`` (percent that guessing among its options gives),
     ``stopped`` (1 = the edge's answer ended early; NaN where no cascade decides early), ``saved`` (the tokens that it
-    did not write).
+    did not write); ``rows.ENERGY`` of each side, 0 where it was not asked.
     Per turn, of split decoding: ``rows.SPLIT``.
     ``gaps``: seconds between consecutive chunks, of all turns. ``groups``: each query's subject or category.
 
@@ -178,6 +178,8 @@ class Table:
         if replayed and any(len(machines) > 1 for machines in hardware.values()):
             for name in self.TIMINGS:
                 self._turns[name] = np.full_like(self._turns[name], NAN)
+            for name in (f"{side}_{part}" for side in ("edge", "cloud") for part in ENERGY):
+                self._queries[name] = np.full_like(self._queries[name], NAN)
             self.gaps = np.empty(0)
 
     @classmethod

@@ -1,0 +1,74 @@
+"""The energy of a model's answers: each one's share of what this machine used where requests overlap."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from ianvs_specdec.common.energy import Meter
+from ianvs_specdec.common.types import Energy
+from ianvs_specdec.net import LOOPBACK
+from ianvs_specdec.records.run import on_worker
+
+Mark = tuple[float, float, int]
+"""Joules and seconds that one request alone would have used until now, and how often that could not be read."""
+
+
+class EnergyShares:
+    """While ``n`` requests are under way on this machine, an ``n``-th of what it uses is each one's. Thread-safe."""
+
+    def __init__(self, meter: Meter) -> None:
+        self.meter = meter
+        self._number = self._gaps = 0
+        self._joules = self._seconds = 0.0
+        self._mutex = threading.Lock()
+
+    def begin(self, hardware: Mapping[str, Any]) -> Mark | None:
+        """A request begins; None where its energy cannot be known. ``hardware`` is what its model runs on."""
+        with self._mutex:
+            if _unmeasured(hardware) or not self.meter.begin():
+                return None
+            self._pass(+1)
+            return self._joules, self._seconds, self._gaps
+
+    def end(self, mark: Mark | None) -> Energy | None:
+        """A request ends. None where not all that it used is known."""
+        if mark is None:
+            return None
+        with self._mutex:
+            self._pass(-1)
+            joules, seconds, gaps = self._joules - mark[0], self._seconds - mark[1], self._gaps - mark[2]
+        idle = None if self.meter.idle is None else round(self.meter.idle * seconds, 6)
+        return None if gaps else Energy(round(joules, 6), round(seconds, 6), idle, self.meter.source)
+
+    def why_unknown(self, hardware: Mapping[str, Any]) -> str:
+        """Why an answer has no energy."""
+        with self._mutex:
+            counted, lack = self.meter.find(), self.meter.lack
+        none = "at that time there was no counter" if counted else "this machine has no RAPL, no NVML and no battery"
+        return _unmeasured(hardware) or lack or none
+
+    def _pass(self, change: int) -> None:
+        joules, seconds = self.meter.used()
+        if self._number:
+            self._seconds += seconds / self._number
+            self._joules += (joules or 0.0) / self._number
+            self._gaps += joules is None
+        self._number += change
+
+
+MACHINE = EnergyShares(Meter())
+"""All requests of this process."""
+
+
+def _unmeasured(hardware: Mapping[str, Any]) -> str:
+    """Why the counters of this machine do not count for a request, if so."""
+    if on_worker():
+        return "several processes answer (runner: ray), which share the counters"
+    if hardware.keys() & {"emulated", "emulate"}:
+        return "the speed of another machine is emulated"
+    servers = str(hardware.get("server") or LOOPBACK[0]).split(", ")
+    others = [server for server in servers if not {server, urlsplit(f"//{server}").hostname} & {*LOOPBACK}]
+    return f"{others[0]} is another machine" if others else ""

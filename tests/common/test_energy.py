@@ -1,0 +1,212 @@
+"""The counters of a machine, read from a recorded /sys tree."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from ianvs_specdec.common import energy
+from ianvs_specdec.common.energy import Meter, Power
+
+ZONES = {
+    "intel-rapl:0": ("package-0", 100_000_000),
+    "intel-rapl:0:0": ("core", 60_000_000),
+    "intel-rapl:0:1": ("uncore", 5_000_000),
+    "intel-rapl:0:2": ("dram", 20_000_000),
+    "intel-rapl:1": ("package-1", 262_000_000_000),
+    "intel-rapl:2": ("psys", 500_000_000),
+    "intel-rapl-mmio:0": ("package-0", 100_000_000),
+}
+FULL = 262_143_328_850
+
+
+def files(folder: Path, **texts: object) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        (folder / name).write_text(f"{text}\n")
+
+
+@pytest.fixture
+def sysfs(tmp_path: Path) -> Path:
+    for zone, (name, used) in ZONES.items():
+        files(tmp_path / "class/powercap" / zone, name=name, energy_uj=used, max_energy_range_uj=FULL)
+    return tmp_path
+
+
+def count(sysfs: Path, **used: object) -> None:
+    """Set counters; ``p0`` and ``p1`` are packages, ``dram`` and ``core`` sub-zones of the first."""
+    zones = {"p0": "intel-rapl:0", "p1": "intel-rapl:1", "dram": "intel-rapl:0:2", "core": "intel-rapl:0:0"}
+    for name, text in used.items():
+        files(sysfs / "class/powercap" / zones[name], energy_uj=text)
+
+
+def battery(sysfs: Path, name: str = "BAT0", **texts: object) -> None:
+    files(sysfs / "class/power_supply" / name, **{"type": "Battery", "status": "Discharging", **texts})
+
+
+def begun(sysfs: Path) -> Meter:
+    meter = Meter(sysfs, idle_seconds=0.0)
+    assert meter.begin(), meter.lack
+    return meter
+
+
+def test_packages_and_dram_count_once(sysfs: Path) -> None:
+    battery(sysfs, power_now=90_000_000)
+    meter = begun(sysfs)
+    assert (meter.source, meter.lack) == ("RAPL package-0, RAPL dram, RAPL package-1", "")
+    count(sysfs, p0=107_000_000, core=66_000_000, dram=21_500_000, p1=262_002_000_000)
+    files(sysfs / "class/powercap/intel-rapl:2", energy_uj=600_000_000)
+    assert meter.used()[0] == pytest.approx(7 + 1.5 + 2)
+    assert meter.used()[0] == 0.0, "nor does the battery, which has all of it in it"
+
+
+def test_a_counter_that_wraps_goes_on(sysfs: Path) -> None:
+    meter = begun(sysfs)
+    count(sysfs, p1=5_000_000)
+    assert meter.used()[0] == pytest.approx(FULL / 1e6 - 262_000 + 5)
+
+
+@pytest.mark.parametrize("text", ["", "nan", "12.5", "-1000", "0", "9" * 5000, "9" * 30, "\x00\xff"])
+def test_what_no_counter_can_say_is_unknown(sysfs: Path, text: str) -> None:
+    meter = begun(sysfs)
+    count(sysfs, p0=text)
+    assert meter.used()[0] is None, "begun anew without having been full, or no number at all"
+    assert meter.lack.startswith("RAPL package-0: ")
+    count(sysfs, p0=101_000_000)
+    assert meter.used()[0] is None, "what it counted meanwhile belongs to no interval"
+    meter.used()
+    count(sysfs, p0=104_000_000)
+    assert meter.used()[0] == pytest.approx(3)
+
+
+def test_a_counter_that_disappears_is_unknown(sysfs: Path) -> None:
+    meter = begun(sysfs)
+    (sysfs / "class/powercap/intel-rapl:0:2/energy_uj").unlink()
+    assert [meter.used()[0] for _ in range(3)] == [None] * 3
+    assert "RAPL dram: " in meter.lack
+    assert "intel-rapl:0:2/energy_uj" in meter.lack
+
+
+def test_idle_power_is_measured_once(sysfs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+        count(sysfs, p0=100_000_000 + int(8_000_000 * now[0]))
+
+    monkeypatch.setattr(energy.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(energy.time, "sleep", sleep)
+    meter = Meter(sysfs, idle_seconds=2.0)
+    assert meter.begin()
+    assert meter.begin()
+    assert (meter.idle, now) == (8.0, [2.0])
+
+
+def test_a_missing_permission_says_what_to_do(sysfs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_text = Path.read_text
+
+    def refuse(path: Path, *arguments: str, **options: str) -> str:
+        if path.name == "energy_uj":
+            raise PermissionError(13, "Permission denied", str(path))
+        return read_text(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    meter = Meter(sysfs)
+    folder = sysfs / "class/powercap"
+    assert not meter.begin()
+    assert meter.lack == (
+        f"no permission to read {folder}/intel-rapl:0/energy_uj: sudo chmod a+r {folder}/intel-rapl*/energy_uj"
+    )
+    battery(sysfs, power_now=9_000_000)
+    assert begun(sysfs).source == f"battery ({meter.lack})", "what can be read is read, and says what is not in it"
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [{"power_now": 12_000_000}, {"current_now": -1_000_000, "voltage_now": 12_000_000}],
+    ids=["power", "product"],
+)
+def test_a_battery_counts_what_flows_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, texts: dict[str, int]
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(energy.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(energy.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + 1.0))
+    battery(tmp_path, **texts)
+    battery(tmp_path, "BAT1", status="Full", power_now=0)
+    battery(tmp_path, "hidpp_battery_0", scope="Device", capacity=80)
+    meter = begun(tmp_path)
+    now[0] += 2.0
+    assert meter.used() == (pytest.approx(24.0), 2.0)
+    battery(tmp_path, status="Charging")
+    assert meter.used()[0] is None
+    assert meter.lack == "battery: the battery is not discharging"
+
+
+def test_without_counters_there_is_none(tmp_path: Path) -> None:
+    meter = Meter(tmp_path)
+    assert not meter.begin()
+    assert (meter.source, meter.idle) == ("", None)
+
+
+class NVMLError(Exception):
+    pass
+
+
+class NVMLError_NotSupported(NVMLError):
+    pass
+
+
+@pytest.fixture
+def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Two GPUs, the second of which does not count its energy."""
+    (tmp_path / "module/nvidia").mkdir(parents=True)
+    nvml = SimpleNamespace(NVMLError=NVMLError, NVMLError_NotSupported=NVMLError_NotSupported, used=5_000, power=70_000)
+
+    def total(handle: int) -> int:
+        if handle == 1:
+            raise NVMLError_NotSupported("Not Supported")
+        return nvml.used
+
+    nvml.nvmlInit, nvml.nvmlDeviceGetCount = lambda: None, lambda: 2
+    nvml.nvmlDeviceGetHandleByIndex = lambda index: index
+    nvml.nvmlDeviceGetTotalEnergyConsumption = total
+    nvml.nvmlDeviceGetPowerUsage = lambda handle: nvml.power
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    return nvml
+
+
+def test_gpus_count_their_energy_or_are_sampled(tmp_path: Path, gpus: SimpleNamespace) -> None:
+    meter = begun(tmp_path)
+    assert meter.source == "NVML GPU 0, NVML GPU 1"
+    gpus.used += 3_000
+    joules, seconds = meter.used()
+    assert joules == pytest.approx(3.0 + 70.0 * seconds, abs=1.0)
+    gpus.nvmlDeviceGetPowerUsage = lambda handle: (_ for _ in ()).throw(NVMLError("GPU is lost"))
+    assert meter.used()[0] is None
+    assert meter.lack == "NVML GPU 1: GPU is lost"
+
+
+def test_gpus_without_the_package_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "module/nvidia").mkdir(parents=True)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    meter = Meter(tmp_path)
+    assert not meter.begin()
+    assert "pynvml is not installed: pip install 'nvidia-ml-py" in meter.lack
+
+
+def test_samples_between_two_readings_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power that is high in between only: two readings would not see it."""
+    monkeypatch.setattr(energy, "SAMPLING", 0.001)
+    watts = [1.0]
+    power = Power("GPU", lambda: watts[0], sampled=True)
+    watts[0] = 1000.0
+    deadline = time.monotonic() + 60
+    while power._joules < 5.0 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    watts[0] = 1.0
+    assert power.used() >= 5.0
