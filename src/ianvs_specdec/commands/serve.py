@@ -1,23 +1,43 @@
-"""``specdec serve``: any back end behind the OpenAI chat completions protocol."""
+"""``specdec serve``: any back end, or the models and the router of a test case, behind the OpenAI chat completions
+protocol.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ianvs_specdec.backends import BACKENDS, backend
 from ianvs_specdec.backends.api.secrets import check_no_secrets
+from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.backends.prompts import chat_template
 from ianvs_specdec.commands import parent
 from ianvs_specdec.commands.hyperparameters import add_template, read_hyperparameters
 from ianvs_specdec.common import heap
 from ianvs_specdec.common.errors import UserError, install
+from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.models.templates import CLOCK, reads
 from ianvs_specdec.net import LOOPBACK
 from ianvs_specdec.plugin.settings import ModelSettings
 
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+    from ianvs_specdec.serving.app import Service
+    from ianvs_specdec.serving.engine import Engine, Serving
+    from ianvs_specdec.serving.metrics import Metrics
+    from ianvs_specdec.serving.refusal import Models
+
+OF_ONE_MODEL = (
+    *("model", "backend", "settings", "length", "truncate_prompts", "chat_template_kwargs", "template_time"),
+    *("emulate", "name"),
+)
+"""Options that a job has its own settings for."""
 CONCURRENCY = 64
 """Default of the concurrent requests to a back end that takes many."""
 MOST_AT_ONCE = 1024
@@ -25,10 +45,24 @@ MOST_AT_ONCE = 1024
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-f", dest="job", metavar="JOB", help="a job's YAML file: serve one of its test cases")
+    parser.add_argument("--algorithm", metavar="NAME", help="with -f: the algorithm whose test case is served")
+    parser.add_argument(
+        "--fallback",
+        type=float,
+        metavar="S",
+        help="with -f: the edge answers where the cloud fails, or has not begun after S seconds",
+    )
     parser.add_argument("--model", metavar="DIR", help="folder in Hugging Face format, GGUF file, or a name on the hub")
     parser.add_argument("--backend", metavar="NAME", help=f"one of: {', '.join(BACKENDS)} (default autoregressive)")
     parser.add_argument("--settings", type=Path, metavar="FILE", help="YAML file with a model's hyperparameters")
-    parser.add_argument("--set", action="append", default=[], metavar="K=V", help="one hyperparameter; repeatable")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="one hyperparameter; repeatable",
+    )
     parser.add_argument("--length", metavar="RULE", help="how far to speculate, such as fixed:4")
     parser.add_argument(
         "--truncate-prompts",
@@ -72,16 +106,12 @@ def run(options: argparse.Namespace) -> int:
     if options.exit_with_parent:
         parent.terminate()
     key = _key(options.api_key_env)
-    settings = _settings(options)
-    llm = settings.llm(settings.backend)
-    concurrency = _concurrency(options.concurrency, llm.concurrent, settings.backend)
     try:
-        from ianvs_specdec.serving.app import Service, create_app
+        from ianvs_specdec.serving.app import Service
         from ianvs_specdec.serving.connections import possible
-        from ianvs_specdec.serving.engine import Engine
-        from ianvs_specdec.serving.metrics import Metrics
-        from ianvs_specdec.serving.protocol import served_name
         from ianvs_specdec.serving.server import bind, serve
+
+        served = _model(options) if options.job is None else _test_case(options)
     except ImportError as error:
         message = f"the server needs uvicorn, starlette and prometheus_client ({error})"
         raise UserError(f"{message}: {install('serve')}") from error
@@ -95,16 +125,79 @@ def run(options: argparse.Namespace) -> int:
     if most < options.connections:
         reason = f"at most {most} concurrent connections, limited by the open files of this process (ulimit -n)"
         print(f"specdec serve: {reason}", file=sys.stderr)
-    llm.load()
-    if CLOCK in reads(chat_template(llm)) and not settings.sampling.template_time:
-        print("specdec serve: the chat template uses today's date; --template-time sets it", file=sys.stderr)
+    for llm, sampling in served.loaded:
+        llm.load()
+        if CLOCK in reads(chat_template(llm)) and not sampling.template_time:
+            print("specdec serve: the chat template uses today's date; --template-time sets it", file=sys.stderr)
     heap.keep()
-    name = options.name or served_name(settings.own.model)
-    metrics = Metrics(name, settings.backend)
-    engine = Engine(llm, options.queue, concurrency, metrics)
-    service = Service(name, settings.sampling, key, options.deadline, options.max_body)
-    serve(create_app(service, engine, metrics), engine, bound, options.grace, most)
+    app, engine = served.start(Service(served.models, served.defaults, key, options.deadline, options.max_body))
+    serve(app, engine, bound, options.grace, most)
     return 0
+
+
+@dataclass(frozen=True)
+class _Served:
+    """What is served, checked. ``loaded``: what has to be loaded before ``start``, with its defaults."""
+
+    models: Models
+    defaults: Sampling
+    loaded: list[tuple[LLM, Sampling]]
+    start: Callable[[Service], tuple[Starlette, Serving]]
+
+
+def _engine(options: argparse.Namespace, llm: LLM, concurrency: int, name: str) -> tuple[Engine, Metrics]:
+    from ianvs_specdec.serving.engine import Engine
+    from ianvs_specdec.serving.metrics import Metrics
+
+    metrics = Metrics(name, llm.backend)
+    return Engine(llm, options.queue, concurrency, metrics), metrics
+
+
+def _model(options: argparse.Namespace) -> _Served:
+    from ianvs_specdec.serving.app import create_app
+    from ianvs_specdec.serving.protocol import served_name
+    from ianvs_specdec.serving.refusal import Models
+
+    for name in ("algorithm", "fallback"):
+        if getattr(options, name) is not None:
+            raise UserError(f"--{name} is for a job: name its file with -f")
+    settings = _settings(options)
+    llm = settings.llm(settings.backend)
+    concurrency = _concurrency(options.concurrency, llm.concurrent, settings.backend)
+    name = options.name or served_name(settings.own.model)
+
+    def start(service: Service) -> tuple[Starlette, Serving]:
+        engine, metrics = _engine(options, llm, concurrency, name)
+        return create_app(service, engine, metrics), engine
+
+    return _Served(Models((name,)), settings.sampling, [(llm, settings.sampling)], start)
+
+
+def _test_case(options: argparse.Namespace) -> _Served:
+    from ianvs_specdec.gateway.case import read_case
+    from ianvs_specdec.gateway.gateway import Gateway
+    from ianvs_specdec.gateway.metrics import GatewayMetrics
+    from ianvs_specdec.gateway.policies import MODELS
+    from ianvs_specdec.serving.app import create_app
+    from ianvs_specdec.serving.protocol import served_name
+
+    if given := [name for name in OF_ONE_MODEL if getattr(options, name)]:
+        named = given[0].replace("_", "-")
+        raise UserError(f"--{named} does not go with -f: the job's files have the settings of both models")
+    case = read_case(options.job, options.algorithm, read_hyperparameters(None, options.set, "--set").values)
+    wanted = options.concurrency or CONCURRENCY
+    places = {side: wanted if one.llm.concurrent else 1 for side, one in case.sides.items()}
+
+    def start(service: Service) -> tuple[Starlette, Serving]:
+        names = {side: served_name(one.settings.own.model) for side, one in case.sides.items()}
+        both = {side: _engine(options, one.llm, places[side], names[side]) for side, one in case.sides.items()}
+        metrics = GatewayMetrics({side: own for side, (_, own) in both.items()})
+        engines = {side: engine for side, (engine, _) in both.items()}
+        gateway = Gateway(case, engines, metrics, options.queue, places["edge"], options.fallback)
+        return create_app(service, gateway, metrics), gateway
+
+    loaded = [(one.llm, one.settings.sampling) for one in case.sides.values()]
+    return _Served(MODELS, case.sides["edge"].settings.sampling, loaded, start)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -120,6 +213,7 @@ def _check(options: argparse.Namespace) -> None:
         ("deadline", 0 < options.deadline <= 1e6, "more than 0 (seconds)"),
         ("max-body", options.max_body >= 1, "at least 1 (byte)"),
         ("grace", 0 <= options.grace <= 1e6, "0 or more (seconds)"),
+        ("fallback", options.fallback is None or 0 < options.fallback <= 1e6, "more than 0 (seconds)"),
     ):
         if not ok:
             raise UserError(f"--{name} must be {rule}, not {getattr(options, name.replace('-', '_'))}")
@@ -152,7 +246,9 @@ def _settings(options: argparse.Namespace) -> ModelSettings:
     }
     given = read_hyperparameters(options.settings, options.set, "--set", named)
     if not given.values.get("model"):
-        raise UserError("which model? Give --model, or --settings with a file that has the key model")
+        raise UserError(
+            "which model? Give --model, or --settings with a file that has the key model, or -f with a job's file"
+        )
     settings = given.check(ModelSettings.parse)
     if options.length is not None and "length" not in backend(settings.backend).Options.model_fields:
         raise UserError(
