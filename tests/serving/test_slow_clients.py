@@ -13,7 +13,6 @@ from ianvs_specdec.serving import app
 from ianvs_specdec.serving.app import ChatEndpoint, Service
 from ianvs_specdec.serving.engine import Engine
 from ianvs_specdec.serving.metrics import Metrics
-from ianvs_specdec.serving.refusal import Models
 from tests.support.instant import Instant
 
 BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x"}]}).encode()
@@ -35,9 +34,7 @@ def outcomes(receive: Any, send: Any) -> tuple[str, ...]:
 
     async def serve() -> None:
         engine = Engine(Instant("m"), 0, 1, metrics)
-        await ChatEndpoint(Service(Models(("m",)), Sampling(), "", 0.02, 1000), engine, metrics)(
-            dict(SCOPE), receive, send
-        )
+        await ChatEndpoint(Service(("m",), Sampling(), "", 0.02, 1000), engine, metrics)(dict(SCOPE), receive, send)
         while b"specdec_in_flight 0.0" not in metrics.text():
             await asyncio.sleep(0.001)
         engine.close()

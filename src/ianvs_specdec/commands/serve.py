@@ -7,8 +7,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,18 +18,12 @@ from ianvs_specdec.commands import parent
 from ianvs_specdec.commands.hyperparameters import add_template, read_hyperparameters
 from ianvs_specdec.common import heap
 from ianvs_specdec.common.errors import UserError, install
-from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.models.templates import CLOCK, reads
 from ianvs_specdec.net import LOOPBACK
 from ianvs_specdec.plugin.settings import ModelSettings
 
 if TYPE_CHECKING:
-    from starlette.applications import Starlette
-
-    from ianvs_specdec.serving.app import Service
-    from ianvs_specdec.serving.engine import Engine, Serving
-    from ianvs_specdec.serving.metrics import Metrics
-    from ianvs_specdec.serving.refusal import Models
+    from ianvs_specdec.gateway.case import Case
 
 OF_ONE_MODEL = (
     *("model", "backend", "settings", "length", "truncate_prompts", "chat_template_kwargs", "template_time"),
@@ -107,14 +99,18 @@ def run(options: argparse.Namespace) -> int:
         parent.terminate()
     key = _key(options.api_key_env)
     try:
-        from ianvs_specdec.serving.app import Service
+        from ianvs_specdec.serving.app import Service, create_app
         from ianvs_specdec.serving.connections import possible
+        from ianvs_specdec.serving.engine import Engine
+        from ianvs_specdec.serving.metrics import Metrics
+        from ianvs_specdec.serving.protocol import served_name
         from ianvs_specdec.serving.server import bind, serve
 
-        served = _model(options) if options.job is None else _test_case(options)
+        case = None if options.job is None else _test_case(options)
     except ImportError as error:
         message = f"the server needs uvicorn, starlette and prometheus_client ({error})"
         raise UserError(f"{message}: {install('serve')}") from error
+    loaded = [(side.llm, side.settings) for side in case.sides.values()] if case else [_model(options)]
     bound = bind(options.host, options.port)
     if options.host not in LOOPBACK and not key:
         print(
@@ -125,79 +121,42 @@ def run(options: argparse.Namespace) -> int:
     if most < options.connections:
         reason = f"at most {most} concurrent connections, limited by the open files of this process (ulimit -n)"
         print(f"specdec serve: {reason}", file=sys.stderr)
-    for llm, sampling in served.loaded:
+    for llm, settings in loaded:
         llm.load()
-        if CLOCK in reads(chat_template(llm)) and not sampling.template_time:
+        if CLOCK in reads(chat_template(llm)) and not settings.sampling.template_time:
             print("specdec serve: the chat template uses today's date; --template-time sets it", file=sys.stderr)
     heap.keep()
-    app, engine = served.start(Service(served.models, served.defaults, key, options.deadline, options.max_body))
-    serve(app, engine, bound, options.grace, most)
+    llm, settings = loaded[0]
+    limits = settings.sampling, key, options.deadline, options.max_body
+    if case is None:
+        name = options.name or served_name(settings.own.model)
+        metrics = Metrics(name, settings.backend)
+        engine = Engine(llm, options.queue, _concurrency(options.concurrency, llm), metrics)
+        serve(create_app(Service((name,), *limits), engine, metrics), engine, bound, options.grace, most)
+    else:
+        from ianvs_specdec.gateway.app import create_gateway
+
+        app, gateway = create_gateway(case, limits, options.queue, options.concurrency or CONCURRENCY, options.fallback)
+        serve(app, gateway, bound, options.grace, most)
     return 0
 
 
-@dataclass(frozen=True)
-class _Served:
-    """What is served, checked. ``loaded``: what has to be loaded before ``start``, with its defaults."""
-
-    models: Models
-    defaults: Sampling
-    loaded: list[tuple[LLM, Sampling]]
-    start: Callable[[Service], tuple[Starlette, Serving]]
-
-
-def _engine(options: argparse.Namespace, llm: LLM, concurrency: int, name: str) -> tuple[Engine, Metrics]:
-    from ianvs_specdec.serving.engine import Engine
-    from ianvs_specdec.serving.metrics import Metrics
-
-    metrics = Metrics(name, llm.backend)
-    return Engine(llm, options.queue, concurrency, metrics), metrics
-
-
-def _model(options: argparse.Namespace) -> _Served:
-    from ianvs_specdec.serving.app import create_app
-    from ianvs_specdec.serving.protocol import served_name
-    from ianvs_specdec.serving.refusal import Models
-
+def _model(options: argparse.Namespace) -> tuple[LLM, ModelSettings]:
     for name in ("algorithm", "fallback"):
         if getattr(options, name) is not None:
-            raise UserError(f"--{name} is for a job: name its file with -f")
+            raise UserError(f"--{name} is for the test case of a job: name its file with -f")
     settings = _settings(options)
     llm = settings.llm(settings.backend)
-    concurrency = _concurrency(options.concurrency, llm.concurrent, settings.backend)
-    name = options.name or served_name(settings.own.model)
-
-    def start(service: Service) -> tuple[Starlette, Serving]:
-        engine, metrics = _engine(options, llm, concurrency, name)
-        return create_app(service, engine, metrics), engine
-
-    return _Served(Models((name,)), settings.sampling, [(llm, settings.sampling)], start)
+    _concurrency(options.concurrency, llm)
+    return llm, settings
 
 
-def _test_case(options: argparse.Namespace) -> _Served:
+def _test_case(options: argparse.Namespace) -> Case:
     from ianvs_specdec.gateway.case import read_case
-    from ianvs_specdec.gateway.gateway import Gateway
-    from ianvs_specdec.gateway.metrics import GatewayMetrics
-    from ianvs_specdec.gateway.policies import MODELS
-    from ianvs_specdec.serving.app import create_app
-    from ianvs_specdec.serving.protocol import served_name
 
     if given := [name for name in OF_ONE_MODEL if getattr(options, name)]:
-        named = given[0].replace("_", "-")
-        raise UserError(f"--{named} does not go with -f: the job's files have the settings of both models")
-    case = read_case(options.job, options.algorithm, read_hyperparameters(None, options.set, "--set").values)
-    wanted = options.concurrency or CONCURRENCY
-    places = {side: wanted if one.llm.concurrent else 1 for side, one in case.sides.items()}
-
-    def start(service: Service) -> tuple[Starlette, Serving]:
-        names = {side: served_name(one.settings.own.model) for side, one in case.sides.items()}
-        both = {side: _engine(options, one.llm, places[side], names[side]) for side, one in case.sides.items()}
-        metrics = GatewayMetrics({side: own for side, (_, own) in both.items()})
-        engines = {side: engine for side, (engine, _) in both.items()}
-        gateway = Gateway(case, engines, metrics, options.queue, places["edge"], options.fallback)
-        return create_app(service, gateway, metrics), gateway
-
-    loaded = [(one.llm, one.settings.sampling) for one in case.sides.values()]
-    return _Served(MODELS, case.sides["edge"].settings.sampling, loaded, start)
+        raise UserError(f"--{given[0].replace('_', '-')} does not go with -f: the job's files have it for each model")
+    return read_case(options.job, options.algorithm, read_hyperparameters(None, options.set, "--set").values)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -219,10 +178,10 @@ def _check(options: argparse.Namespace) -> None:
             raise UserError(f"--{name} must be {rule}, not {getattr(options, name.replace('-', '_'))}")
 
 
-def _concurrency(wanted: int | None, many: bool, backend: str) -> int:
-    if not many and (wanted or 1) > 1:
-        raise UserError(f"--concurrency {wanted}: the back end {backend} takes one request at a time")
-    return wanted or (CONCURRENCY if many else 1)
+def _concurrency(wanted: int | None, llm: LLM) -> int:
+    if not llm.concurrent and (wanted or 1) > 1:
+        raise UserError(f"--concurrency {wanted}: the back end {llm.backend} takes one request at a time")
+    return wanted or (CONCURRENCY if llm.concurrent else 1)
 
 
 def _key(variable: str | None) -> str:

@@ -10,28 +10,33 @@ from typing import TYPE_CHECKING, Any
 
 from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.common.errors import UserError, unknown
+from ianvs_specdec.common.types import Completion
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 from ianvs_specdec.plugin.settings import SAME_AS_EDGE, ModelSettings
 from ianvs_specdec.routing.routers.cascade import CascadeRouter
 from ianvs_specdec.routing.routers.oracle import OracleRouter
+from ianvs_specdec.serving.protocol import served_name
 
 if TYPE_CHECKING:
     from core.cmd.job import BenchmarkingJob
     from core.testcasecontroller.algorithm import Algorithm
     from core.testcasecontroller.module import Module
 
-SIDES = ("edge", "cloud")
 MODES = ("mining-then-inference", "inference-then-mining")
 """Of hard example mining, those in which a router decides."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two models, not loaded."""
+    """One of the two models, not loaded. ``name``: as clients see it."""
 
+    name: str
     settings: ModelSettings
     backend: str
     llm: LLM
+
+    def cost(self, answer: Completion) -> float | None:
+        return self.settings.cost(answer.prompt_tokens, answer.completion_tokens, answer.cached_tokens)
 
 
 @dataclass(frozen=True)
@@ -61,8 +66,9 @@ def read_case(file: str, algorithm: str | None, chosen: Mapping[str, Any]) -> Ca
     for part in parts(router):
         if isinstance(part, OracleRouter):
             raise UserError(f"{type(part).__name__} needs the right answers, and a chat has none: name another router")
-        if isinstance(part, CascadeRouter) and part.first is not None:
-            raise UserError("decide_after: a server does not stop the edge's answer early: leave it out")
+        if isinstance(part, CascadeRouter) and (part.first is not None or edge.settings.own.samples > 1):
+            names = "CascadeRouter's decide_after, and samples of the edge model,"
+            raise UserError(f"{names} are for jobs: a server asks the edge for one whole answer")
     slo = {name: float(limit) for name, limit in limits.items() if limit}
     return Case({"edge": edge, "cloud": cloud}, router, mode == MODES[1], slo)
 
@@ -142,4 +148,4 @@ def _side(modules: Mapping[str, Module], side: str, kind: type, edge_backend: st
     backend = edge_backend if settings.backend == SAME_AS_EDGE else settings.backend
     llm = settings.checked(backend)
     llm.check_files()
-    return Side(settings, backend, llm)
+    return Side(served_name(settings.own.model), settings, backend, llm)

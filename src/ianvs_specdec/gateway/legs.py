@@ -1,43 +1,52 @@
-"""A request behind the router, and the work of a side on it."""
+"""A request behind the router, the work of a side on it, and both as routers see them."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from typing import Any
 
 from ianvs_specdec.benchmarks.letters import options_of
 from ianvs_specdec.benchmarks.rows import Row
 from ianvs_specdec.common.types import Completion, Query
+from ianvs_specdec.gateway.case import Side
+from ianvs_specdec.plugin.response import response_of, turn_of
+from ianvs_specdec.records.response import Response
 from ianvs_specdec.serving.engine import Event, Job
 from ianvs_specdec.serving.protocol import ChatRequest
+from ianvs_specdec.serving.refusal import Refusal
+
+ABANDONED = ("disconnected", "shutdown")
+"""Outcomes that say nothing about a side."""
 
 
 class Leg(Job):
-    """What a side does for a request. What happens to it is heard by ``hear``, on the event loop."""
+    """What a side does for a request. ``hear`` is called with each event, on the event loop."""
 
     def __init__(self, chat: ChatRequest, side: str, hear: Callable[[Leg, Event], None]) -> None:
         super().__init__(chat)
         self.side, self._hear = side, hear
         self.pieces: list[str] = []
-        self.completion: Completion | None = None
+        self.outcome: Completion | Refusal | None = None
 
     def tell(self, event: Event) -> None:
         self._hear(self, event)
 
 
 class RoutedJob(Job):
-    """``chats``: what each side is asked, with its own settings in place of what the request leaves out; ``leg``: the
-    one whose answer goes to the client; ``edge``: that whose answer the router has asked for."""
+    """``chats``: what each side is asked, with its own settings for what the request leaves out; ``leg``: the one whose
+    answer goes to the client; ``edge``: the one whose answer the router has asked for, ``answered`` what it is."""
 
     def __init__(self, chat: ChatRequest, chats: Mapping[str, ChatRequest], slo: Mapping[str, float]) -> None:
         super().__init__(chat)
-        self.chats, self.row = chats, ChatRow(self, slo)
+        self.chats, self.row, self.loop = chats, ChatRow(self, slo), asyncio.get_running_loop()
         self.leg: Leg | None = None
         self.edge: Leg | None = None
-        self.loop = asyncio.get_running_loop()
-        self.began = False
+        self.answered: Future[Completion | Refusal] = Future()
+        self.begun = False
         self.timer: asyncio.TimerHandle | None = None
+        self.lesson: Callable[[str, float], None] | None = None
 
 
 class ChatRow(Row):
@@ -49,28 +58,35 @@ class ChatRow(Row):
 
 
 def query_of_chat(chat: ChatRequest) -> Query:
-    """The user's messages are the turns. What the assistant said to one is what is expected there."""
+    """The user's messages are the turns; what the assistant said to one is what is expected there."""
     turns: list[str] = []
     said: list[str] = []
     system: list[str] = []
     for message in chat.messages:
-        role, text = message["role"], message["content"]
-        if role == "user":
-            turns.append(text)
+        if message["role"] == "user":
+            turns.append(message["content"])
             said.append("")
-        elif role == "assistant" and said:
-            said[-1] += text
+        elif message["role"] == "assistant" and said:
+            said[-1] += message["content"]
         else:
-            system.append(text)
+            system.append(message["content"])
     turns, said = turns or [""], said or [""]
-    said[-1] = said[-1] or chat.hints.prediction
+    said[-1] += chat.hints.prediction
     # As the rows of benchmarks have it: where options are shown, one of them is the answer.
     scorer = "choice" if options_of(turns[-1]) else "text"
     prediction = tuple(said) if any(said) else ()
     return Query(tuple(turns), chat.id, scorer=scorer, system="\n\n".join(system), prediction=prediction)
 
 
-def routing_of(row: Mapping[str, Any], router: Any, hard: bool) -> dict[str, Any]:
-    """The decision as ``serving.engine.Job`` has it, without the side."""
-    record = row.get("routing") or {"router": type(router).__name__, "hard": hard}
-    return {name: record[name] for name in ("router", "score", "hard", "seconds", "reason") if name in record}
+def response_to(row: ChatRow, event: Completion | Refusal, name: str, side: Side) -> Response:
+    """What a side made of a row, with an ``error`` where it failed."""
+    about: dict[str, Any] = {"side": name, "model": side.settings.own.model, "backend": side.backend}
+    if isinstance(event, Completion):
+        turn = turn_of(event, replayed=False, cached=False)
+        response = response_of(row.parsed, [event], [turn], **about, cost=side.cost(event))
+    else:
+        response = response_of(row.parsed, [], [], **about, cost=None)
+        if event.outcome not in ABANDONED:
+            response["error"], response["failures"] = str(event), ()
+    response.row = row
+    return response

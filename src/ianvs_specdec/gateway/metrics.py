@@ -1,72 +1,52 @@
-"""What the gateway counts: requests as its clients see them, the router's decisions, and both sides' own metrics, each
-with the label ``side``.
+"""What the gateway counts: requests as clients see them, decisions, money, and what both sides' engines count, with the
+label ``side``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import Counter, Histogram
 from prometheus_client.core import Metric
-from prometheus_client.samples import Sample
 
-from ianvs_specdec.gateway.case import SIDES
-from ianvs_specdec.serving.metrics import OUTCOMES, SECONDS, Metrics
+from ianvs_specdec.serving.metrics import SECONDS, Counts, Metrics
 
 
-class GatewayMetrics:
+class GatewayMetrics(Counts):
     """``sides``: what each side's engine counts in."""
 
     def __init__(self, sides: Mapping[str, Metrics]) -> None:
-        self._registry = registry = CollectorRegistry()
+        super().__init__("gateway_requests")
 
-        def counter(name: str, text: str, label: str, values: tuple[str, ...]) -> Counter:
-            found = Counter(f"specdec_{name}", text, [label], registry=registry)
-            for value in values:
-                found.labels(value)
+        def counter(name: str, text: str) -> Counter:
+            found = Counter(f"specdec_{name}", text, ["side"], registry=self.registry)
+            for side in sides:
+                found.labels(side)
             return found
 
-        self._requests = counter("gateway_requests", "Requests of clients by outcome.", "outcome", OUTCOMES)
-        self._decisions = counter("router_decisions", "Requests that the router sent to a side.", "side", SIDES)
-        self._cost = counter("cost", "Money spent on answers, by the models' prices.", "side", SIDES)
-        self.fallbacks = Counter("specdec_fallbacks", "Requests that the edge answered in place of the cloud.",
-                                 registry=registry)  # fmt: skip
+        self.decisions = counter("router_decisions", "Requests that the router sent to a side.")
+        self.cost = counter("cost", "Money for answers, by the prices in the models' settings.")
+        text = "Requests that the edge answered in place of the cloud."
+        self.fallbacks = Counter("specdec_fallbacks", text, registry=self.registry)
         text = "Time of the router for one decision, without the models."
-        self._router = Histogram("specdec_router_seconds", text, buckets=SECONDS, registry=registry)
-        registry.register(_BothSides(sides))
-
-    def outcome(self, name: str) -> None:
-        self._requests.labels(name).inc()
+        self.router = Histogram("specdec_router_seconds", text, buckets=SECONDS, registry=self.registry)
+        self._sides = sides
+        self.registry.register(self)
 
     def decided(self, side: str, seconds: float | None) -> None:
-        self._decisions.labels(side).inc()
+        self.decisions.labels(side).inc()
         if seconds is not None:
-            self._router.observe(seconds)
-
-    def paid(self, side: str, cost: float | None) -> None:
-        self._cost.labels(side).inc(cost or 0.0)
-
-    def text(self) -> bytes:
-        return generate_latest(self._registry)
-
-
-class _BothSides:
-    """The metrics of both sides. Those of one name are one, with the side as a label."""
-
-    def __init__(self, sides: Mapping[str, Metrics]) -> None:
-        self._sides = sides
+            self.router.observe(seconds)
 
     def describe(self) -> list[Metric]:
         """Nothing: what there is depends on the back ends."""
         return []
 
     def collect(self) -> Iterator[Metric]:
+        """The sides' metrics. Those of one name are one, with the side as a label."""
         found: dict[str, Metric] = {}
         for side, metrics in self._sides.items():
             for family in metrics.registry.collect():
                 own = found.setdefault(family.name, Metric(family.name, family.documentation, family.type))
-                own.samples += [
-                    Sample(one.name, {**one.labels, "side": side}, one.value, one.timestamp, one.exemplar)
-                    for one in family.samples
-                ]
+                own.samples += [one._replace(labels={**one.labels, "side": side}) for one in family.samples]
         yield from found.values()

@@ -11,10 +11,19 @@ import numpy as np
 
 from ianvs_specdec.routing.routers.base import Router
 from ianvs_specdec.routing.routers.composed import ConstrainedRouter
-from ianvs_specdec.serving.refusal import Models, Refusal
+from ianvs_specdec.serving.refusal import Refusal
 
-POLICY = re.compile(r"router-(\d{0,9}\.?\d{1,9})(%?)")
-MODELS = Models(("router", "edge", "cloud"), POLICY)
+POLICY = re.compile(r"router-(0?\.\d{1,9}|0|1(?:\.0{1,9})?|(?P<percent>\d{1,2}(?:\.\d{1,9})?|100)%)")
+
+
+class Policies(tuple[str, ...]):
+    """Names of models. Those at another threshold are among them, and not listed."""
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or POLICY.fullmatch(str(name)) is not None
+
+
+MODELS = Policies(("router", "edge", "cloud"))
 
 
 def policy(router: Any, name: str) -> Any:
@@ -22,30 +31,22 @@ def policy(router: Any, name: str) -> Any:
     found = POLICY.fullmatch(name)
     if found is None:
         return router
-    number = float(found[1]) / (100 if found[2] else 1)
-    if number > 1:
-        raise MODELS.unknown(name)
-    if not isinstance(router, Router):
-        raise _refused(name, f"{type(router).__name__} is no Router with a threshold")
     changed = decider = copy.copy(router)
     while isinstance(decider, ConstrainedRouter):
         decider.inner = copy.copy(decider.inner)
         decider = decider.inner
-    decider.threshold = _threshold(decider, name, number) if found[2] else number
+    report = getattr(getattr(decider, "trained", None), "report", {})
+    quantiles = report.get("score_quantiles")
+    if not isinstance(decider, Router) or (found["percent"] and not quantiles):
+        lack = "score_quantiles in a folder of its own" if found["percent"] else "a threshold"
+        message = f"the model {name!r} does not exist here: {type(decider).__name__} has no {lack}"
+        raise Refusal(404, message, param="model", code="model_not_found")
+    decider.threshold = _threshold(float(found["percent"]) / 100, quantiles) if found["percent"] else float(found[1])
     return changed
 
 
-def _threshold(router: Any, name: str, share: float) -> float:
-    """The score from which on the ``share`` of the queries that it was tested with went to the cloud."""
-    report = getattr(getattr(router, "trained", None), "report", {})
-    quantiles = report.get("score_quantiles")
-    if not quantiles:
-        reason = f"the share of a {type(router).__name__} is not known: its folder has no score_quantiles"
-        raise _refused(name, f"{reason}; name a threshold, such as router-0.3")
+def _threshold(share: float, quantiles: Any) -> float:
+    """The score from which on that share of the queries that the router was tested with goes to the cloud."""
     if share in (0, 1):
         return 0.0 if share else math.inf
     return float(np.interp(1 - share, np.linspace(0, 1, len(quantiles)), quantiles))
-
-
-def _refused(name: str, reason: str) -> Refusal:
-    return Refusal(404, f"the model {name!r} does not exist here: {reason}", param="model", code="model_not_found")

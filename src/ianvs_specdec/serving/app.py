@@ -7,7 +7,7 @@ import contextlib
 import hmac
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -20,8 +20,9 @@ from starlette.types import Message as Event
 
 from ianvs_specdec.common.types import Completion, Sampling
 from ianvs_specdec.serving.engine import DISCONNECTED, Job, Serving, deadline_passed
+from ianvs_specdec.serving.metrics import Counts
 from ianvs_specdec.serving.protocol import Answer, ChatRequest, event, parse
-from ianvs_specdec.serving.refusal import Models, Refusal
+from ianvs_specdec.serving.refusal import Refusal, check_model
 
 CHAT = "/v1/chat/completions"
 BODY_SECONDS = 60.0
@@ -38,21 +39,15 @@ STREAM_HEADERS = [
 
 @dataclass(frozen=True)
 class Service:
-    """What is served and how. ``key`` "" lets everybody in; ``deadline`` is in seconds, ``max_body`` in bytes."""
+    """What is served and how. ``models`` are names; ``key`` "" lets everybody in; ``deadline`` is in seconds,
+    ``max_body`` in bytes.
+    """
 
-    models: Models
+    models: Sequence[str]
     defaults: Sampling
     key: str
     deadline: float
     max_body: int
-
-
-class Counts(Protocol):
-    """What counts requests: see ``Metrics``."""
-
-    def outcome(self, name: str) -> None: ...
-
-    def text(self) -> bytes: ...
 
 
 def create_app(service: Service, engine: Serving, metrics: Counts, further: Sequence[Route] = ()) -> Starlette:
@@ -72,11 +67,11 @@ def create_app(service: Service, engine: Serving, metrics: Counts, further: Sequ
         return endpoint
 
     def one_model(request: Request) -> Response:
-        service.models.check(request.path_params["name"])
-        return JSONResponse(model(request.path_params["name"]))
+        check_model(name := request.path_params["name"], service.models)
+        return JSONResponse(model(name))
 
     def all_models(request: Request) -> Response:
-        return JSONResponse({"object": "list", "data": [model(name) for name in service.models.names]})
+        return JSONResponse({"object": "list", "data": [model(name) for name in service.models]})
 
     async def health(request: Request) -> Response:
         status = {"status": "stopping" if engine.draining else "ok"}

@@ -150,7 +150,7 @@ class Engine:
         if self.draining:
             raise shutting_down()
         if len(self._working) == self._slots and len(self._waiting) == self._bound:
-            raise self._queue_full()
+            raise queue_full(len(self._waiting), self._seconds / self._slots)
         self._waiting.append(job)
         self._fill()
 
@@ -181,17 +181,6 @@ class Engine:
             self._llm.close()
         self._pool.shutdown()
         self._llm.close()
-
-    def _queue_full(self) -> Refusal:
-        pause = max(1, min(LONGEST_RETRY, math.ceil(self._seconds / self._slots)))
-        return Refusal(
-            429,
-            f"{len(self._waiting)} requests are waiting, which is the most this server lets wait (--queue)",
-            code="queue_full",
-            kind="rate_limit_error",
-            outcome="queue_full",
-            headers={"Retry-After": str(pause)},
-        )
 
     def _fill(self) -> None:
         while self._waiting and len(self._working) < self._slots:
@@ -259,6 +248,18 @@ class Engine:
         log.error("a request failed", exc_info=error)
         message = "this request failed; the server's log says why"
         return Refusal(500, message, kind="server_error", outcome="failed")
+
+
+def queue_full(waiting: int, seconds: float) -> Refusal:
+    """``seconds`` until a place is free."""
+    return Refusal(
+        429,
+        f"{waiting} requests are waiting, which is the most this server lets wait (--queue)",
+        code="queue_full",
+        kind="rate_limit_error",
+        outcome="queue_full",
+        headers={"Retry-After": str(max(1, min(LONGEST_RETRY, math.ceil(seconds))))},
+    )
 
 
 def shutting_down() -> Refusal:

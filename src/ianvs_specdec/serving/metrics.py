@@ -21,13 +21,27 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 1
 TOKEN_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 
 
-class Metrics:
-    def __init__(self, model: str, backend: str) -> None:
-        self.registry = registry = CollectorRegistry()
-        Info("specdec_model", "What is served.", registry=registry).info({"model": model, "backend": backend})
-        self._requests = Counter("specdec_requests", "Requests by outcome.", ["outcome"], registry=registry)
+class Counts:
+    """Requests by outcome, under a ``name``."""
+
+    def __init__(self, name: str = "requests") -> None:
+        self.registry = CollectorRegistry()
+        self._requests = Counter(f"specdec_{name}", "Requests by outcome.", ["outcome"], registry=self.registry)
         for outcome in OUTCOMES:
             self._requests.labels(outcome)
+
+    def outcome(self, name: str) -> None:
+        self._requests.labels(name).inc()
+
+    def text(self) -> bytes:
+        return generate_latest(self.registry)
+
+
+class Metrics(Counts):
+    def __init__(self, model: str, backend: str) -> None:
+        super().__init__()
+        registry = self.registry
+        Info("specdec_model", "What is served.", registry=registry).info({"model": model, "backend": backend})
 
         def counter(name: str, text: str) -> Counter:
             return Counter(f"specdec_{name}", text, registry=registry)
@@ -92,9 +106,6 @@ class Metrics:
         gauge("steps", "Steps whose time was emulated.")
         gauge("overruns", "Those for which this machine needed longer than the emulated one, times the scale.")
 
-    def outcome(self, name: str) -> None:
-        self._requests.labels(name).inc()
-
     def unfinished(self, tokens: int) -> None:
         """Tokens of an answer that was cancelled or failed."""
         self._completion.inc(tokens)
@@ -117,9 +128,6 @@ class Metrics:
         for (before, _), (seconds, tokens) in zip(trace.chunks, trace.chunks[1:], strict=False):
             for _ in range(tokens):
                 self._itl.observe((seconds - before) / tokens)
-
-    def text(self) -> bytes:
-        return generate_latest(self.registry)
 
 
 class EngineCollector:

@@ -13,7 +13,7 @@ import json
 import math
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from ianvs_specdec.backends.api.stream import TRUNCATED
 from ianvs_specdec.common.errors import UserError, unknown
 from ianvs_specdec.common.settings import build
 from ianvs_specdec.common.types import Completion, Hints, Message, Sampling
-from ianvs_specdec.serving.refusal import Models, Refusal
+from ianvs_specdec.serving.refusal import Refusal, check_model
 from ianvs_specdec.serving.thoughts import ThoughtStream
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
@@ -87,7 +87,7 @@ def served_name(model: str) -> str:
     return Path(model).resolve().name if Path(model).exists() else model
 
 
-def parse(body: bytes, models: Models, defaults: Sampling) -> ChatRequest:
+def parse(body: bytes, models: Sequence[str], defaults: Sampling) -> ChatRequest:
     """The request in ``body``, asked of one of the ``models``. Raises Refusal."""
     given = {name: value for name, value in _object(body).items() if value is not None}
     for name, value in given.items():
@@ -97,8 +97,8 @@ def parse(body: bytes, models: Models, defaults: Sampling) -> ChatRequest:
             raise _wrong(name[:64], str(unknown("parameter", name[:64], READ)), "unknown_parameter")
     asked = _take(given, "model", str, "a text")
     if asked is None:
-        raise _wrong("model", f"model is missing; this server has {models}")
-    models.check(asked)
+        raise _wrong("model", f"model is missing; this server has {', '.join(map(repr, models))}")
+    check_model(asked, models)
     stream = _take(given, "stream", bool, "true or false") or False
     options = _take(given, "stream_options", dict, "an object") or {}
     if not stream and options:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 
 class Refusal(Exception):
@@ -29,21 +27,8 @@ class Refusal(Exception):
         self.body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-@dataclass(frozen=True)
-class Models:
-    """The ``names`` under which requests are answered, and a pattern of ``further`` ones, which are not listed."""
-
-    names: tuple[str, ...]
-    further: re.Pattern[str] | None = None
-
-    def check(self, asked: str) -> None:
-        """Raise Refusal for a name that is none of them."""
-        if asked not in self.names and not (self.further and self.further.fullmatch(asked)):
-            raise self.unknown(asked)
-
-    def unknown(self, asked: str) -> Refusal:
-        message = f"the model {asked[:256]!r} does not exist here; this server has {self}"
-        return Refusal(404, message, param="model", code="model_not_found")
-
-    def __str__(self) -> str:
-        return ", ".join(map(repr, self.names))
+def check_model(asked: str, models: Sequence[str]) -> None:
+    """Raise Refusal for a name that is none of the ``models``, which may have more names than they list."""
+    if asked not in models:
+        message = f"the model {asked[:256]!r} does not exist here; this server has {', '.join(map(repr, models))}"
+        raise Refusal(404, message, param="model", code="model_not_found")
