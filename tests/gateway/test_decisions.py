@@ -59,7 +59,7 @@ def test_metrics_tell_decisions_share_cost_and_each_side(gate: Opens) -> None:
     assert [found[f"requests_total.completed.{name}"] for name in ("edge", "cloud")] == [2, 2]
     assert [found[f"cost_total.{name}"] for name in ("edge", "cloud")] == [0, 6]
     assert [found[f"gateway_requests_total.{name}"] for name in ("completed", "rejected")] == [4, 1]
-    assert found["router_seconds_count"] == 3
+    assert (found["router_seconds_count"], found["cloud_share"]) == (3, 1 / 3)
 
 
 def test_names_are_policies(gate: Opens) -> None:

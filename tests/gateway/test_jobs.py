@@ -87,7 +87,7 @@ def test_what_cannot_be_served_is_refused_by_name(workplace: Workplace) -> None:
     several = fault("edge-only")
     assert "edge-only has 2 test cases; choose one" in several
     assert "--set 'edgemodel-backend=autoregressive' or --set 'edgemodel-backend=PromptLookup'" in several
-    assert "Did you mean 'PromptLookup'?" in fault("edge-only", **{"edgemodel-backend": "PromptLokup"})
+    assert "and 0 have these values; choose one" in fault("edge-only", **{"edgemodel-backend": "PromptLokup"})
     assert "Did you mean 'edgemodel-backend'?" in fault("edge-only", **{"edgemodel-backends": "PromptLookup"})
     case = read_case(JOB, "edge-only", {"edgemodel-backend": "PromptLookup"})
     assert [one.backend for one in case.sides.values()] == ["PromptLookup", "PromptLookup"]
