@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +19,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Event
 
 from ianvs_specdec.common.types import Completion, Sampling
-from ianvs_specdec.serving.engine import DISCONNECTED, Engine, Job, deadline_passed
-from ianvs_specdec.serving.metrics import Metrics
-from ianvs_specdec.serving.protocol import Answer, ChatRequest, Refusal, event, parse
+from ianvs_specdec.serving.engine import DISCONNECTED, Job, Serving, deadline_passed
+from ianvs_specdec.serving.metrics import Counts
+from ianvs_specdec.serving.protocol import Answer, ChatRequest, event, parse
+from ianvs_specdec.serving.refusal import Refusal, check_model
 
 CHAT = "/v1/chat/completions"
 BODY_SECONDS = 60.0
@@ -38,19 +39,22 @@ STREAM_HEADERS = [
 
 @dataclass(frozen=True)
 class Service:
-    """What is served and how. ``name`` is the model's; ``key`` "" lets everybody in; ``deadline`` is in seconds,
+    """What is served and how. ``models`` are names; ``key`` "" lets everybody in; ``deadline`` is in seconds,
     ``max_body`` in bytes.
     """
 
-    name: str
+    models: Sequence[str]
     defaults: Sampling
     key: str
     deadline: float
     max_body: int
 
 
-def create_app(service: Service, engine: Engine, metrics: Metrics) -> Starlette:
-    model = {"id": service.name, "object": "model", "created": 0, "owned_by": "ianvs-specdec"}
+def create_app(service: Service, engine: Serving, metrics: Counts, further: Sequence[Route] = ()) -> Starlette:
+    """``further``: endpoints beside those of every server."""
+
+    def model(name: str) -> dict[str, Any]:
+        return {"id": name, "object": "model", "created": 0, "owned_by": "ianvs-specdec"}
 
     def guarded(answer: Callable[[Request], Response]) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
@@ -58,14 +62,16 @@ def create_app(service: Service, engine: Engine, metrics: Metrics) -> Starlette:
                 _authorize(request, service.key)
                 return answer(request)
             except Refusal as refusal:
-                return _refused(refusal)
+                return refused(refusal)
 
         return endpoint
 
     def one_model(request: Request) -> Response:
-        if request.path_params["name"] != service.name:
-            raise Refusal(404, f"this server has the model {service.name!r} only", code="model_not_found")
-        return JSONResponse(model)
+        check_model(name := request.path_params["name"], service.models)
+        return JSONResponse(model(name))
+
+    def all_models(request: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [model(name) for name in service.models]})
 
     async def health(request: Request) -> Response:
         status = {"status": "stopping" if engine.draining else "ok"}
@@ -79,15 +85,16 @@ def create_app(service: Service, engine: Engine, metrics: Metrics) -> Starlette:
     async def no_such_page(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         message = f"{request.method} {request.url.path[:256]}: {error.detail}"
-        return _refused(Refusal(error.status_code, message, headers=error.headers))
+        return refused(Refusal(error.status_code, message, headers=error.headers))
 
     return Starlette(
         routes=[
             Route(CHAT, ChatEndpoint(service, engine, metrics), methods=["POST"]),
-            Route("/v1/models", guarded(lambda request: JSONResponse({"object": "list", "data": [model]}))),
+            Route("/v1/models", guarded(all_models)),
             Route("/v1/models/{name:path}", guarded(one_model)),
             Route("/health", health),
             Route("/metrics", show_metrics),
+            *further,
         ],
         exception_handlers={HTTPException: no_such_page},
         middleware=[Middleware(_OneLength, metrics=metrics)],
@@ -99,7 +106,7 @@ class _OneLength:
     this server may have read it otherwise, and what one takes for the next request, the other takes for the body.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: Counts) -> None:
         self._app, self._metrics = app, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -111,10 +118,10 @@ class _OneLength:
         if scope["path"] == CHAT:
             self._metrics.outcome("rejected")
         message = "a request has either a Content-Length or, in HTTP/1.1, a Transfer-Encoding"
-        await _refused(Refusal(400, message, headers={"Connection": "close"}))(scope, receive, send)
+        await refused(Refusal(400, message, headers={"Connection": "close"}))(scope, receive, send)
 
 
-def _refused(refusal: Refusal) -> Response:
+def refused(refusal: Refusal) -> Response:
     return JSONResponse(refusal.body, refusal.status, headers=refusal.headers)
 
 
@@ -126,12 +133,38 @@ def _authorize(request: Request, key: str) -> None:
         raise Refusal(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
 
 
+async def read_body(request: Request, service: Service) -> bytes:
+    """The JSON text that a client with the right key sends. Raises Refusal."""
+    _authorize(request, service.key)
+    # A web page can make a browser send any other type here without asking.
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise Refusal(415, "the body must be of Content-Type application/json")
+    limit = service.max_body
+    too_long = Refusal(413, f"the body is longer than {limit} bytes (--max-body)", code="body_too_long")
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > limit:
+        raise too_long
+
+    async def read() -> bytes:
+        body = bytearray()
+        async for part in request.stream():
+            body += part
+            if len(body) > limit:
+                raise too_long
+        return bytes(body)
+
+    try:
+        return await asyncio.wait_for(read(), BODY_SECONDS)
+    except TimeoutError:
+        raise Refusal(408, f"the body did not come within {BODY_SECONDS:g} s", code="body_too_slow") from None
+
+
 class ChatEndpoint:
     """An ASGI application, since the status of a stream is known only when its first piece is there: a request that
     fails in the queue gets an HTTP status, not a stream with an error in it.
     """
 
-    def __init__(self, service: Service, engine: Engine, metrics: Metrics) -> None:
+    def __init__(self, service: Service, engine: Serving, metrics: Counts) -> None:
         self._service, self._engine, self._metrics = service, engine, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -143,34 +176,12 @@ class ChatEndpoint:
             return
         except Refusal as refusal:
             self._metrics.outcome(refusal.outcome)
-            await _refused(refusal)(scope, receive, send)
+            await refused(refusal)(scope, receive, send)
             return
-        await self._serve(job, receive, _Reply(Answer(chat, self._service.name), chat, send))
+        await self._serve(job, receive, _Reply(Answer(chat), chat, send))
 
     async def _read(self, request: Request) -> ChatRequest:
-        _authorize(request, self._service.key)
-        # A web page can make a browser send any other type here without asking.
-        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            raise Refusal(415, "the body must be of Content-Type application/json")
-        limit = self._service.max_body
-        too_long = Refusal(413, f"the body is longer than {limit} bytes (--max-body)", code="body_too_long")
-        announced = request.headers.get("content-length", "")
-        if announced.isdigit() and int(announced) > limit:
-            raise too_long
-
-        async def read() -> bytes:
-            body = bytearray()
-            async for part in request.stream():
-                body += part
-                if len(body) > limit:
-                    raise too_long
-            return bytes(body)
-
-        try:
-            body = await asyncio.wait_for(read(), BODY_SECONDS)
-        except TimeoutError:
-            raise Refusal(408, f"the body did not come within {BODY_SECONDS:g} s", code="body_too_slow") from None
-        return parse(body, self._service.name, self._service.defaults)
+        return parse(await read_body(request, self._service), self._service.models, self._service.defaults)
 
     async def _serve(self, job: Job, receive: Receive, reply: _Reply) -> None:
         """Pass on what happens to the job, its client's leaving and its deadline among it."""
@@ -198,6 +209,14 @@ class ChatEndpoint:
         self._engine.end(job, DISCONNECTED)
 
 
+def _routed(routing: Mapping[str, Any] | None) -> dict[str, str]:
+    """The headers that say which side answers and why."""
+    told = {name: (routing or {}).get(name) for name in ("side", "score", "reason")}
+    # A header has one line, of ASCII.
+    shown = {name: " ".join(str(value).split()).encode("ascii", "replace").decode() for name, value in told.items()}
+    return {f"x-specdec-{name}": shown[name] for name, value in told.items() if value is not None}
+
+
 class _Reply:
     """The way of one answer to its client."""
 
@@ -209,8 +228,9 @@ class _Reply:
         """Until the answer is whole or refused."""
         over = False
         while not over:
-            data = b""
-            for happened in await job.events():
+            data, happenings = b"", await job.events()
+            self._answer.routing = job.routing
+            for happened in happenings:
                 if isinstance(happened, Refusal):
                     over = True
                     if happened is DISCONNECTED:
@@ -233,13 +253,14 @@ class _Reply:
                 await self._stream(data, over)
 
     async def _whole(self, status: int, body: Mapping[str, Any], headers: Mapping[str, str]) -> None:
-        response = JSONResponse(body, status, headers=headers)
+        response = JSONResponse(body, status, headers={**headers, **_routed(self._answer.routing)})
         await self._send({"type": "http.response.start", "status": status, "headers": response.raw_headers})
         await self._send({"type": "http.response.body", "body": response.body})
 
     async def _stream(self, data: bytes, over: bool) -> None:
         if not self._started:
             self._started = True
-            start: Event = {"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS}
+            routed = [(name.encode(), text.encode()) for name, text in _routed(self._answer.routing).items()]
+            start: Event = {"type": "http.response.start", "status": 200, "headers": [*STREAM_HEADERS, *routed]}
             await self._send(start)
         await self._send({"type": "http.response.body", "body": data, "more_body": not over})

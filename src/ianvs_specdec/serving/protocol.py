@@ -13,8 +13,8 @@ import json
 import math
 import time
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from ianvs_specdec.backends.api.stream import TRUNCATED
 from ianvs_specdec.common.errors import UserError, unknown
 from ianvs_specdec.common.settings import build
 from ianvs_specdec.common.types import Completion, Hints, Message, Sampling
+from ianvs_specdec.serving.refusal import Refusal, check_model
 from ianvs_specdec.serving.thoughts import ThoughtStream
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
@@ -59,32 +60,11 @@ SEEDS = range(-(2**63), 2**63)
 """Whole numbers of 64 bits, as the protocol has them."""
 
 
-class Refusal(Exception):
-    """A request that gets no answer: the HTTP status, and the error object that the protocol has for it.
-
-    ``outcome`` is what the request counts as; see ``metrics``.
-    """
-
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        param: str | None = None,
-        code: str | None = None,
-        kind: str = "invalid_request_error",
-        outcome: str = "rejected",
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.status, self.outcome, self.headers = status, outcome, dict(headers or {})
-        self.body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
-
-
 @dataclass(frozen=True)
 class ChatRequest:
     """What the engine is asked. ``stream``: piece by piece; ``usage``: with a usage chunk at the end of the stream;
-    ``details``: with what the engine counted.
+    ``details``: with what the engine counted. ``given``: the request's parameters; ``model``: the name it asks for;
+    ``id``: the answer's.
     """
 
     messages: list[Message]
@@ -93,6 +73,13 @@ class ChatRequest:
     stream: bool
     usage: bool
     details: bool
+    given: Mapping[str, Any]
+    model: str
+    id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
+
+    def with_defaults(self, defaults: Sampling) -> ChatRequest:
+        """The same request of a model with other settings. Raises Refusal."""
+        return replace(self, sampling=_sampling(self.given, defaults))
 
 
 def served_name(model: str) -> str:
@@ -100,8 +87,8 @@ def served_name(model: str) -> str:
     return Path(model).resolve().name if Path(model).exists() else model
 
 
-def parse(body: bytes, model: str, defaults: Sampling) -> ChatRequest:
-    """The request in ``body``, asked of the model that is served as ``model``. Raises Refusal."""
+def parse(body: bytes, models: Sequence[str], defaults: Sampling) -> ChatRequest:
+    """The request in ``body``, asked of one of the ``models``. Raises Refusal."""
     given = {name: value for name, value in _object(body).items() if value is not None}
     for name, value in given.items():
         if name in NOT_SUPPORTED and value not in NOT_SUPPORTED[name]:
@@ -110,10 +97,8 @@ def parse(body: bytes, model: str, defaults: Sampling) -> ChatRequest:
             raise _wrong(name[:64], str(unknown("parameter", name[:64], READ)), "unknown_parameter")
     asked = _take(given, "model", str, "a text")
     if asked is None:
-        raise _wrong("model", f"model is missing; this server has {model!r}")
-    if asked != model:
-        message = f"the model {asked[:256]!r} does not exist here; this server has {model!r}"
-        raise Refusal(404, message, param="model", code="model_not_found")
+        raise _wrong("model", f"model is missing; this server has {', '.join(map(repr, models))}")
+    check_model(asked, models)
     stream = _take(given, "stream", bool, "true or false") or False
     options = _take(given, "stream_options", dict, "an object") or {}
     if not stream and options:
@@ -126,6 +111,8 @@ def parse(body: bytes, model: str, defaults: Sampling) -> ChatRequest:
         stream,
         details or _take(options, "include_usage", bool, "true or false", within="stream_options.") or False,
         details,
+        given,
+        asked,
     )
 
 
@@ -277,13 +264,14 @@ def logprobs(completion: Completion) -> dict[str, Any] | None:
 
 
 class Answer:
-    """The form of one answer: a whole body, or the events of a stream."""
+    """The form of one answer: a whole body, or the events of a stream. ``routing``: see ``engine.Job``."""
 
-    def __init__(self, chat: ChatRequest, model: str) -> None:
+    def __init__(self, chat: ChatRequest) -> None:
         self._chat = chat
+        self.routing: Mapping[str, Any] | None = None
         # Who asks for what the engine counted wants its text, a piece for each step.
         self._split = None if chat.details else ThoughtStream()
-        self._head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
+        self._head = {"id": chat.id, "created": int(time.time()), "model": chat.model}
 
     def body(self, completion: Completion) -> dict[str, Any]:
         thought, content = self._parts(completion.text, last=True)
@@ -296,10 +284,10 @@ class Answer:
         }
         extra = {"specdec": details(completion)} if self._chat.details else {}
         told = {"choices": [choice], "usage": self._usage(completion), **cut(completion), **extra}
-        return {**self._head, "object": "chat.completion", **told}
+        return {**self._head, "object": "chat.completion", **told, **self._routed()}
 
     def first(self) -> bytes:
-        return self._delta({"role": "assistant", "content": ""})
+        return self._delta({"role": "assistant", "content": ""}, **self._routed())
 
     def piece(self, text: str, *, last: bool = False) -> bytes:
         thought, content = self._parts(text, last=last)
@@ -325,8 +313,11 @@ class Answer:
             return usage(completion)
         return {**usage(completion), "completion_tokens_details": {"reasoning_tokens": completion.trace.thinking}}
 
-    def _delta(self, delta: dict[str, str]) -> bytes:
-        return self._chunk(choices=[{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}])
+    def _routed(self) -> dict[str, Any]:
+        return {} if self.routing is None else {"routing": dict(self.routing)}
+
+    def _delta(self, delta: dict[str, str], **fields: Any) -> bytes:
+        return self._chunk(choices=[{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}], **fields)
 
     def _chunk(self, **fields: Any) -> bytes:
         return event({**self._head, "object": "chat.completion.chunk", **fields})
