@@ -166,3 +166,12 @@ def test_no_page_takes_long_to_read(piece: str) -> None:
     """Looking for a title's end after each of its beginnings takes minutes for a page of this length."""
     page = (piece * LONGEST_BODY)[: 4 * LONGEST_BODY].encode()
     assert message_of(page, "text/html")[0].startswith("an HTML page")
+
+
+def test_a_server_that_has_answered_is_asked_again_after_what_is_no_stream(serve: Serve) -> None:
+    server = serve(lambda prompt, number: refusal("200 OK", "a proxy's page") if number == 1 else answer("good"))
+    model = llm(server, api_retries=0)
+    assert ask(model).text == "good"
+    with pytest.raises(AnswerError, match="not with a stream of events"):
+        ask(model)
+    assert ask(model).text == "good"

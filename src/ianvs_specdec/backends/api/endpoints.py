@@ -140,6 +140,7 @@ class _State:
 
     def __init__(self) -> None:
         self.in_flight = self.served = self.failures = 0
+        self.answered = False
         self.busy_until = self.rests_until = float("-inf")
         self.rest = FIRST_REST
         self.refused, self.refused_until = "", float("-inf")
@@ -201,7 +202,13 @@ class Endpoints:
     def succeeded(self, endpoint: Endpoint) -> None:
         with self._lock:
             state = self._states[endpoint]
-            state.failures, state.rest, state.rests_until = 0, FIRST_REST, float("-inf")
+            state.answered, state.failures = True, 0
+            state.rest, state.rests_until = FIRST_REST, float("-inf")
+
+    def has_answered(self, endpoint: Endpoint) -> bool:
+        """Whether it has ever answered a request as it should."""
+        with self._lock:
+            return self._states[endpoint].answered
 
     def failed(self, endpoint: Endpoint) -> None:
         with self._lock:

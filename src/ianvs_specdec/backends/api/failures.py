@@ -20,6 +20,7 @@ from ianvs_specdec.net.sockets import DeadlineError, InterruptedRequest
 
 RETRIED_STATUS = frozenset({408, 409, 425, 429})
 ENDPOINT_STATUS = frozenset({401, 402, 403, 404, 405, 407})
+NO_STREAM = "no stream"
 LONGEST_REASON = 400
 LONGEST_BODY = 1 << 16
 LONGEST_WAIT = 86_400.0

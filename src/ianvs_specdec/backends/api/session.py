@@ -14,6 +14,7 @@ from ianvs_specdec import __version__
 from ianvs_specdec.backends.api.endpoints import Endpoint, Endpoints
 from ianvs_specdec.backends.api.failures import (
     LONGEST_BODY,
+    NO_STREAM,
     AttemptError,
     RetryOutlook,
     message_of,
@@ -169,6 +170,9 @@ class Session:
         now = time.perf_counter()
         call.failures.append((now - call.started, failure.kind))
         reason = shortened(self._secrets.out_of(str(failure)))
+        if failure.kind == NO_STREAM and self._endpoints.has_answered(endpoint):
+            # It is a server after all, in a bad moment.
+            failure.outlook = RetryOutlook.PASSING
         if failure.outlook is RetryOutlook.ENDPOINT:
             self._refused(endpoint, failure.kind, reason, delivered)
             return 0.0
@@ -246,7 +250,7 @@ def _check_stream(reply: Reply) -> None:
         return
     message, _ = message_of(_body(reply), content_type)
     reason = f"it answers with {content_type} and not with a stream of events: {message}"
-    raise AttemptError("no stream", reason, RetryOutlook.ENDPOINT)
+    raise AttemptError(NO_STREAM, reason, RetryOutlook.ENDPOINT)
 
 
 def _explained(kind: str, reason: str, endpoint: Endpoint) -> str:
@@ -259,7 +263,7 @@ def _explained(kind: str, reason: str, endpoint: Endpoint) -> str:
         return f"it {what} in {variable}: {reason}"
     if kind == "status 403":
         return f"{reason} (the key in {variable} {'was sent' if endpoint.key() else 'is empty'})"
-    if kind in ("status 404", "status 405", "no stream"):
+    if kind in ("status 404", "status 405", NO_STREAM):
         return (
             f"{reason} (is {endpoint.option} right, which mostly ends in /v1, and the model's name {endpoint.model}?)"
         )

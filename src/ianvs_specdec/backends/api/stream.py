@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ianvs_specdec.backends.api import engine
-from ianvs_specdec.backends.api.failures import LONGEST_BODY, AttemptError, RetryOutlook, message_of, of_event
+from ianvs_specdec.backends.api.failures import (
+    LONGEST_BODY,
+    NO_STREAM,
+    AttemptError,
+    RetryOutlook,
+    message_of,
+    of_event,
+)
 from ianvs_specdec.backends.base import OnChunk
 from ianvs_specdec.backends.top_logprobs import ToldLogprobs, all_certain
 from ianvs_specdec.backends.untrusted import MOST_TOKENS, ImplausibleNumber, no_number, whole
@@ -220,9 +227,7 @@ class StreamedAnswer:
         came = bytes(self._strange) + (b"" if cut else rest)
         if came.strip():
             message, _ = message_of(came[:LONGEST_BODY], "")
-            raise AttemptError(
-                "no stream", f"it answers, not with a stream of events: {message}", RetryOutlook.ENDPOINT
-            )
+            raise AttemptError(NO_STREAM, f"it answers, not with a stream of events: {message}", RetryOutlook.ENDPOINT)
 
     def _detail(self, group: str, name: str, most: int) -> int:
         """A count beside the usage, 0 where there is none."""
