@@ -10,7 +10,7 @@ from pathlib import Path
 from ianvs_specdec.backends import BACKENDS, backend
 from ianvs_specdec.backends.api.secrets import check_no_secrets
 from ianvs_specdec.backends.prompts import chat_template
-from ianvs_specdec.commands import parent
+from ianvs_specdec.commands import parent, tls
 from ianvs_specdec.commands.hyperparameters import add_template, read_hyperparameters
 from ianvs_specdec.common import heap
 from ianvs_specdec.common.errors import UserError, install
@@ -44,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--api-key-env", metavar="NAME", help="environment variable with the key that clients must send"
     )
+    tls.add_arguments(parser)
     parser.add_argument(
         "--concurrency",
         type=int,
@@ -103,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
     metrics = Metrics(name, settings.backend)
     engine = Engine(llm, options.queue, concurrency, metrics)
     service = Service(name, settings.sampling, key, options.deadline, options.max_body)
-    serve(create_app(service, engine, metrics), engine, bound, options.grace, most)
+    serve(create_app(service, engine, metrics), engine, bound, options.grace, most, options.tls_cert, options.tls_key)
     return 0
 
 
@@ -123,6 +124,7 @@ def _check(options: argparse.Namespace) -> None:
     ):
         if not ok:
             raise UserError(f"--{name} must be {rule}, not {getattr(options, name.replace('-', '_'))}")
+    tls.check(options)
 
 
 def _concurrency(wanted: int | None, many: bool, backend: str) -> int:
