@@ -59,5 +59,8 @@ def test_over_tls_only_with_the_authority_that_signed(tiny: Path, tmp_path: Path
         with APIBasedLLM("tiny", api_ca=str(other), **given) as model, pytest.raises(UserError, match="api_ca names"):
             model.generate(question, Sampling(max_tokens=4))
     for file, reason in ((key, "no certificate"), (tmp_path / "none", "No such file")):
-        with pytest.raises(UserError, match=f"api_ca.*{reason}"):
-            APIBasedLLM("tiny", api_ca=str(file))
+        with (
+            APIBasedLLM("tiny", api_base_url="https://127.0.0.1:1/v1", api_ca=str(file)) as model,
+            pytest.raises(UserError, match=f"api_ca.*{reason}"),
+        ):
+            model.generate(question, Sampling(max_tokens=4))
