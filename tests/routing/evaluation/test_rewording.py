@@ -70,5 +70,10 @@ def test_options_that_name_others_keep_their_place(option: str) -> None:
     assert reworded(text, "options") == text
 
 
+def test_a_long_word_takes_no_longer_than_many() -> None:
+    # A quarter of an hour, if every letter began a search of its own.
+    assert len(reworded("x" * 300_000, "case")) == 300_000
+
+
 def test_bare_code_is_not_reworded() -> None:
     assert not any(reword([Query(("def foo(items):\n    '''The first Item.'''",), scorer="code")], 0).values())

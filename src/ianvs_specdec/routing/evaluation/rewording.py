@@ -17,7 +17,7 @@ from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.outcomes.recorded import digests
 
 _CODE = r"(?s:```.*?(?:```|\Z))|`[^`\n]*`|(?m:^(?: {4}|\t).*$)"
-_KEPT = re.compile(rf"{_CODE}|(?m:{OPTION.pattern})|\S*(?:[\d\\@_=<>]|://)\S*")
+_KEPT = re.compile(rf"{_CODE}|(?m:{OPTION.pattern})|(?<!\S)\S*(?:[\d\\@_=<>]|://)\S*")
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _LONG_WORD = re.compile(r"\b[a-z]{4,}\b")
 # An option that names others, by their place or letter, is valid in its place only.
