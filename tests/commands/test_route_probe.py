@@ -71,6 +71,17 @@ def test_what_is_recorded_is_not_read_again(
 
 
 @pytest.mark.slow
+def test_of_reworded_questions_the_edge_reads_too(tmp_path: Path, tiny_model: Path) -> None:
+    file, out = outcomes(tmp_path, ROWS), tmp_path / "probe"
+    assert train("--outcomes", file, "--out", out, *edge(tiny_model), *RECIPE) == 0
+    given = ["--outcomes", file, "--router", out, "--include-seen", "--sample", 5, *edge(tiny_model)]
+    states = ("--states", tmp_path / "probe.states")
+    found = values(run(*given, *states, "--robustness", out=tmp_path / "eval"), "probe")
+    assert found["change:case"] > 0
+    assert list((tmp_path / "probe.states" / "reworded-0").glob("*.npy"))
+
+
+@pytest.mark.slow
 def test_a_cascade_is_calibrated_with_it(
     tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 from ianvs_specdec.commands import serve
 from ianvs_specdec.commands.cli import main
 from ianvs_specdec.common.errors import install
+from tests.support.servers import make_certificate
 
 pytest.importorskip("uvicorn", reason="needs the extra serve: pip install 'ianvs-specdec[serve]'")
 
@@ -67,9 +68,22 @@ def test_wrong_options_are_named(model: str, capsys: pytest.CaptureFixture[str])
         (["--model", model, "--api-key-env", "NO_SUCH_KEY"], "NO_SUCH_KEY (--api-key-env) holds no key"),
         (["--model", model, "--api-key-env", "sk-1"], "must be the name of an environment variable"),
         (["--model", model, "--host", "no.such.host.invalid"], "--host no.such.host.invalid:"),
+        (["--model", model, "--tls-cert", "x"], "--tls-cert and --tls-key belong together"),
+        (["--model", model, "--tls-cert", "x", "--tls-key", "y"], "--tls-cert, --tls-key: x: No such file"),
         (["--model", model, "--settings", "none.yaml"], "none.yaml: cannot be read: No such file"),
     ):
         assert part in message(capsys, *arguments), arguments
+
+
+def test_a_certificate_without_its_key(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+    certificate, key = make_certificate(tmp_path / "one")
+    _, other = make_certificate(tmp_path / "other")
+    for pair, reason in (((certificate, other), "KEY_VALUES_MISMATCH"), ((key, certificate), "PEM")):
+        told = message(capsys, "--model", model, "--tls-cert", str(pair[0]), "--tls-key", str(pair[1]))
+        assert f"--tls-cert {pair[0]}, --tls-key {pair[1]}: not a certificate and its key" in told
+        assert reason in told
 
 
 def test_file_and_line_of_a_wrong_setting(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

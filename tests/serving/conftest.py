@@ -108,7 +108,8 @@ class Server:
 
     @property
     def url(self) -> str:
-        return f"http://{self.address}/v1"
+        scheme = self.output.partition("listening on ")[2].partition(":")[0]
+        return f"{scheme}://{self.address}/v1"
 
     @functools.cached_property
     def _client(self) -> Any:

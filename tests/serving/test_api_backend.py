@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from ianvs_specdec.backends import APIBasedLLM, PromptLookupLLM
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Completion, Sampling
+from tests.support.servers import make_certificate
 
 from .conftest import serving
 
@@ -40,3 +42,25 @@ def test_streams_at_once_bring_what_the_engine_says(tiny: Path, tmp_path: Path, 
         assert min(there.trace.bytes_up or 0, there.trace.bytes_down or 0) > 0
     assert len({answer.text for answer in far}) > streams // 2, "answers tell the queries apart"
     assert metrics["requests_total.completed"] == len(queries)
+
+
+def test_over_tls_only_with_the_authority_that_signed(tiny: Path, tmp_path: Path) -> None:
+    for name in ("own", "other"):
+        (tmp_path / name).mkdir()
+    certificate, key = make_certificate(tmp_path / "own")
+    other, _ = make_certificate(tmp_path / "other")
+    tls = ("--tls-cert", str(certificate), "--tls-key", str(key))
+    question = [{"role": "user", "content": "again"}]
+    with serving(tmp_path, "--model", str(tiny), *tls) as server:
+        assert server.url.startswith("https://")
+        given = {"api_base_url": server.url, "api_retries": 0}
+        with APIBasedLLM("tiny", api_ca=str(certificate), **given) as model:
+            assert model.generate(question, Sampling(max_tokens=4)).completion_tokens == 4
+        with APIBasedLLM("tiny", api_ca=str(other), **given) as model, pytest.raises(UserError, match="api_ca names"):
+            model.generate(question, Sampling(max_tokens=4))
+    for file, reason in ((key, "no certificate"), (tmp_path / "none", "No such file")):
+        with (
+            APIBasedLLM("tiny", api_base_url="https://127.0.0.1:1/v1", api_ca=str(file)) as model,
+            pytest.raises(UserError, match=f"api_ca.*{reason}"),
+        ):
+            model.generate(question, Sampling(max_tokens=4))

@@ -48,7 +48,8 @@ _WHOLE = re.compile(rf"[\s*_\"'`(\[$]*([{LETTERS}{LETTERS.lower()}])[\s*_\"'`)\]
 _LABEL = re.compile(
     rf"(?m)^[ \t*_\"'`(\[]{{0,12}}(?:({_UPPER})(?:[*_\"'`]*[).:\],]|\s+(?:[-\u2013]|because\b))|([a-h])(?:\)|[.:] ))"
 )
-_OPTION = re.compile(rf"^[ \t]*\(?([{LETTERS}])[.):、．][ \t]*\S", re.MULTILINE)  # noqa: RUF001
+OPTION = re.compile(rf"^[ \t]*\(?([{LETTERS}])[.):、．][ \t]*(?=\S)", re.MULTILINE)  # noqa: RUF001
+"""The letter of an option, up to its text."""
 _MENTIONED = re.compile(rf"(?i:\b(?:option|choice)\s+)({_UPPER}){_ALONE}")
 _FREE = re.compile(rf"(?<![A-Za-z0-9_'])({_UPPER}){_ALONE}")
 
@@ -114,7 +115,7 @@ def options_of(question: str) -> str:
     examples before them left out. "" if there are no two of them.
     """
     found = run = ""
-    for label in _OPTION.finditer(question):
+    for label in OPTION.finditer(question):
         letter = label.group(1)
         run = letter if letter == "A" else run + letter * (len(run) == LETTERS.index(letter))
         found = run if len(run) > 1 else found

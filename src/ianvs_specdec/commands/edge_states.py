@@ -39,11 +39,13 @@ def recorded(
     queries: Sequence[Query],
     out: Path,
     check: Callable[[str, str], None] = lambda model, digest: None,
+    part: str = "",
 ) -> RecordedStates:
     """The edge model's pooled hidden states of the queries' prompts, unless ``check`` raises UserError for its
-    name and digest; what is recorded already is not computed again. Raises UserError."""
+    name and digest; what is recorded already is not computed again. ``part``: name of a folder for these queries inside
+    that of the states. Raises UserError."""
     settings = ModelSettings.parse(model_of(options, "edge", EdgeModel.check_hyperparameters))
-    folder = options.states or out.with_name(f"{out.name}.states")
+    folder = (options.states or out.with_name(f"{out.name}.states")) / part
     progress = Progress("prompts", {"edge": len(queries)})
     try:
         with settings.checked(settings.backend) as llm:

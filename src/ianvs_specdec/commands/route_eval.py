@@ -9,12 +9,14 @@ OUT gets metrics.csv, curves.csv, comparisons.csv, evaluation.json and, with mat
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import json
 import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +25,7 @@ from ianvs_specdec.benchmarks.files import natural
 from ianvs_specdec.commands import edge_states
 from ianvs_specdec.common.errors import UserError, install, packages
 from ianvs_specdec.common.storage.replacing import beside
+from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.evaluation import tables
 from ianvs_specdec.routing.evaluation.bootstrap import RESAMPLES
 from ianvs_specdec.routing.evaluation.inputs import (
@@ -37,7 +40,8 @@ from ianvs_specdec.routing.evaluation.inputs import (
 from ianvs_specdec.routing.evaluation.pool import BASELINES
 from ianvs_specdec.routing.evaluation.quality import Scored
 from ianvs_specdec.routing.evaluation.results import evaluate_choices
-from ianvs_specdec.routing.learned.probe import ProbeClassifier
+from ianvs_specdec.routing.evaluation.rewording import reword
+from ianvs_specdec.routing.evaluation.robustness import robustness
 from ianvs_specdec.routing.outcomes.job import outcomes_of_job
 from ianvs_specdec.routing.outcomes.labels import LABELS
 from ianvs_specdec.routing.outcomes.recorded import Floats, load_outcomes, load_pool, prices_of
@@ -58,7 +62,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resamples", type=int, default=RESAMPLES, metavar="N", help=f"draws of the bootstrap (default {RESAMPLES})"
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the bootstrap (default 0)")
+    parser.add_argument(
+        "--robustness",
+        action="store_true",
+        help="also reword each question in ways that change nothing (case, spaces, order of options, typos, "
+        "politeness) and count the decisions of --router that flip",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="of the bootstrap and of --robustness (default 0)"
+    )
     edge_states.add_arguments(parser)
 
 
@@ -134,7 +146,7 @@ def run(options: argparse.Namespace) -> int:
     began = time.perf_counter()
     inputs = _gather(options)
     started = time.perf_counter()
-    choosers = inputs.choosers(options.threshold)
+    choosers = [inputs.chooser(router, options.threshold) for router in inputs.routers]
     inputs.notes += undefined(inputs, choosers)
     evaluation = evaluate_choices(inputs.outcomes, choosers, resamples=options.resamples, seed=options.seed)
     source = str(options.outcomes or options.job)
@@ -171,6 +183,8 @@ def _check(options: argparse.Namespace) -> None:
     for name, least in (("seed", 0), ("sample", 0), ("threads", 1)):
         if getattr(options, name) < least:
             raise UserError(f"--{name} must be {least} or more, not {getattr(options, name)}")
+    if options.robustness and not {*options.router} - {*BASELINES}:
+        raise UserError("--robustness rewords the questions for the routers of --router: give one")
     if options.held_out is None and (options.by or options.split_seed is not None):
         raise UserError("--by and --split-seed say what is held out: give --held-out SHARE, too")
     if options.held_out is not None and not 0 < options.held_out < 1:
@@ -214,12 +228,44 @@ def _gather(options: argparse.Namespace) -> EvaluationInputs:
         inputs.leave_out_seen(named, options.job)
     inputs.check_scores()
     inputs.set_labels(options.label)
-    _read_probes(options, inputs, named)
+    recorded = [router.name for router in inputs.routers]
+    _score(options, inputs, named)
+    if options.robustness:
+        _reword(options, inputs, named, recorded)
+    return inputs
+
+
+def _score(options: argparse.Namespace, inputs: EvaluationInputs, named: Sequence[Named]) -> None:
+    _read_probes(options, named, inputs.outcomes.queries)
+    if any(one.probe for one in named):
+        inputs.notes.append("the overhead of a probe is without the edge's reading of the query; that of a job has it")
     if named:
         with threads(options.threads):
             for one in named:
                 inputs.add(one.scored(inputs.outcomes, options.sample), one.given)
-    return inputs
+
+
+def _reword(
+    options: argparse.Namespace, inputs: EvaluationInputs, named: Sequence[Named], recorded: Sequence[str]
+) -> None:
+    """Have the ``named`` routers score the reworded questions. Those with ``recorded`` scores come before them."""
+    reworded = reword(inputs.outcomes.queries, options.seed)
+    counts = ", ".join(f"{kind} {len(found)}" for kind, found in reworded.items())
+    inputs.notes.append(f"robustness: reworded of {len(inputs.outcomes)} questions: {counts}")
+    if recorded:
+        names = ", ".join(recorded)
+        inputs.notes.append(
+            f"robustness: not known for {names}: only the original questions have answers and scores (--router DIR "
+            "evaluates a trained router)"
+        )
+    queries = [query for found in reworded.values() for query in found.values()]
+    _read_probes(options, named, queries, f"reworded-{options.seed}")
+    with threads(options.threads):
+        for place, one in enumerate(named, start=len(recorded)):
+            choose = functools.partial(inputs.choices, one.threshold, options.threshold)
+            scores, drawn = inputs.routers[place].scores, {"resamples": options.resamples, "seed": options.seed}
+            found = robustness(scores, reworded, one.score, choose, **drawn)
+            inputs.routers[place] = replace(inputs.routers[place], reworded=found)
 
 
 def _with_threshold(name: str, scores: Floats, options: argparse.Namespace) -> Scored:
@@ -231,10 +277,9 @@ def _with_threshold(name: str, scores: Floats, options: argparse.Namespace) -> S
     return Scored(name, scores) if threshold is None else Scored.at(name, scores, threshold)
 
 
-def _read_probes(options: argparse.Namespace, inputs: EvaluationInputs, named: Sequence[Named]) -> None:
-    """Have the edge read the queries for the probes among the routers."""
-    trained = [one.trained.classifier for one in named if one.trained is not None]
-    probes = [one for one in trained if isinstance(one, ProbeClassifier)]
+def _read_probes(options: argparse.Namespace, named: Sequence[Named], queries: Sequence[Query], part: str = "") -> None:
+    """Have the edge read the queries for the probes among the routers. ``part``: see ``edge_states.recorded``."""
+    probes = [one.probe for one in named if one.probe is not None]
     if not probes:
         edge_states.refuse(options, "no --router is a probe")
         return
@@ -243,10 +288,9 @@ def _read_probes(options: argparse.Namespace, inputs: EvaluationInputs, named: S
         for probe in probes:
             probe.check_edge(model, digest)
 
-    states = edge_states.recorded(options, inputs.outcomes.queries, options.out, check)
+    states = edge_states.recorded(options, queries, options.out, check, part)
     for probe in probes:
         probe.read(states)
-    inputs.notes.append("the overhead of a probe is without the edge's reading of the query; that of a job has it")
 
 
 def _write(folder: Path, files: Mapping[str, str | bytes]) -> None:

@@ -14,7 +14,7 @@ from ianvs_specdec.backends import BACKENDS, backend
 from ianvs_specdec.backends.api.secrets import check_no_secrets
 from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.backends.prompts import chat_template
-from ianvs_specdec.commands import parent
+from ianvs_specdec.commands import parent, tls
 from ianvs_specdec.commands.hyperparameters import add_template, read_hyperparameters
 from ianvs_specdec.common import heap
 from ianvs_specdec.common.errors import UserError, install
@@ -60,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--api-key-env", metavar="NAME", help="environment variable with the key that clients must send"
     )
+    tls.add_arguments(parser)
     parser.add_argument(
         "--concurrency",
         type=int,
@@ -117,17 +118,18 @@ def run(options: argparse.Namespace) -> int:
             print("specdec serve: the chat template uses today's date; --template-time sets it", file=sys.stderr)
     heap.keep()
     llm, settings = loaded[0]
+    tls_files = options.tls_cert, options.tls_key
     limits = settings.sampling, key, options.deadline, options.max_body
     if case is None:
         name = options.name or served_name(settings.own.model)
         metrics = Metrics(name, settings.backend)
         engine = Engine(llm, options.queue, _concurrency(options.concurrency, llm), metrics)
-        serve(create_app(Service((name,), *limits), engine, metrics), engine, bound, options.grace, most)
+        serve(create_app(Service((name,), *limits), engine, metrics), engine, bound, options.grace, most, *tls_files)
     else:
         from ianvs_specdec.gateway.app import create_gateway
 
         app, gateway = create_gateway(case, limits, options.queue, options.concurrency or CONCURRENCY, options.fallback)
-        serve(app, gateway, bound, options.grace, most)
+        serve(app, gateway, bound, options.grace, most, *tls_files)
     return 0
 
 
@@ -166,6 +168,7 @@ def _check(options: argparse.Namespace) -> None:
     ):
         if not ok:
             raise UserError(f"--{name} must be {rule}, not {getattr(options, name.replace('-', '_'))}")
+    tls.check(options)
 
 
 def _concurrency(wanted: int | None, llm: LLM) -> int:

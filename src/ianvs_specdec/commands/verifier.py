@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ianvs_specdec import lengths
 from ianvs_specdec.backends import backend
-from ianvs_specdec.commands import parent
+from ianvs_specdec.commands import parent, tls
 from ianvs_specdec.commands.hyperparameters import read_hyperparameters
 from ianvs_specdec.common import heap
 from ianvs_specdec.common.errors import UserError
@@ -37,8 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
     parser.add_argument("--port", type=int, default=8500, metavar="P", help="default 8500; 0 = any that is free")
     parser.add_argument("--token-file", type=Path, metavar="FILE", help="tokens of clients, one a line")
-    parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate chain, PEM")
-    parser.add_argument("--tls-key", type=Path, metavar="FILE", help="its key, PEM")
+    tls.add_arguments(parser)
     parser.add_argument("--sessions", type=int, default=256, metavar="N", help="sessions at a time (default 256)")
     parser.add_argument("--most-draft", type=int, default=64, metavar="N", help="tokens of one draft (default 64)")
     parser.add_argument(
@@ -78,8 +77,7 @@ def _check(options: argparse.Namespace) -> None:
     ):
         if not ok:
             raise UserError(f"--{name} must be {rule}, not {getattr(options, name.replace('-', '_'))}")
-    if (options.tls_cert is None) != (options.tls_key is None):
-        raise UserError("--tls-cert and --tls-key belong together: give both")
+    tls.check(options)
 
 
 def _tokens(file: Path | None) -> list[str] | None:

@@ -65,14 +65,15 @@ class Reply:
 
 class Client:
     """Requests to one server, from any number of threads, one request at a time on a connection. The proxy is the one
-    that the environment names."""
+    that the environment names. ``trust``: the certificates to trust, in place of the system's."""
 
-    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str], trust: ssl.SSLContext | None = None) -> None:
         parts = urllib.parse.urlsplit(url)
         host = parts.hostname or ""
         self._secure = parts.scheme == "https"
         self._server = host, parts.port or (443 if self._secure else 80)
         place = f"[{host}]" if ":" in host else host
+        self._given_trust = trust
         self._headers = {"Host": place if parts.port is None else f"{place}:{parts.port}", **headers}
         self._proxy = _proxy(parts.scheme, parts.netloc.rpartition("@")[2])
         self._prefix = ""
@@ -85,7 +86,7 @@ class Client:
     @functools.cached_property
     def _trust(self) -> ssl.SSLContext:
         # The system's certificates, or those that SSL_CERT_FILE or SSL_CERT_DIR name.
-        return ssl.create_default_context()
+        return self._given_trust or ssl.create_default_context()
 
     @contextmanager
     def post(self, target: str, body: bytes, patience: Patience, traffic: Traffic) -> Iterator[Reply]:

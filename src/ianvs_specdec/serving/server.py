@@ -6,6 +6,7 @@ import asyncio
 import signal
 import socket
 import time
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -39,13 +40,23 @@ def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
-def url_of(bound: socket.socket) -> str:
+def url_of(bound: socket.socket, scheme: str = "http") -> str:
     host, port = bound.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-def server_of(app: Starlette, engine: Serving, bound: socket.socket, grace: float, most: int) -> uvicorn.Server:
-    """The server on a bound socket, with ``most`` connections at a time. It ends as ``serve`` says."""
+def server_of(
+    app: Starlette,
+    engine: Serving,
+    bound: socket.socket,
+    grace: float,
+    most: int,
+    certificate: Path | None = None,
+    key: Path | None = None,
+) -> uvicorn.Server:
+    """The server on a bound socket, with ``most`` connections at a time. It ends as ``serve`` says. ``certificate`` and
+    ``key``: PEM files, for TLS.
+    """
     config = uvicorn.Config(
         app,
         http=type("Connection", (Connection,), {"most": most}),
@@ -58,13 +69,17 @@ def server_of(app: Starlette, engine: Serving, bound: socket.socket, grace: floa
         timeout_keep_alive=KEEP_ALIVE,
         backlog=ACCEPTED_AT_ONCE,
         timeout_graceful_shutdown=int(grace) + LAST_WORDS,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
     )
-    return _Server(config, engine, url_of(bound), grace)
+    return _Server(config, engine, url_of(bound, "https" if certificate else "http"), grace)
 
 
-def serve(app: Starlette, engine: Serving, bound: socket.socket, grace: float, most: int) -> None:
-    """Serve until SIGTERM or SIGINT; then finish what was accepted within ``grace`` seconds, and let nothing new in."""
-    server = server_of(app, engine, bound, grace, most)
+def serve(app: Starlette, engine: Serving, bound: socket.socket, grace: float, most: int, *tls: Path | None) -> None:
+    """Serve until SIGTERM or SIGINT; then finish what was accepted within ``grace`` seconds, and let nothing new in.
+    ``tls``: certificate and key, see ``server_of``.
+    """
+    server = server_of(app, engine, bound, grace, most, *tls)
     # The server raises the signals that ended it again when it is done; then they have had their effect.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ianvs_specdec.backends.api.endpoints import Endpoint
+from ianvs_specdec.backends.api.endpoints import Endpoint, trusted
 from ianvs_specdec.backends.api.options import ApiOptions
 from ianvs_specdec.backends.api.secrets import check_no_secrets
 from ianvs_specdec.backends.base import LLM, NO_HINTS, OnChunk
@@ -56,12 +56,13 @@ class APIBasedLLM(LLM):
         self._lock = threading.Lock()
 
     def unready(self) -> UserError | None:
-        """What the environment lacks for asking the first such server: a key, or the URL itself."""
-        for endpoint in self.endpoints:
-            try:
+        """What is missing for asking a server: the certificates to trust, a key, or the URL itself."""
+        try:
+            trusted(self.options.api_ca)
+            for endpoint in self.endpoints:
                 endpoint.key()
-            except UserError as error:
-                return error
+        except UserError as error:
+            return error
         return None
 
     def check(self, sampling: Sampling) -> None:

@@ -6,6 +6,7 @@ import base64
 import logging
 import os
 import re
+import ssl
 import threading
 import time
 import urllib.parse
@@ -133,6 +134,18 @@ class Endpoint:
 
     def _userinfo(self) -> str:
         return urllib.parse.unquote(urllib.parse.urlsplit(self.url()).netloc.rpartition("@")[0])
+
+
+def trusted(file: str | None) -> ssl.SSLContext | None:
+    """What trusts the certificates of a PEM file alone; None without a file. Raises UserError."""
+    if file is None:
+        return None
+    try:
+        return ssl.create_default_context(cafile=file)
+    except ssl.SSLError as error:
+        raise UserError(f"api_ca: {file} has no certificate in PEM", key="api_ca") from error
+    except OSError as error:
+        raise UserError(f"api_ca: {file}: {error.strerror}", key="api_ca") from error
 
 
 class _State:

@@ -58,7 +58,7 @@ def of_exception(error: Exception) -> AttemptError:
     if isinstance(error, TimeoutError):
         return AttemptError("timeout", f"{error} (api_timeout)")
     if isinstance(error, ssl.SSLCertVerificationError):
-        hint = "SSL_CERT_FILE names a file of certificates to trust"
+        hint = "api_ca names a file of certificates to trust"
         reason = f"its certificate is not trusted: {error.verify_message} ({hint})"
         return AttemptError("certificate", reason, RetryOutlook.ENDPOINT)
     if isinstance(error, ImplausibleNumber):

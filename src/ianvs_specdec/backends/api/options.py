@@ -25,6 +25,9 @@ class ApiOptions(Settings):
     api_key_env: Text = Field(
         "OPENAI_API_KEY", description="the environment variable that holds the key; not needed on this machine"
     )
+    api_ca: Text | None = Field(
+        None, description="a PEM file of the certificates to trust in place of the system's, as of a private CA"
+    )
     api_endpoints: Annotated[list[Any], Field(min_length=1)] | None = Field(
         None, description="several servers in place of one, each with base_url and perhaps key_env, weight, model"
     )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from ianvs_specdec import __version__
-from ianvs_specdec.backends.api.endpoints import Endpoint, Endpoints
+from ianvs_specdec.backends.api.endpoints import Endpoint, Endpoints, trusted
 from ianvs_specdec.backends.api.failures import (
     LONGEST_BODY,
     NO_STREAM,
@@ -73,6 +73,7 @@ class Session:
         self._requests, self._tokens = Rate(limits.api_rate), Rate(limits.api_token_rate)
         rates = (("api_rate", limits.api_rate), ("api_token_rate", limits.api_token_rate))
         self._rates = " and ".join(name for name, rate in rates if rate is not None)
+        self._trust = trusted(limits.api_ca)
         self._clients = {endpoint: self._client(endpoint) for endpoint in endpoints}
         self._targets = {endpoint: endpoint.target() for endpoint in endpoints}
         self._several = len(endpoints) > 1
@@ -86,7 +87,7 @@ class Session:
             "Accept-Encoding": "identity",
             **({"Authorization": authorization} if authorization else {}),
         }
-        return Client(endpoint.url(), headers)
+        return Client(endpoint.url(), headers, self._trust)
 
     def close(self) -> None:
         # Those in flight give their places to those who wait, and these find the interruption in turn.

@@ -94,11 +94,15 @@ class EvaluationInputs:
         labels = label_of(self.outcomes, kind)
         self.routers = [replace(router, labels=labels) for router in self.routers]
 
-    def choosers(self, thresholds: Sequence[float] | None) -> list[Chooser]:
+    def chooser(self, router: Scored, thresholds: Sequence[float] | None) -> Chooser:
         """``thresholds``: those of routers that choose from a pool, see ``pool.chooser``."""
-        if isinstance(self.outcomes, Pool):
-            return [chooser(router, self.outcomes, thresholds) for router in self.routers]
-        return [between_two(router) for router in self.routers]
+        return chooser(router, self.outcomes, thresholds) if isinstance(self.outcomes, Pool) else between_two(router)
+
+    def choices(self, threshold: float, thresholds: Sequence[float] | None, scores: Floats) -> NDArray[np.intp]:
+        """The model that each score from 0 to 1 leads to, as an index. ``threshold``: the router's own, of a pair."""
+        chosen = self.chooser(Scored.at("", scores, threshold), thresholds).chosen
+        assert chosen is not None
+        return chosen.argmax(axis=1)
 
 
 def label_of(outcomes: Outcomes | Pool, kind: str, epsilon: float = 0.0) -> Floats | None:
@@ -130,6 +134,11 @@ class Named:
     score: Callable[[Sequence[Query]], Floats]
     threshold: float
     trained: TrainedRouter | None = None
+
+    @property
+    def probe(self) -> Any:
+        """See ``TrainedRouter.probe``."""
+        return None if self.trained is None else self.trained.probe
 
     def scored(self, outcomes: Outcomes | Pool, sample: int) -> Scored:
         """Its scores of all queries, and the time of up to ``sample`` single ones. UserError if one is no number."""

@@ -59,7 +59,7 @@ def chooser(router: Scored, pool: Pool, thresholds: Sequence[float] | None = Non
     is equal parts; of other scores only the curve is known, from thresholds that give each model as many queries.
     """
     # A router's own threshold and label are for two models.
-    router = Scored(router.name, router.scores, seconds=router.seconds)
+    router = Scored(router.name, router.scores, seconds=router.seconds, reworded=router.reworded)
     scores, each = router.scores, np.eye(len(pool.models))
     if scores.ndim > 1:
         extra = np.broadcast_to(np.diff(pool.cost.mean(axis=0)), (len(pool), len(pool.models) - 1))

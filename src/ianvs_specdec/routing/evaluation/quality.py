@@ -26,11 +26,12 @@ other routers: see ``results.mean_distances``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 
+from ianvs_specdec.routing.evaluation.bootstrap import Estimate
 from ianvs_specdec.routing.evaluation.curve import ROUNDING, DrawnCurves
 from ianvs_specdec.routing.outcomes.recorded import Floats
 
@@ -64,7 +65,7 @@ class Scored:
 
     ``sent``: the probability that it sends a query to the cloud by itself, float64 [queries], 0 or 1 where nothing is
     drawn; ``threshold``: from which score on it does, where that is all; ``labels``: what its scores are probabilities
-    of, float64 [queries]; ``seconds``: its time for single queries.
+    of, float64 [queries]; ``seconds``: its time for single queries; ``reworded``: see ``robustness``.
     """
 
     name: str
@@ -73,9 +74,10 @@ class Scored:
     threshold: float | None = None
     labels: Floats | None = None
     seconds: Floats | None = None
+    reworded: Mapping[str, Estimate] = field(default_factory=dict)
 
     @classmethod
-    def at(cls, name: str, scores: Floats, threshold: float, **known: Floats | None) -> Scored:
+    def at(cls, name: str, scores: Floats, threshold: float, **known: Any) -> Scored:
         """A router that sends what reaches the threshold."""
         return cls(name, scores, (scores >= threshold).astype(np.float64), threshold, **known)
 

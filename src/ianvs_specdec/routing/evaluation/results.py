@@ -159,7 +159,7 @@ class Candidate:
     def result(self) -> Result:
         names = [name for name in self.values if not name.startswith("@") and np.isfinite(self.values[name][0])]
         metrics = {name: estimate(float(self.values[name][0]), self.drawn(name)) for name in names}
-        metrics |= overhead(self.router.seconds)
+        metrics |= {**overhead(self.router.seconds), **self.router.reworded}
         return Result(self.router.name, self.router.threshold, metrics, self._curve(), self.baseline)
 
     def _curve(self) -> Curve | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from ianvs_specdec.common.storage.cells import csv_text
 from ianvs_specdec.routing.evaluation.bootstrap import LEVEL, Estimate
 from ianvs_specdec.routing.evaluation.quality import share_of
 from ianvs_specdec.routing.evaluation.results import GRID, LEVELS, Difference, Evaluation, Result
+from ianvs_specdec.routing.evaluation.rewording import KINDS
 
 FORMAT = 2
 Row = dict[str, str | float | bool | None]
@@ -71,15 +73,32 @@ TITLES = {
 }
 """A table is shown if an evaluation has one of its metrics."""
 
+REWORDED = {
+    "decisions that flip when a question is reworded, %": ("flips", "{:.1f}"),
+    "mean change of the score when a question is reworded": ("change", "{:.3f}"),
+    "the same, with its sign": ("shift", "{:+.3f}"),
+}
+"""Title -> measure of ``robustness``, and how its values are shown."""
+
 
 def _shares(evaluation: Evaluation) -> dict[str, tuple[str, str]]:
     """Which part of the queries each model of a pool is asked."""
     return {share_of(name): (name, "{:.1f}") for name in evaluation.models}
 
 
+def _reworded(evaluation: Evaluation) -> dict[str, dict[str, tuple[str, str]]]:
+    """The columns of each table of ``REWORDED``, of those that this evaluation has."""
+    known = {name for result in evaluation.results for name in result.metrics}
+    columns = {
+        title: {f"{measure}:{kind}": (kind, form) for kind in (*KINDS, "all") if f"{measure}:{kind}" in known}
+        for title, (measure, form) in REWORDED.items()
+    }
+    return {title: found for title, found in columns.items() if found}
+
+
 def to_text(evaluation: Evaluation) -> str:
     """The tables for the screen."""
-    titles = {**TITLES, "queries that each model is asked, %": _shares(evaluation)}
+    titles = {**TITLES, "queries that each model is asked, %": _shares(evaluation), **_reworded(evaluation)}
     blocks = [_table(title, columns, evaluation.results) for title, columns in titles.items()]
     return "\n\n".join(filter(None, [*blocks, _comparisons(evaluation)])) + "\n"
 
@@ -139,9 +158,10 @@ def _same_pair(one: Difference, other: Difference) -> bool:
 def metrics_rows(evaluation: Evaluation) -> list[Row]:
     """One row per router; each metric with the ends of its interval."""
     rows = []
+    names = (*METRICS, *_shares(evaluation), *itertools.chain(*_reworded(evaluation).values()))
     for result in evaluation.results:
         row: Row = {"router": result.name, "baseline": result.baseline, "threshold": _plain(result.threshold)}
-        for name in (*METRICS, *_shares(evaluation)):
+        for name in names:
             found = result.metrics.get(name) or Estimate(math.nan, math.nan, math.nan)
             ends = (_plain(value) for value in (found.value, found.low, found.high))
             row |= zip((name, f"{name}_low", f"{name}_high"), ends, strict=True)
