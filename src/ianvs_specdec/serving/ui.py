@@ -15,7 +15,7 @@ import json
 import re
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import resources
@@ -95,9 +95,7 @@ class Feed:
 
     def _happened(self, row: _Row, job: Job, event: Event) -> None:
         row.changes += 1
-        row.about["latency"] = time.perf_counter() - job.arrived
-        # JSON has no word for a score that is not a number.
-        row.about["routing"] = json.loads(json.dumps(job.routing, default=dict), parse_constant=lambda _: None)
+        row.about |= {"latency": time.perf_counter() - job.arrived, "routing": job.routing}
         if isinstance(event, str):
             row.about.setdefault("first", row.about["latency"])
             row.add(event, job.tokens - row.about.get("tokens", 0))
@@ -124,15 +122,21 @@ class Feed:
             await stream(scope, receive, send_in_time)
 
     async def _changes(self) -> AsyncIterator[str]:
-        yield f"data: {json.dumps({'rows': ROWS, 'emulated': self._engine.emulation()})}\n\n"
+        yield _event({"rows": ROWS, "emulated": self._engine.emulation()})
         sent = WeakKeyDictionary[_Row, tuple[int, int]]()
         while not self._engine.draining:
             for row in list(self._rows):
                 changes, at = sent.get(row, (0, 0))
                 if changes < row.changes:
                     sent[row] = row.changes, len(row.pieces)
-                    yield f"data: {json.dumps({**row.about, 'at': at, 'pieces': row.pieces[at:]})}\n\n"
+                    yield _event({**row.about, "at": at, "pieces": row.pieces[at:]})
             await asyncio.sleep(PAUSE_SECONDS)
+
+
+def _event(data: Mapping[str, Any]) -> str:
+    # JSON has no word for a score that is not a number.
+    finite = json.loads(json.dumps(data, default=dict), parse_constant=lambda _: None)
+    return f"data: {json.dumps(finite)}\n\n"
 
 
 async def _page(request: Request) -> Response:
