@@ -37,8 +37,6 @@ from ianvs_specdec.serving.refusal import Refusal
 
 log = logging.getLogger(__name__)
 
-FEWEST_DECISIONS = 4
-"""At the same time, where the edge answers fewer requests."""
 PATIENCE = 1.0
 """Seconds between two looks at whether a request is still wanted."""
 REMEMBERED = 10_000
@@ -61,8 +59,9 @@ class Gateway:
         self._engines = {
             name: Engine(side.llm, queue, places[name], metrics[name]) for name, side in case.sides.items()
         }
-        decisions = max(FEWEST_DECISIONS, places["edge"])
-        self._pool, self._most = ThreadPoolExecutor(decisions, thread_name_prefix="route"), decisions + queue
+        # A decision may wait for the edge's answer.
+        self._pool = ThreadPoolExecutor(places["edge"], thread_name_prefix="route")
+        self._most = places["edge"] + queue
         self._after = ThreadPoolExecutor(1, thread_name_prefix="observe")
         # A router that keeps a state is asked by one at a time, unless it says otherwise.
         own = getattr(case.router, "concurrent", False)

@@ -62,7 +62,7 @@ def create_app(service: Service, engine: Serving, metrics: Counts, further: Sequ
                 _authorize(request, service.key)
                 return answer(request)
             except Refusal as refusal:
-                return _refused(refusal)
+                return refused(refusal)
 
         return endpoint
 
@@ -85,7 +85,7 @@ def create_app(service: Service, engine: Serving, metrics: Counts, further: Sequ
     async def no_such_page(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         message = f"{request.method} {request.url.path[:256]}: {error.detail}"
-        return _refused(Refusal(error.status_code, message, headers=error.headers))
+        return refused(Refusal(error.status_code, message, headers=error.headers))
 
     return Starlette(
         routes=[
@@ -118,10 +118,10 @@ class _OneLength:
         if scope["path"] == CHAT:
             self._metrics.outcome("rejected")
         message = "a request has either a Content-Length or, in HTTP/1.1, a Transfer-Encoding"
-        await _refused(Refusal(400, message, headers={"Connection": "close"}))(scope, receive, send)
+        await refused(Refusal(400, message, headers={"Connection": "close"}))(scope, receive, send)
 
 
-def _refused(refusal: Refusal) -> Response:
+def refused(refusal: Refusal) -> Response:
     return JSONResponse(refusal.body, refusal.status, headers=refusal.headers)
 
 
@@ -176,7 +176,7 @@ class ChatEndpoint:
             return
         except Refusal as refusal:
             self._metrics.outcome(refusal.outcome)
-            await _refused(refusal)(scope, receive, send)
+            await refused(refusal)(scope, receive, send)
             return
         await self._serve(job, receive, _Reply(Answer(chat), chat, send))
 
