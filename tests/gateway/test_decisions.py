@@ -45,6 +45,7 @@ def test_the_router_decides_and_header_and_body_tell_it(gate: Opens) -> None:
     assert body["choices"][0]["logprobs"] is None
     routing = body["routing"]
     assert isinstance(routing.pop("seconds"), float)
+    assert routing.pop("cost") == 3
     assert routing == {"side": "cloud", "model": "large", "router": "Words", "score": 0.9, "hard": True}
     assert (headers["x-specdec-side"], headers["x-specdec-score"]) == ("cloud", "0.9")
     assert "x-specdec-reason" not in headers

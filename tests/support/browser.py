@@ -30,7 +30,7 @@ _LAUNCH = (
     "os.dup2(ends[0], 3); os.dup2(ends[1], 4); os.execv(sys.argv[3], sys.argv[3:])"
 )
 
-KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "Space": 32}
+KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "Space": 32, "ArrowDown": 40}
 """Key -> its code in the protocol."""
 
 

@@ -80,6 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--grace", type=float, default=30.0, metavar="S", help="seconds to finish requests at shutdown (30)"
     )
+    parser.add_argument("--ui", action="store_true", help="a page at /ui with requests and answers, for this machine")
     parent.add_argument(parser)
 
 
@@ -92,10 +93,11 @@ def run(options: argparse.Namespace) -> int:
     try:
         from ianvs_specdec.serving.app import Service, create_app
         from ianvs_specdec.serving.connections import possible
-        from ianvs_specdec.serving.engine import Engine
+        from ianvs_specdec.serving.engine import Engine, Serving
         from ianvs_specdec.serving.metrics import Metrics
         from ianvs_specdec.serving.protocol import served_name
-        from ianvs_specdec.serving.server import bind, serve
+        from ianvs_specdec.serving.server import bind, serve, url_of
+        from ianvs_specdec.serving.ui import Feed
 
         case = None if options.job is None else _test_case(options)
     except ImportError as error:
@@ -118,18 +120,21 @@ def run(options: argparse.Namespace) -> int:
             print("specdec serve: the chat template uses today's date; --template-time sets it", file=sys.stderr)
     heap.keep()
     llm, settings = loaded[0]
-    tls_files = options.tls_cert, options.tls_key
     limits = settings.sampling, key, options.deadline, options.max_body
     if case is None:
         name = options.name or served_name(settings.own.model)
         metrics = Metrics(name, settings.backend)
-        engine = Engine(llm, options.queue, _concurrency(options.concurrency, llm), metrics)
-        serve(create_app(Service((name,), *limits), engine, metrics), engine, bound, options.grace, most, *tls_files)
+        engine: Serving = Engine(llm, options.queue, _concurrency(options.concurrency, llm), metrics)
+        app = create_app(Service((name,), *limits), engine, metrics)
     else:
         from ianvs_specdec.gateway.app import create_gateway
 
-        app, gateway = create_gateway(case, limits, options.queue, options.concurrency or CONCURRENCY, options.fallback)
-        serve(app, gateway, bound, options.grace, most, *tls_files)
+        app, engine = create_gateway(case, limits, options.queue, options.concurrency or CONCURRENCY, options.fallback)
+    if options.ui:
+        scheme = "https" if options.tls_cert else "http"
+        app.routes.extend(Feed(engine).routes())
+        print(f"specdec serve: requests and answers are shown at {url_of(bound, scheme)}/ui", file=sys.stderr)
+    serve(app, engine, bound, options.grace, most, options.tls_cert, options.tls_key)
     return 0
 
 
@@ -169,6 +174,11 @@ def _check(options: argparse.Namespace) -> None:
         if not ok:
             raise UserError(f"--{name} must be {rule}, not {getattr(options, name.replace('-', '_'))}")
     tls.check(options)
+    if options.ui and (options.host not in LOOPBACK or options.api_key_env):
+        raise UserError(
+            "--ui shows all answers to every user of this machine: it needs --host 127.0.0.1 (ssh -L makes the page "
+            "reachable from elsewhere) and no --api-key-env"
+        )
 
 
 def _concurrency(wanted: int | None, llm: LLM) -> int:

@@ -166,7 +166,8 @@ class Gateway:
         """Have ``side`` answer; the edge, where the router has asked it, has done so."""
         job.routing = {"side": side, "model": self._case.sides[side].name, **record}
         if side == "edge" and job.edge is not None and isinstance(answer := job.edge.outcome, Completion):
-            for piece in job.edge.pieces:
+            for piece, tokens in job.edge.pieces:
+                job.tokens = tokens
                 job.tell(piece)
             self._finish(job, answer)
             return
@@ -191,13 +192,13 @@ class Gateway:
         if not isinstance(event, str):
             self._ended(job, leg, event)
         elif leg is job.edge:
-            leg.pieces.append(event)
+            leg.pieces.append((event, leg.tokens))
         if leg is not job.leg or job.over:
             return
         if job.timer is not None:
             job.timer.cancel()
         if isinstance(event, str):
-            job.begun = True
+            job.begun, job.tokens = True, leg.tokens
             job.tell(event)
         elif isinstance(event, Refusal):
             self._failed(job, event)
@@ -244,6 +245,10 @@ class Gateway:
                 self._lessons.popitem(last=False)
         if isinstance(event, Completion) and not (job.chat.given.get("logprobs") or job.chat.details):
             event = structs.replace(event, trace=structs.replace(event.trace, confidence=None))
+        outcomes = [(leg.side, leg.outcome) for leg in {job.leg, job.edge} if leg is not None]
+        costs = [self._case.sides[side].cost(answer) for side, answer in outcomes if isinstance(answer, Completion)]
+        if paid := [cost for cost in costs if cost is not None]:
+            job.routing = {**(job.routing or {}), "cost": sum(paid)}
         job.tell(event)
 
     # The edge as routers ask it, each from its own thread.

@@ -27,7 +27,8 @@ class Leg(Job):
     def __init__(self, chat: ChatRequest, side: str, hear: Callable[[Leg, Event], None]) -> None:
         super().__init__(chat)
         self.side, self._hear = side, hear
-        self.pieces: list[str] = []
+        self.pieces: list[tuple[str, int]] = []
+        """Each with the number of tokens up to its end."""
         self.outcome: Completion | Refusal | None = None
 
     def tell(self, event: Event) -> None:

@@ -40,6 +40,8 @@ class Job:
     """
 
     routing: Mapping[str, Any] | None = None
+    listener: Callable[[Event], None] | None = None
+    """Called with each event as well."""
 
     def __init__(self, chat: ChatRequest) -> None:
         self.chat = chat
@@ -52,6 +54,8 @@ class Job:
 
     def tell(self, event: Event) -> None:
         self._events.put_nowait(event)
+        if self.listener is not None:
+            self.listener(event)
 
     async def events(self) -> list[Event]:
         """What has happened since the last call, at least one event."""
