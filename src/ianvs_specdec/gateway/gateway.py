@@ -77,10 +77,10 @@ class Gateway:
         edge_first.announce(self)
 
     def submit(self, chat: ChatRequest) -> Job:
-        """Have the router decide, or ask the side that is named. Raises Refusal."""
+        """Have the router decide, or ask the side that is named. The chat has the edge's defaults. Raises Refusal."""
         if self.draining:
             raise shutting_down()
-        chats = {name: chat.with_defaults(side.settings.sampling) for name, side in self._case.sides.items()}
+        chats = {"edge": chat, "cloud": chat.with_defaults(self._case.sides["cloud"].settings.sampling)}
         if self._case.sides["edge"].settings.sampling.logprobs:
             # A router may look at them, whether the client wants them or not.
             chats["edge"] = replace(chats["edge"], sampling=replace(chats["edge"].sampling, logprobs=True))
