@@ -19,6 +19,10 @@ Threads = Annotated[int, Field(ge=1, le=MOST_THREADS, description="CPU threads o
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 Truncate = Annotated[bool, Field(description="truncate a prompt that exceeds the model's window")]
 
+Plain = str | tuple[int, ...]
+"""A text, or token ids, that is continued as it is, without a chat template."""
+Asked = list[Message] | Plain
+
 OnChunk = Callable[[str, int], None]
 """Called with each piece of text as it becomes final and the number of tokens in it (0 where not known before the end).
 """
@@ -45,6 +49,9 @@ class LLM(ABC):
 
     letters: ClassVar[bool] = False
     """Whether ``Sampling.logprobs`` brings ``Trace.letters``."""
+
+    scores: ClassVar[bool] = False
+    """Whether ``Hints.top`` and ``Hints.scored`` add to ``Trace.confidence``."""
 
     truncate_prompts: bool | None = None
     """Whether a prompt that does not fit into the model's window is cut, else it is refused; None: others decide."""
@@ -80,6 +87,36 @@ class LLM(ABC):
         """Answer a chat. Times in the trace count from this call; loading is not among them. Raises AnswerError where
         this one cannot be answered: ContextWindowError for a prompt that does not fit.
         """
+
+    def complete(
+        self,
+        prompt: Plain,
+        sampling: Sampling,
+        on_chunk: OnChunk | None = None,
+        hints: Hints = NO_HINTS,
+        *,
+        echo: bool = False,
+    ) -> Completion:
+        """As ``generate``, for a prompt without a chat template. ``echo``: the answer's text begins with the prompt's,
+        and ``logprobs`` records its tokens, too. Raises UserError where the back end cannot do that."""
+        raise UserError(f"the back end {self.backend} takes chats only: ask /v1/chat/completions", key="backend")
+
+    def tokenize(self, prompt: Asked, sampling: Sampling, *, special: bool = True) -> list[int]:
+        """The ids of a chat, or of a text, with the special tokens that the tokenizer adds where ``special``. Raises
+        UserError where the back end has no tokenizer here."""
+        raise self._no_tokenizer()
+
+    def detokenize(self, ids: tuple[int, ...]) -> str:
+        """The text of ``ids``, special tokens included. Raises as ``tokenize``."""
+        raise self._no_tokenizer()
+
+    def _no_tokenizer(self) -> UserError:
+        return UserError(f"the back end {self.backend} has no tokenizer in this process", key="backend")
+
+    @property
+    def window(self) -> int | None:
+        """The tokens of the model's context, None where they are not known or not limited."""
+        return None
 
     def encode(self, messages: list[Message], sampling: Sampling, layers: Sequence[int]) -> Encoding:
         """The hidden states of ``layers`` (as in ``engine.contracts.Target.open``) of the prompt that ``generate``
@@ -170,28 +207,3 @@ class LLM(ABC):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-
-class LoadedLLM(LLM):
-    """A back end that loads its model when it is first asked. ``truncate_prompts``: see ``prompts.Chat``."""
-
-    truncate_prompts: bool
-
-    def generate(
-        self,
-        messages: list[Message],
-        sampling: Sampling,
-        on_chunk: OnChunk | None = None,
-        hints: Hints = NO_HINTS,
-    ) -> Completion:
-        self.check(sampling)
-        self.load()
-        # By now it may know more of what it runs on.
-        self.check(sampling)
-        return self._answer(messages, sampling, on_chunk, hints, truncate=self.truncate_prompts)
-
-    @abstractmethod
-    def _answer(
-        self, messages: list[Message], sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
-    ) -> Completion:
-        """As ``generate``, of a model that is loaded; ``truncate`` permits to cut the prompt."""

@@ -42,12 +42,15 @@ class Hints:
 
     ``prediction`` is a text that is expected back, whole or in parts; ``task`` names the kind of request. Once
     ``given_up`` says so, nobody waits for the answer; a back end that asks it, from any thread, ends the request with
-    ``AbandonedError``.
+    ``AbandonedError``. ``logprobs`` records the ``top`` likeliest tokens beside
+    each token, and, where the prompt is ``scored``, its tokens as well.
     """
 
     prediction: str = ""
     task: str = ""
     given_up: Callable[[], bool] | None = None
+    top: int = 0
+    scored: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +153,8 @@ class Trace(msgspec.Struct, omit_defaults=True):
 
     ``letters`` are the options of multiple choice (A, B ...) among the likeliest first tokens, with or without a blank
     before them, and their log-probabilities, told with ``confidence``. ``first`` is what an engine makes them of, the
-    ids of these tokens with theirs; it is not kept.
+    ids of these tokens with theirs; it is not kept. ``top`` are, for each token of ``confidence``, the likeliest tokens
+    in its place, ids or their texts, with theirs, where ``Hints.top`` asked for them.
 
     ``thinking`` tokens were thoughts, before the first token of the answer, which came at the time ``answered``: None
     where nothing was thought, or nothing answered.
@@ -177,6 +181,7 @@ class Trace(msgspec.Struct, omit_defaults=True):
     characters: list[Count] | None = None
     letters: list[tuple[str, Real]] | None = None
     first: list[tuple[Whole, Real]] = []
+    top: list[list[tuple[Whole | str, Real]]] = []
     thinking: Count = 0
     answered: Real | None = None
     split: SplitTrace | None = None
@@ -220,7 +225,8 @@ class Completion(msgspec.Struct):
     ``finish_reason`` is ``"stop"`` (end of sequence or a stop string) or ``"length"`` (``max_tokens`` reached).
     ``truncated`` counts the tokens left out at the front of a prompt that was too long for the model, None where a
     server does not tell; they are not among ``prompt_tokens``. ``cached_tokens`` of the prompt's were had from a
-    server's cache, as it says.
+    server's cache, as it says. The first ``echoed`` characters of the text are the prompt's; confidence, characters and
+    alternatives of the trace then begin with those of its tokens, of which the first has no confidence.
     """
 
     text: str
@@ -231,6 +237,7 @@ class Completion(msgspec.Struct):
     trace: Trace
     truncated: Count | None = 0
     cached_tokens: Count = 0
+    echoed: Count = 0
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.common.errors import AnswerError, ChatTemplateError, ContextWindowError, UserError
 from ianvs_specdec.common.types import Completion
 from ianvs_specdec.serving.metrics import Metrics
-from ianvs_specdec.serving.protocol import ChatRequest, Refusal
+from ianvs_specdec.serving.protocol import Refusal
+from ianvs_specdec.serving.requests import ChatRequest
 
 log = logging.getLogger(__name__)
 
@@ -185,7 +186,7 @@ class Engine:
         try:
             chat = job.chat
             hints = replace(chat.hints, given_up=lambda: job.over)
-            result = _Over() if job.over else self._llm.generate(chat.messages, chat.sampling, on_chunk, hints)
+            result = _Over() if job.over else chat.ask(self._llm, on_chunk, hints)
         except Exception as error:
             result = error
         self._mail.put(partial(self._decoded, job, result), loop)
