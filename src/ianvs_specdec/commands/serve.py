@@ -82,6 +82,7 @@ def run(options: argparse.Namespace) -> int:
         from ianvs_specdec.serving.metrics import Metrics
         from ianvs_specdec.serving.protocol import served_name
         from ianvs_specdec.serving.server import bind, serve
+        from ianvs_specdec.serving.tokens import token_routes
     except ImportError as error:
         message = f"the server needs uvicorn, starlette and prometheus_client ({error})"
         raise UserError(f"{message}: {install('serve')}") from error
@@ -102,8 +103,9 @@ def run(options: argparse.Namespace) -> int:
     name = options.name or served_name(settings.own.model)
     metrics = Metrics(name, settings.backend)
     engine = Engine(llm, options.queue, concurrency, metrics)
-    service = Service(name, settings.sampling, key, options.deadline, options.max_body)
-    serve(create_app(service, engine, metrics), engine, bound, options.grace, most)
+    service = Service(name, settings.sampling, key, options.deadline, options.max_body, llm.window)
+    app = create_app(service, engine, metrics, token_routes(llm, service))
+    serve(app, engine, bound, options.grace, most)
     return 0
 
 

@@ -1,11 +1,11 @@
-"""The endpoints: ``/v1/chat/completions``, ``/v1/models``, ``/health``, ``/metrics``."""
+"""The endpoints: ``/v1/chat/completions``, ``/v1/completions``, ``/v1/models``, ``/health``, ``/metrics``."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import hmac
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,10 +50,16 @@ class Service:
     key: str
     deadline: float
     max_body: int
+    window: int | None = None
+    """Tokens of the model's context."""
 
 
-def create_app(service: Service, engine: Engine, metrics: Metrics) -> Starlette:
+def create_app(service: Service, engine: Engine, metrics: Metrics, further: Sequence[Route] = ()) -> Starlette:
+    """``further``: endpoints beside those of every server."""
+
     model = {"id": service.name, "object": "model", "created": 0, "owned_by": "ianvs-specdec"}
+    if service.window is not None:
+        model["max_model_len"] = service.window
 
     def guarded(answer: Callable[[Request], Response]) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
@@ -61,7 +67,7 @@ def create_app(service: Service, engine: Engine, metrics: Metrics) -> Starlette:
                 _authorize(request, service.key)
                 return answer(request)
             except Refusal as refusal:
-                return _refused(refusal)
+                return refused(refusal)
 
         return endpoint
 
@@ -82,7 +88,7 @@ def create_app(service: Service, engine: Engine, metrics: Metrics) -> Starlette:
     async def no_such_page(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         message = f"{request.method} {request.url.path[:256]}: {error.detail}"
-        return _refused(Refusal(error.status_code, message, headers=error.headers))
+        return refused(Refusal(error.status_code, message, headers=error.headers))
 
     return Starlette(
         routes=[
@@ -92,6 +98,7 @@ def create_app(service: Service, engine: Engine, metrics: Metrics) -> Starlette:
             Route("/v1/models/{name:path}", guarded(one_model)),
             Route("/health", health),
             Route("/metrics", show_metrics),
+            *further,
         ],
         exception_handlers={HTTPException: no_such_page},
         middleware=[Middleware(_OneLength, metrics=metrics)],
@@ -115,10 +122,10 @@ class _OneLength:
         if scope["path"] in (CHAT, COMPLETIONS):
             self._metrics.outcome("rejected")
         message = "a request has either a Content-Length or, in HTTP/1.1, a Transfer-Encoding"
-        await _refused(Refusal(400, message, headers={"Connection": "close"}))(scope, receive, send)
+        await refused(Refusal(400, message, headers={"Connection": "close"}))(scope, receive, send)
 
 
-def _refused(refusal: Refusal) -> Response:
+def refused(refusal: Refusal) -> Response:
     return JSONResponse(refusal.body, refusal.status, headers=refusal.headers)
 
 
@@ -128,6 +135,32 @@ def _authorize(request: Request, key: str) -> None:
     if key and not hmac.compare_digest(given.encode("latin-1"), f"Bearer {key}".encode()):
         message = "this server wants its key in the header Authorization: Bearer KEY"
         raise Refusal(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
+
+
+async def read_body(request: Request, service: Service) -> bytes:
+    """The JSON text that a client with the right key sends. Raises Refusal."""
+    _authorize(request, service.key)
+    # A web page can make a browser send any other type here without asking.
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise Refusal(415, "the body must be of Content-Type application/json")
+    limit = service.max_body
+    too_long = Refusal(413, f"the body is longer than {limit} bytes (--max-body)", code="body_too_long")
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > limit:
+        raise too_long
+
+    async def read() -> bytes:
+        body = bytearray()
+        async for part in request.stream():
+            body += part
+            if len(body) > limit:
+                raise too_long
+        return bytes(body)
+
+    try:
+        return await asyncio.wait_for(read(), BODY_SECONDS)
+    except TimeoutError:
+        raise Refusal(408, f"the body did not come within {BODY_SECONDS:g} s", code="body_too_slow") from None
 
 
 class ChatEndpoint:
@@ -156,34 +189,12 @@ class ChatEndpoint:
             return
         except Refusal as refusal:
             self._metrics.outcome(refusal.outcome)
-            await _refused(refusal)(scope, receive, send)
+            await refused(refusal)(scope, receive, send)
             return
         await self._serve(choices, receive, _Reply(self._answer(chat, self._service.name), chat, send))
 
     async def _read(self, request: Request) -> ChatRequest:
-        _authorize(request, self._service.key)
-        # A web page can make a browser send any other type here without asking.
-        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            raise Refusal(415, "the body must be of Content-Type application/json")
-        limit = self._service.max_body
-        too_long = Refusal(413, f"the body is longer than {limit} bytes (--max-body)", code="body_too_long")
-        announced = request.headers.get("content-length", "")
-        if announced.isdigit() and int(announced) > limit:
-            raise too_long
-
-        async def read() -> bytes:
-            body = bytearray()
-            async for part in request.stream():
-                body += part
-                if len(body) > limit:
-                    raise too_long
-            return bytes(body)
-
-        try:
-            body = await asyncio.wait_for(read(), BODY_SECONDS)
-        except TimeoutError:
-            raise Refusal(408, f"the body did not come within {BODY_SECONDS:g} s", code="body_too_slow") from None
-        return self._parse(body, self._service.name, self._service.defaults)
+        return self._parse(await read_body(request, self._service), self._service.name, self._service.defaults)
 
     async def _serve(self, choices: Choices, receive: Receive, reply: _Reply) -> None:
         """Pass on what happens to the jobs, their client's leaving and their deadline among it."""

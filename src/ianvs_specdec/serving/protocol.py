@@ -68,30 +68,6 @@ def details(completion: Completion) -> dict[str, Any]:
     }
 
 
-def speculation(completion: Completion) -> dict[str, Any]:
-    """What vLLM reports of an answer under ``metrics.speculative_decoding``; empty where nothing was drafted.
-
-    Of the steps, those with a draft count; ``acceptance_histogram`` is how many of them accepted 0, 1, 2 ... tokens.
-    """
-    steps = [step for step in completion.trace.steps if step.drafted]
-    if not steps:
-        return {}
-    longest, accepted = max(step.drafted for step in steps), sum(step.accepted for step in steps)
-    drafted, histogram = sum(step.drafted for step in steps), [0] * (longest + 1)
-    for step in steps:
-        histogram[step.accepted] += 1
-    told = {
-        "mean_acceptance_length": 1 + accepted / len(steps),
-        "draft_acceptance_rate": accepted / drafted,
-        "acceptance_histogram": histogram,
-        "num_spec_steps": len(steps),
-        "num_accepted_draft_tokens": accepted,
-        "num_draft_tokens": drafted,
-        "num_spec_tokens": longest,
-    }
-    return {"metrics": {"speculative_decoding": told}}
-
-
 def event(data: Mapping[str, Any]) -> bytes:
     """One server-sent event."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))

@@ -104,42 +104,44 @@ class ChatRequest:
 
 def parse(body: bytes, model: str, defaults: Sampling) -> ChatRequest:
     """The chat in ``body``, asked of the model that is served as ``model``. Raises Refusal."""
-    given = _known(body, model, READ, NOT_SUPPORTED)
+    given = known(json_object(body), model, READ, NOT_SUPPORTED)
     top = _whole(given, "top_logprobs", 0, MOST_TOP) or 0
     if top and given.get("logprobs") is not True:
-        raise _wrong("top_logprobs", "top_logprobs is for requests with logprobs: true")
+        raise wrong("top_logprobs", "top_logprobs is for requests with logprobs: true")
     hints = Hints(prediction=_prediction(given), top=top)
-    return _request(given, _messages(given.get("messages")), _sampling(given, defaults), hints)
+    return _request(given, messages_of(given.get("messages")), _sampling(given, defaults), hints)
 
 
 def parse_completion(body: bytes, model: str, defaults: Sampling) -> ChatRequest:
     """As ``parse``, for prompts without a chat template: a text, token ids, or a list of either."""
     refused = {name: values for name, values in NOT_SUPPORTED.items() if name not in ("echo", "add_special_tokens")}
     refused |= {"suffix": ("",), "add_special_tokens": (True,)}
-    given = _known(body, model, READ_WITH_PROMPTS, refused)
+    given = known(json_object(body), model, READ_WITH_PROMPTS, refused)
     prompts = _prompts(given.get("prompt"))
-    echo = _take(given, "echo", bool, "true or false") or False
+    echo = take(given, "echo", bool, "true or false") or False
     if alone := given.get("max_tokens") == 0 and echo:
         given["max_tokens"] = 1
     if (top := _whole(given, "logprobs", 0, MOST_TOP)) is not None:
         given["logprobs"] = True
     request = _request(given, [], _sampling(given, defaults), Hints(top=top or 0))
     if len(prompts) * request.n > MOST_CHOICES:
-        raise _wrong("prompt", f"prompt and n ask for {len(prompts) * request.n} choices; {MOST_CHOICES} are the most")
+        raise wrong("prompt", f"prompt and n ask for {len(prompts) * request.n} choices; {MOST_CHOICES} are the most")
     return replace(request, prompts=prompts, echo=echo, alone=alone)
 
 
-def _known(body: bytes, model: str, read: tuple[str, ...], refused: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
-    """The parameters that are given."""
-    given = {name: value for name, value in json_object(body).items() if value is not None}
+def known(
+    body: Mapping[str, Any], model: str, read: tuple[str, ...], refused: Mapping[str, tuple[Any, ...]]
+) -> dict[str, Any]:
+    """The parameters that are given. Raises Refusal for one that is not among those to be ``read``."""
+    given = {name: value for name, value in body.items() if value is not None}
     for name, value in given.items():
         if name in refused and value not in refused[name]:
-            raise _wrong(name, f"{name} is not supported here", "unsupported_parameter")
+            raise wrong(name, f"{name} is not supported here", "unsupported_parameter")
         if name not in (*read, *refused, *PASSED_OVER):
-            raise _wrong(name[:64], str(unknown("parameter", name[:64], read)), "unknown_parameter")
-    asked = _take(given, "model", str, "a text")
+            raise wrong(name[:64], str(unknown("parameter", name[:64], read)), "unknown_parameter")
+    asked = take(given, "model", str, "a text")
     if asked is None:
-        raise _wrong("model", f"model is missing; this server has {model!r}")
+        raise wrong("model", f"model is missing; this server has {model!r}")
     if asked != model:
         message = f"the model {asked[:256]!r} does not exist here; this server has {model!r}"
         raise Refusal(404, message, param="model", code="model_not_found")
@@ -147,19 +149,19 @@ def _known(body: bytes, model: str, read: tuple[str, ...], refused: Mapping[str,
 
 
 def _request(given: Mapping[str, Any], messages: list[Message], sampling: Sampling, hints: Hints) -> ChatRequest:
-    stream = _take(given, "stream", bool, "true or false") or False
-    options = _take(given, "stream_options", dict, "an object") or {}
+    stream = take(given, "stream", bool, "true or false") or False
+    options = take(given, "stream_options", dict, "an object") or {}
     if not stream and options:
-        raise _wrong("stream_options", "stream_options is for requests with stream: true")
-    details = _take(given, "specdec", bool, "true or false") or False
+        raise wrong("stream_options", "stream_options is for requests with stream: true")
+    details = take(given, "specdec", bool, "true or false") or False
     n = _whole(given, "n", 1, MOST_CHOICES) or 1
     if details and n > 1:
-        raise _wrong("specdec", "specdec is for requests with one choice")
-    usage = details or _take(options, "include_usage", bool, "true or false", within="stream_options.") or False
+        raise wrong("specdec", "specdec is for requests with one choice")
+    usage = details or take(options, "include_usage", bool, "true or false", within="stream_options.") or False
     return ChatRequest(messages, sampling, hints, stream, usage, details, n)
 
 
-def _wrong(param: str, message: str, code: str | None = None) -> Refusal:
+def wrong(param: str, message: str, code: str | None = None) -> Refusal:
     return Refusal(400, message, param=param, code=code)
 
 
@@ -178,21 +180,21 @@ def json_object(body: bytes) -> dict[str, Any]:
     return given
 
 
-def _take(given: Mapping[str, Any], name: str, kinds: Any, what: str, within: str = "") -> Any:
+def take(given: Mapping[str, Any], name: str, kinds: Any, what: str, within: str = "") -> Any:
     """The value of a parameter, None without one."""
     value = given.get(name)
     if value is None:
         return None
     proper = isinstance(value, kinds) and (kinds is bool or not isinstance(value, bool))
     if not proper or (isinstance(value, float) and not math.isfinite(value)):
-        raise _wrong(within + name, f"{within}{name} must be {what}")
+        raise wrong(within + name, f"{within}{name} must be {what}")
     return value
 
 
 def _whole(given: Mapping[str, Any], name: str, least: int, most: int) -> int | None:
-    value: int | None = _take(given, name, int, what := f"a whole number from {least} to {most}")
+    value: int | None = take(given, name, int, what := f"a whole number from {least} to {most}")
     if value is not None and not least <= value <= most:
-        raise _wrong(name, f"{name} must be {what}")
+        raise wrong(name, f"{name} must be {what}")
     return value
 
 
@@ -202,49 +204,49 @@ def _prompts(given: Any) -> tuple[Plain, ...]:
     for prompt in prompts:
         ids = isinstance(prompt, tuple) and prompt and all(type(i) is int for i in prompt)
         if not ids and (not isinstance(prompt, str) or not prompt):
-            raise _wrong("prompt", "prompt must be a text, a list of token ids, or a list of either, and not empty")
+            raise wrong("prompt", "prompt must be a text, a list of token ids, or a list of either, and not empty")
     return tuple(prompts)
 
 
-def _messages(given: Any) -> list[Message]:
+def messages_of(given: Any) -> list[Message]:
     if not isinstance(given, list) or not given:
-        raise _wrong("messages", "messages must be a list of at least one message")
+        raise wrong("messages", "messages must be a list of at least one message")
     messages: list[Message] = []
     for index, message in enumerate(given):
         where = f"messages[{index}]"
         if not isinstance(message, dict):
-            raise _wrong(where, f"{where} must be an object with role and content")
+            raise wrong(where, f"{where} must be an object with role and content")
         role = message.get("role")
         if not isinstance(role, str) or role not in ROLES:
-            raise _wrong(f"{where}.role", f"{where}.role must be one of {', '.join(ROLES)}")
+            raise wrong(f"{where}.role", f"{where}.role must be one of {', '.join(ROLES)}")
         # Clients hand a message back as they got it, with its empty fields.
         if others := [name for name, value in message.items() if value and name not in IN_MESSAGES]:
             param = f"{where}.{others[0]}"[:64]
-            raise _wrong(param, f"{param} is not supported here", "unsupported_parameter")
-        messages.append({"role": ROLES[role], "content": _text(message.get("content"), f"{where}.content")})
+            raise wrong(param, f"{param} is not supported here", "unsupported_parameter")
+        messages.append({"role": ROLES[role], "content": text_of(message.get("content"), f"{where}.content")})
     return messages
 
 
-def _text(content: Any, where: str) -> str:
+def text_of(content: Any, where: str) -> str:
     """A text, or a list of parts that are texts."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
-        raise _wrong(where, f"{where} must be a text or a list of text parts")
+        raise wrong(where, f"{where} must be a text or a list of text parts")
     for index, part in enumerate(content):
         if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
             param = f"{where}[{index}]"
-            raise _wrong(param, f"{param} is not a text part; images, audio and files are not supported here")
+            raise wrong(param, f"{param} is not a text part; images, audio and files are not supported here")
     return "".join(part["text"] for part in content)
 
 
 def _prediction(given: Mapping[str, Any]) -> str:
-    prediction = _take(given, "prediction", dict, "an object")
+    prediction = take(given, "prediction", dict, "an object")
     if prediction is None:
         return ""
     if prediction.get("type") != "content":
-        raise _wrong("prediction.type", "prediction.type must be content")
-    return _text(prediction.get("content"), "prediction.content")
+        raise wrong("prediction.type", "prediction.type must be content")
+    return text_of(prediction.get("content"), "prediction.content")
 
 
 def _sampling(given: Mapping[str, Any], defaults: Sampling) -> Sampling:
@@ -252,11 +254,11 @@ def _sampling(given: Mapping[str, Any], defaults: Sampling) -> Sampling:
     names = ("temperature", "top_p", "top_k", "repetition_penalty", "min_tokens", "ignore_eos", "seed", "logprobs")
     chosen = {name: given[name] for name in names if given.get(name) is not None}
     if isinstance(seed := chosen.get("seed"), int) and seed not in SEEDS:
-        raise _wrong("seed", "seed must fit into 64 bits")
+        raise wrong("seed", "seed must fit into 64 bits")
     # Other servers write -1 for no limit.
     if chosen.get("top_k") == -1:
         del chosen["top_k"]
-    variables = _take(given, "chat_template_kwargs", dict, "an object") or {}
+    variables = take(given, "chat_template_kwargs", dict, "an object") or {}
     chosen |= {
         "max_tokens": given[limit] if given.get(limit) is not None else defaults.max_tokens,
         "stop": _stop(given) or defaults.stop,
@@ -266,14 +268,14 @@ def _sampling(given: Mapping[str, Any], defaults: Sampling) -> Sampling:
         return build(Sampling, {**vars(defaults), **chosen})
     except UserError as error:
         message = str(error).replace("max_tokens", limit)
-        raise _wrong(message.partition(" ")[0], message) from error
+        raise wrong(message.partition(" ")[0], message) from error
 
 
 def _stop(given: Mapping[str, Any]) -> tuple[str, ...] | None:
-    stop = _take(given, "stop", (str, list), "a text or a list of texts")
+    stop = take(given, "stop", (str, list), "a text or a list of texts")
     if stop is None:
         return None
     strings = [stop] if isinstance(stop, str) else stop
     if len(strings) > STOPS or not all(isinstance(text, str) and 0 < len(text) <= STOP_LENGTH for text in strings):
-        raise _wrong("stop", f"stop must be at most {STOPS} texts of 1 to {STOP_LENGTH} characters")
+        raise wrong("stop", f"stop must be at most {STOPS} texts of 1 to {STOP_LENGTH} characters")
     return tuple(strings)
