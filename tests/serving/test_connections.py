@@ -61,7 +61,7 @@ class _Serving:
         self._engine = Engine(llm, 1000, 64, metrics)
         bound = bind("127.0.0.1", 0)
         self.address = bound.getsockname()
-        service = Service("m", Sampling(), "", LONGEST, 1000)
+        service = Service(("m",), Sampling(), "", LONGEST, 1000)
         self._server = server_of(create_app(service, self._engine, metrics), self._engine, bound, 0.0, most)
         self._thread = threading.Thread(target=self._server.run, args=([bound],), daemon=True)
         self._thread.start()

@@ -51,7 +51,7 @@ def test_chunks_are_sent_on_when_the_back_end_says_so_and_at_the_end() -> None:
         llm = Gathering("m")
         llm.loop = asyncio.get_running_loop()
         engine = Engine(llm, 0, 1, Metrics("m", "instant"))
-        asked = parse(b'{"model": "m", "messages": [{"role": "user", "content": "x"}]}', "m", Sampling())
+        asked = parse(b'{"model": "m", "messages": [{"role": "user", "content": "x"}]}', ("m",), Sampling())
         llm.job = job = engine.submit(asked)
         events: list[object] = []
         while not (events and isinstance(events[-1], Completion)):
@@ -76,7 +76,9 @@ def test_an_answer_comes_even_if_it_cannot_be_counted(monkeypatch: pytest.Monkey
     async def run() -> list[object]:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context["exception"]))
         engine = Engine(Instant("m"), 0, 1, Metrics("m", "instant"))
-        job = engine.submit(parse(b'{"model": "m", "messages": [{"role": "user", "content": "x"}]}', "m", Sampling()))
+        job = engine.submit(
+            parse(b'{"model": "m", "messages": [{"role": "user", "content": "x"}]}', ("m",), Sampling())
+        )
         events = await asyncio.wait_for(job.events(), 60)
         engine.close()
         return list(events)

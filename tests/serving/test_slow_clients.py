@@ -34,7 +34,7 @@ def outcomes(receive: Any, send: Any) -> tuple[str, ...]:
 
     async def serve() -> None:
         engine = Engine(Instant("m"), 0, 1, metrics)
-        await ChatEndpoint(Service("m", Sampling(), "", 0.02, 1000), engine, metrics)(dict(SCOPE), receive, send)
+        await ChatEndpoint(Service(("m",), Sampling(), "", 0.02, 1000), engine, metrics)(dict(SCOPE), receive, send)
         while b"specdec_in_flight 0.0" not in metrics.text():
             await asyncio.sleep(0.001)
         engine.close()

@@ -1,4 +1,6 @@
-"""``specdec serve``: any back end behind the OpenAI chat completions protocol."""
+"""``specdec serve``: any back end, or the models and the router of a test case, behind the OpenAI chat completions
+protocol.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,11 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ianvs_specdec.backends import BACKENDS, backend
 from ianvs_specdec.backends.api.secrets import check_no_secrets
+from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.backends.prompts import chat_template
 from ianvs_specdec.commands import parent
 from ianvs_specdec.commands.hyperparameters import add_template, read_hyperparameters
@@ -18,6 +22,14 @@ from ianvs_specdec.models.templates import CLOCK, reads
 from ianvs_specdec.net import LOOPBACK
 from ianvs_specdec.plugin.settings import ModelSettings
 
+if TYPE_CHECKING:
+    from ianvs_specdec.gateway.case import Case
+
+OF_ONE_MODEL = (
+    *("model", "backend", "settings", "length", "truncate_prompts", "chat_template_kwargs", "template_time"),
+    *("emulate", "name"),
+)
+"""Options that a job has its own settings for."""
 CONCURRENCY = 64
 """Default of the concurrent requests to a back end that takes many."""
 MOST_AT_ONCE = 1024
@@ -25,10 +37,24 @@ MOST_AT_ONCE = 1024
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-f", dest="job", metavar="JOB", help="a job's YAML file: serve one of its test cases")
+    parser.add_argument("--algorithm", metavar="NAME", help="with -f: the algorithm whose test case is served")
+    parser.add_argument(
+        "--fallback",
+        type=float,
+        metavar="S",
+        help="with -f: the edge answers where the cloud fails, or has not begun after S seconds",
+    )
     parser.add_argument("--model", metavar="DIR", help="folder in Hugging Face format, GGUF file, or a name on the hub")
     parser.add_argument("--backend", metavar="NAME", help=f"one of: {', '.join(BACKENDS)} (default autoregressive)")
     parser.add_argument("--settings", type=Path, metavar="FILE", help="YAML file with a model's hyperparameters")
-    parser.add_argument("--set", action="append", default=[], metavar="K=V", help="one hyperparameter; repeatable")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="one hyperparameter; repeatable",
+    )
     parser.add_argument("--length", metavar="RULE", help="how far to speculate, such as fixed:4")
     parser.add_argument(
         "--truncate-prompts",
@@ -72,9 +98,6 @@ def run(options: argparse.Namespace) -> int:
     if options.exit_with_parent:
         parent.terminate()
     key = _key(options.api_key_env)
-    settings = _settings(options)
-    llm = settings.llm(settings.backend)
-    concurrency = _concurrency(options.concurrency, llm.concurrent, settings.backend)
     try:
         from ianvs_specdec.serving.app import Service, create_app
         from ianvs_specdec.serving.connections import possible
@@ -83,9 +106,12 @@ def run(options: argparse.Namespace) -> int:
         from ianvs_specdec.serving.protocol import served_name
         from ianvs_specdec.serving.server import bind, serve
         from ianvs_specdec.serving.tokens import token_routes
+
+        case = None if options.job is None else _test_case(options)
     except ImportError as error:
         message = f"the server needs uvicorn, starlette and prometheus_client ({error})"
         raise UserError(f"{message}: {install('serve')}") from error
+    loaded = [(side.llm, side.settings) for side in case.sides.values()] if case else [_model(options)]
     bound = bind(options.host, options.port)
     if options.host not in LOOPBACK and not key:
         print(
@@ -96,17 +122,43 @@ def run(options: argparse.Namespace) -> int:
     if most < options.connections:
         reason = f"at most {most} concurrent connections, limited by the open files of this process (ulimit -n)"
         print(f"specdec serve: {reason}", file=sys.stderr)
-    llm.load()
-    if CLOCK in reads(chat_template(llm)) and not settings.sampling.template_time:
-        print("specdec serve: the chat template uses today's date; --template-time sets it", file=sys.stderr)
+    for llm, settings in loaded:
+        llm.load()
+        if CLOCK in reads(chat_template(llm)) and not settings.sampling.template_time:
+            print("specdec serve: the chat template uses today's date; --template-time sets it", file=sys.stderr)
     heap.keep()
-    name = options.name or served_name(settings.own.model)
-    metrics = Metrics(name, settings.backend)
-    engine = Engine(llm, options.queue, concurrency, metrics)
-    service = Service(name, settings.sampling, key, options.deadline, options.max_body, llm.window)
-    app = create_app(service, engine, metrics, token_routes(llm, service))
-    serve(app, engine, bound, options.grace, most)
+    llm, settings = loaded[0]
+    limits = settings.sampling, key, options.deadline, options.max_body
+    if case is None:
+        name = options.name or served_name(settings.own.model)
+        metrics = Metrics(name, settings.backend)
+        engine = Engine(llm, options.queue, _concurrency(options.concurrency, llm), metrics)
+        service = Service((name,), *limits, llm.window)
+        serve(create_app(service, engine, metrics, token_routes(llm, service)), engine, bound, options.grace, most)
+    else:
+        from ianvs_specdec.gateway.app import create_gateway
+
+        app, gateway = create_gateway(case, limits, options.queue, options.concurrency or CONCURRENCY, options.fallback)
+        serve(app, gateway, bound, options.grace, most)
     return 0
+
+
+def _model(options: argparse.Namespace) -> tuple[LLM, ModelSettings]:
+    for name in ("algorithm", "fallback"):
+        if getattr(options, name) is not None:
+            raise UserError(f"--{name} is for the test case of a job: name its file with -f")
+    settings = _settings(options)
+    llm = settings.llm(settings.backend)
+    _concurrency(options.concurrency, llm)
+    return llm, settings
+
+
+def _test_case(options: argparse.Namespace) -> Case:
+    from ianvs_specdec.gateway.case import read_case
+
+    if given := [name for name in OF_ONE_MODEL if getattr(options, name)]:
+        raise UserError(f"--{given[0].replace('_', '-')} does not go with -f: the job's files have it for each model")
+    return read_case(options.job, options.algorithm, read_hyperparameters(None, options.set, "--set").values)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -122,15 +174,16 @@ def _check(options: argparse.Namespace) -> None:
         ("deadline", 0 < options.deadline <= 1e6, "more than 0 (seconds)"),
         ("max-body", options.max_body >= 1, "at least 1 (byte)"),
         ("grace", 0 <= options.grace <= 1e6, "0 or more (seconds)"),
+        ("fallback", options.fallback is None or 0 < options.fallback <= 1e6, "more than 0 (seconds)"),
     ):
         if not ok:
             raise UserError(f"--{name} must be {rule}, not {getattr(options, name.replace('-', '_'))}")
 
 
-def _concurrency(wanted: int | None, many: bool, backend: str) -> int:
-    if not many and (wanted or 1) > 1:
-        raise UserError(f"--concurrency {wanted}: the back end {backend} takes one request at a time")
-    return wanted or (CONCURRENCY if many else 1)
+def _concurrency(wanted: int | None, llm: LLM) -> int:
+    if not llm.concurrent and (wanted or 1) > 1:
+        raise UserError(f"--concurrency {wanted}: the back end {llm.backend} takes one request at a time")
+    return wanted or (CONCURRENCY if llm.concurrent else 1)
 
 
 def _key(variable: str | None) -> str:
@@ -154,7 +207,9 @@ def _settings(options: argparse.Namespace) -> ModelSettings:
     }
     given = read_hyperparameters(options.settings, options.set, "--set", named)
     if not given.values.get("model"):
-        raise UserError("which model? Give --model, or --settings with a file that has the key model")
+        raise UserError(
+            "which model? Give --model, or --settings with a file that has the key model, or -f with a job's file"
+        )
     settings = given.check(ModelSettings.parse)
     if options.length is not None and "length" not in backend(settings.backend).Options.model_fields:
         raise UserError(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ianvs_specdec.common.types import Completion
@@ -19,24 +18,24 @@ LEAST = -9999.0
 
 
 class Answer:
-    """Of a chat. Choices are numbered from 0."""
+    """Of a chat. Choices are numbered from 0; ``routing``: see ``engine.Job``."""
 
     kind: ClassVar[str] = "chat.completion"
     chunk: ClassVar[str] = "chat.completion.chunk"
-    prefix: ClassVar[str] = "chatcmpl-"
 
-    def __init__(self, chat: ChatRequest, model: str) -> None:
+    def __init__(self, chat: ChatRequest) -> None:
         self._chat = chat
+        self.routing: Mapping[str, Any] | None = None
         # Who asks for what the engine counted wants its text, a piece for each step.
         self._splits = {} if chat.details else {index: ThoughtStream() for index in range(len(chat.choices()))}
-        self._head = {"id": f"{self.prefix}{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
+        self._head = {"id": chat.id, "created": int(time.time()), "model": chat.model}
 
     def body(self, completions: Sequence[Completion]) -> dict[str, Any]:
         choices = [self._choice(index, completion) for index, completion in enumerate(completions)]
-        return {**self._head, "object": self.kind, "choices": choices, **self._counts(completions)}
+        return {**self._head, "object": self.kind, "choices": choices, **self._counts(completions), **self._routed()}
 
     def first(self, index: int) -> bytes:
-        return self._delta(index, {"role": "assistant", "content": ""})
+        return self._delta(index, {"role": "assistant", "content": ""}, **self._routed())
 
     def piece(self, index: int, text: str, *, last: bool = False) -> bytes:
         thought, content = self._parts(index, text, last=last)
@@ -78,8 +77,12 @@ class Answer:
     def _parts(self, index: int, text: str, *, last: bool) -> tuple[str, str]:
         return self._splits[index](text, last=last) if self._splits else ("", text)
 
-    def _delta(self, index: int, delta: dict[str, str]) -> bytes:
-        return self._chunk(choices=[{"index": index, "delta": delta, "logprobs": None, "finish_reason": None}])
+    def _routed(self) -> dict[str, Any]:
+        return {} if self.routing is None else {"routing": dict(self.routing)}
+
+    def _delta(self, index: int, delta: dict[str, str], **fields: Any) -> bytes:
+        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
+        return self._chunk(choices=[choice], **fields)
 
     def _chunk(self, **fields: Any) -> bytes:
         return event({**self._head, "object": self.chunk, **fields})
@@ -89,10 +92,9 @@ class TextAnswer(Answer):
     """Of prompts without a chat template: the text as it is, thoughts included."""
 
     kind = chunk = "text_completion"
-    prefix = "cmpl-"
 
-    def __init__(self, chat: ChatRequest, model: str) -> None:
-        super().__init__(chat, model)
+    def __init__(self, chat: ChatRequest) -> None:
+        super().__init__(chat)
         self._splits = {}
 
     def first(self, index: int) -> bytes:

@@ -21,9 +21,10 @@ from starlette.types import Message as Event
 from ianvs_specdec.common.types import Completion, Sampling
 from ianvs_specdec.serving.answers import Answer, TextAnswer
 from ianvs_specdec.serving.choices import Choices
-from ianvs_specdec.serving.engine import DISCONNECTED, Engine, deadline_passed
-from ianvs_specdec.serving.metrics import Metrics
-from ianvs_specdec.serving.protocol import Refusal, event
+from ianvs_specdec.serving.engine import DISCONNECTED, Serving, deadline_passed
+from ianvs_specdec.serving.metrics import Counts
+from ianvs_specdec.serving.protocol import event
+from ianvs_specdec.serving.refusal import Refusal, check_model
 from ianvs_specdec.serving.requests import ChatRequest, parse, parse_completion
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -41,11 +42,11 @@ STREAM_HEADERS = [
 
 @dataclass(frozen=True)
 class Service:
-    """What is served and how. ``name`` is the model's; ``key`` "" lets everybody in; ``deadline`` is in seconds,
+    """What is served and how. ``models`` are names; ``key`` "" lets everybody in; ``deadline`` is in seconds,
     ``max_body`` in bytes.
     """
 
-    name: str
+    models: Sequence[str]
     defaults: Sampling
     key: str
     deadline: float
@@ -54,12 +55,12 @@ class Service:
     """Tokens of the model's context."""
 
 
-def create_app(service: Service, engine: Engine, metrics: Metrics, further: Sequence[Route] = ()) -> Starlette:
+def create_app(service: Service, engine: Serving, metrics: Counts, further: Sequence[Route] = ()) -> Starlette:
     """``further``: endpoints beside those of every server."""
+    window = {} if service.window is None else {"max_model_len": service.window}
 
-    model = {"id": service.name, "object": "model", "created": 0, "owned_by": "ianvs-specdec"}
-    if service.window is not None:
-        model["max_model_len"] = service.window
+    def model(name: str) -> dict[str, Any]:
+        return {"id": name, "object": "model", "created": 0, "owned_by": "ianvs-specdec", **window}
 
     def guarded(answer: Callable[[Request], Response]) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
@@ -72,9 +73,11 @@ def create_app(service: Service, engine: Engine, metrics: Metrics, further: Sequ
         return endpoint
 
     def one_model(request: Request) -> Response:
-        if request.path_params["name"] != service.name:
-            raise Refusal(404, f"this server has the model {service.name!r} only", code="model_not_found")
-        return JSONResponse(model)
+        check_model(name := request.path_params["name"], service.models)
+        return JSONResponse(model(name))
+
+    def all_models(request: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [model(name) for name in service.models]})
 
     async def health(request: Request) -> Response:
         status = {"status": "stopping" if engine.draining else "ok"}
@@ -94,7 +97,7 @@ def create_app(service: Service, engine: Engine, metrics: Metrics, further: Sequ
         routes=[
             Route(CHAT, ChatEndpoint(service, engine, metrics), methods=["POST"]),
             Route(COMPLETIONS, ChatEndpoint(service, engine, metrics, parse_completion, TextAnswer), methods=["POST"]),
-            Route("/v1/models", guarded(lambda request: JSONResponse({"object": "list", "data": [model]}))),
+            Route("/v1/models", guarded(all_models)),
             Route("/v1/models/{name:path}", guarded(one_model)),
             Route("/health", health),
             Route("/metrics", show_metrics),
@@ -110,7 +113,7 @@ class _OneLength:
     this server may have read it otherwise, and what one takes for the next request, the other takes for the body.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: Counts) -> None:
         self._app, self._metrics = app, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -172,9 +175,9 @@ class ChatEndpoint:
     def __init__(
         self,
         service: Service,
-        engine: Engine,
-        metrics: Metrics,
-        parse: Callable[[bytes, str, Sampling], ChatRequest] = parse,
+        engine: Serving,
+        metrics: Counts,
+        parse: Callable[[bytes, Sequence[str], Sampling], ChatRequest] = parse,
         answer: type[Answer] = Answer,
     ) -> None:
         self._service, self._engine, self._metrics = service, engine, metrics
@@ -191,10 +194,10 @@ class ChatEndpoint:
             self._metrics.outcome(refusal.outcome)
             await refused(refusal)(scope, receive, send)
             return
-        await self._serve(choices, receive, _Reply(self._answer(chat, self._service.name), chat, send))
+        await self._serve(choices, receive, _Reply(self._answer(chat), chat, send))
 
     async def _read(self, request: Request) -> ChatRequest:
-        return self._parse(await read_body(request, self._service), self._service.name, self._service.defaults)
+        return self._parse(await read_body(request, self._service), self._service.models, self._service.defaults)
 
     async def _serve(self, choices: Choices, receive: Receive, reply: _Reply) -> None:
         """Pass on what happens to the jobs, their client's leaving and their deadline among it."""
@@ -223,6 +226,14 @@ class ChatEndpoint:
         choices.end(DISCONNECTED)
 
 
+def _routed(routing: Mapping[str, Any] | None) -> dict[str, str]:
+    """The headers that say which side answers and why."""
+    told = {name: (routing or {}).get(name) for name in ("side", "score", "reason")}
+    # A header has one line, of ASCII.
+    shown = {name: " ".join(str(value).split()).encode("ascii", "replace").decode() for name, value in told.items()}
+    return {f"x-specdec-{name}": shown[name] for name, value in told.items() if value is not None}
+
+
 class _Reply:
     """The way of one answer to its client."""
 
@@ -235,8 +246,9 @@ class _Reply:
     async def write(self, choices: Choices) -> None:
         """Until the answer is whole or refused."""
         while len(self._done) < len(choices.jobs):
-            data = b""
-            for index, happened in await choices.events():
+            data, events = b"", await choices.events()
+            self._answer.routing = choices.routing
+            for index, happened in events:
                 if isinstance(happened, Refusal):
                     choices.end(happened)
                     if happened is not DISCONNECTED:
@@ -268,13 +280,14 @@ class _Reply:
             await self._whole(refusal.status, refusal.body, refusal.headers)
 
     async def _whole(self, status: int, body: Mapping[str, Any], headers: Mapping[str, str]) -> None:
-        response = JSONResponse(body, status, headers=headers)
+        response = JSONResponse(body, status, headers={**headers, **_routed(self._answer.routing)})
         await self._send({"type": "http.response.start", "status": status, "headers": response.raw_headers})
         await self._send({"type": "http.response.body", "body": response.body})
 
     async def _stream(self, data: bytes, *, over: bool) -> None:
         if not self._started:
             self._started = True
-            start: Event = {"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS}
+            routed = [(name.encode(), text.encode()) for name, text in _routed(self._answer.routing).items()]
+            start: Event = {"type": "http.response.start", "status": 200, "headers": [*STREAM_HEADERS, *routed]}
             await self._send(start)
         await self._send({"type": "http.response.body", "body": data, "more_body": not over})

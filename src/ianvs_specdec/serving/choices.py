@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from typing import Any
 
-from ianvs_specdec.common.types import Completion
-from ianvs_specdec.serving.engine import Engine, Job
-from ianvs_specdec.serving.protocol import Refusal
+from ianvs_specdec.serving.engine import Event, Job, Serving
+from ianvs_specdec.serving.refusal import Refusal
 from ianvs_specdec.serving.requests import ChatRequest
-
-Happened = str | Completion | Refusal
 
 
 class Choices:
     """The jobs of a request's choices. Raises Refusal where one of them is refused; then none is worked on."""
 
-    def __init__(self, engine: Engine, chat: ChatRequest) -> None:
+    def __init__(self, engine: Serving, chat: ChatRequest) -> None:
         self._engine = engine
         self.jobs: list[Job] = []
         try:
@@ -24,13 +23,17 @@ class Choices:
         except Refusal as refusal:
             self.end(refusal)
             raise
-        self._reading: dict[asyncio.Task[list[Happened]], int] = {}
+        self._reading: dict[asyncio.Task[list[Event]], int] = {}
 
     def end(self, refusal: Refusal) -> None:
         for job in self.jobs:
             self._engine.end(job, refusal)
 
-    async def events(self) -> list[tuple[int, Happened]]:
+    @property
+    def routing(self) -> Mapping[str, Any] | None:
+        return self.jobs[0].routing
+
+    async def events(self) -> list[tuple[int, Event]]:
         """What has happened since the last call, at least one event, each with the index of its choice."""
         if len(self.jobs) == 1:
             return [(0, happened) for happened in await self.jobs[0].events()]

@@ -13,27 +13,33 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from typing import Any, Protocol
 
 from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.common.errors import AnswerError, ChatTemplateError, ContextWindowError, UserError
 from ianvs_specdec.common.types import Completion
 from ianvs_specdec.serving.metrics import Metrics
-from ianvs_specdec.serving.protocol import Refusal
+from ianvs_specdec.serving.refusal import Refusal
 from ianvs_specdec.serving.requests import ChatRequest
 
 log = logging.getLogger(__name__)
 
 LONGEST_RETRY = 60
 
+Event = str | Completion | Refusal
+
 
 class Job:
     """One request on its way through the engine. Its events, for one reader, are pieces of text, and at the end a
-    Completion or a Refusal.
+    Completion or a Refusal. ``routing``, of an answer behind a router, is there before its first event: ``side``,
+    ``model``, ``router``, ``score``, ``hard``, ``seconds`` and ``reason``, each where it is known.
     """
+
+    routing: Mapping[str, Any] | None = None
 
     def __init__(self, chat: ChatRequest) -> None:
         self.chat = chat
@@ -42,18 +48,34 @@ class Job:
         self.tokens = 0
         self.over = False
         """Read by the decoding thread: the rest is not wanted."""
-        self._events: asyncio.Queue[str | Completion | Refusal] = asyncio.Queue()
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
 
-    def tell(self, event: str | Completion | Refusal) -> None:
+    def tell(self, event: Event) -> None:
         self._events.put_nowait(event)
 
-    async def events(self) -> list[str | Completion | Refusal]:
+    async def events(self) -> list[Event]:
         """What has happened since the last call, at least one event."""
         events = [await self._events.get()]
         with contextlib.suppress(asyncio.QueueEmpty):
             while True:
                 events.append(self._events.get_nowait())
         return events
+
+
+class Serving(Protocol):
+    """What answers requests: see ``Engine``."""
+
+    draining: bool
+
+    def submit(self, chat: ChatRequest) -> Job: ...
+
+    def end(self, job: Job, refusal: Refusal) -> None: ...
+
+    def end_all(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def emulation(self) -> Mapping[str, Any] | None: ...
 
 
 class _Over(Exception):
@@ -113,21 +135,24 @@ class Engine:
         self._seconds = 0.0
         self.draining = False
         metrics.watch(lambda: len(self._waiting), lambda: len(self._working), llm.memory(), llm.occupancy)
-        self.emulation = llm.emulation
         metrics.watch_emulation(llm.emulation)
 
     def submit(self, chat: ChatRequest) -> Job:
         """Work on a request now or when its turn comes. Raises Refusal if the queue is full or the server is about to
         stop.
         """
+        job = Job(chat)
+        self.take(job)
+        return job
+
+    def take(self, job: Job) -> None:
+        """As ``submit``, of a request that has a job already."""
         if self.draining:
             raise shutting_down()
         if len(self._working) == self._slots and len(self._waiting) == self._bound:
-            raise self._queue_full()
-        job = Job(chat)
+            raise queue_full(len(self._waiting), self._seconds / self._slots)
         self._waiting.append(job)
         self._fill()
-        return job
 
     def end(self, job: Job, refusal: Refusal) -> None:
         """Give a job up, wherever it is; does nothing when it is over."""
@@ -141,6 +166,9 @@ class Engine:
         self._metrics.outcome(refusal.outcome)
         job.tell(refusal)
 
+    def emulation(self) -> Mapping[str, Any] | None:
+        return self._llm.emulation()
+
     def end_all(self) -> None:
         for job in (*self._waiting, *self._working):
             self.end(job, shutting_down())
@@ -153,17 +181,6 @@ class Engine:
             self._llm.close()
         self._pool.shutdown()
         self._llm.close()
-
-    def _queue_full(self) -> Refusal:
-        pause = max(1, min(LONGEST_RETRY, math.ceil(self._seconds / self._slots)))
-        return Refusal(
-            429,
-            f"{len(self._waiting)} requests are waiting, which is the most this server lets wait (--queue)",
-            code="queue_full",
-            kind="rate_limit_error",
-            outcome="queue_full",
-            headers={"Retry-After": str(pause)},
-        )
 
     def _fill(self) -> None:
         while self._waiting and len(self._working) < self._slots:
@@ -231,6 +248,18 @@ class Engine:
         log.error("a request failed", exc_info=error)
         message = "this request failed; the server's log says why"
         return Refusal(500, message, kind="server_error", outcome="failed")
+
+
+def queue_full(waiting: int, seconds: float) -> Refusal:
+    """``seconds`` until a place is free."""
+    return Refusal(
+        429,
+        f"{waiting} requests are waiting, which is the most this server lets wait (--queue)",
+        code="queue_full",
+        kind="rate_limit_error",
+        outcome="queue_full",
+        headers={"Retry-After": str(max(1, min(LONGEST_RETRY, math.ceil(seconds))))},
+    )
 
 
 def shutting_down() -> Refusal:

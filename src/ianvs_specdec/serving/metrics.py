@@ -22,13 +22,27 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 1
 TOKEN_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 
 
-class Metrics:
-    def __init__(self, model: str, backend: str) -> None:
-        self._registry = registry = CollectorRegistry()
-        Info("specdec_model", "What is served.", registry=registry).info({"model": model, "backend": backend})
-        self._requests = Counter("specdec_requests", "Requests by outcome.", ["outcome"], registry=registry)
+class Counts:
+    """Requests by outcome, under a ``name``."""
+
+    def __init__(self, name: str = "requests") -> None:
+        self.registry = CollectorRegistry()
+        self._requests = Counter(f"specdec_{name}", "Requests by outcome.", ["outcome"], registry=self.registry)
         for outcome in OUTCOMES:
             self._requests.labels(outcome)
+
+    def outcome(self, name: str) -> None:
+        self._requests.labels(name).inc()
+
+    def text(self) -> bytes:
+        return generate_latest(self.registry)
+
+
+class Metrics(Counts):
+    def __init__(self, model: str, backend: str) -> None:
+        super().__init__()
+        registry = self.registry
+        Info("specdec_model", "What is served.", registry=registry).info({"model": model, "backend": backend})
 
         def counter(name: str, text: str) -> Counter:
             return Counter(f"specdec_{name}", text, registry=registry)
@@ -64,19 +78,19 @@ class Metrics:
         """
 
         def gauge(name: str, text: str, read: Callable[[], float]) -> None:
-            Gauge(f"specdec_{name}", text, registry=self._registry).set_function(read)
+            Gauge(f"specdec_{name}", text, registry=self.registry).set_function(read)
 
         gauge("queue_length", "Requests that wait.", queue_length)
         gauge("in_flight", "Requests that are worked on.", in_flight)
         if occupancy() is not None:
             gauge("sequences", "Sequences that share the engine's steps.", lambda: _known(occupancy).sequences)
             gauge("waiting_for_room", "Requests in flight that wait for room there.", lambda: _known(occupancy).waiting)
-            self._registry.register(EngineCollector(occupancy))
+            self.registry.register(EngineCollector(occupancy))
             text = "What is set aside for the sequences."
             gauge("sequence_memory_bytes", text, lambda: _known(occupancy).memory)
         if memory is not None:
             text = "What weights and caches of the model hold."
-            Gauge("specdec_model_memory_bytes", text, registry=self._registry).set(memory)
+            Gauge("specdec_model_memory_bytes", text, registry=self.registry).set(memory)
 
     def watch_emulation(self, emulation: Callable[[], Mapping[str, Any] | None]) -> None:
         """Show which machine's speed is emulated, if one is: all times are those of that machine, times the scale."""
@@ -85,17 +99,14 @@ class Metrics:
             return
         about = {name: str(told[name]) for name in ("machine", "model", "method", "scale")}
         text = "Whose speed is emulated: all times are made, not taken."
-        Info("specdec_emulated", text, registry=self._registry).info(about)
+        Info("specdec_emulated", text, registry=self.registry).info(about)
 
         def gauge(name: str, text: str) -> None:
-            shown = Gauge(f"specdec_emulated_{name}", text, registry=self._registry)
+            shown = Gauge(f"specdec_emulated_{name}", text, registry=self.registry)
             shown.set_function(lambda: (emulation() or {}).get(name, 0))
 
         gauge("steps", "Steps whose time was emulated.")
         gauge("overruns", "Those for which this machine needed longer than the emulated one, times the scale.")
-
-    def outcome(self, name: str) -> None:
-        self._requests.labels(name).inc()
 
     def unfinished(self, tokens: int) -> None:
         """Tokens of an answer that was cancelled or failed."""
@@ -120,9 +131,6 @@ class Metrics:
         for (before, _), (seconds, tokens) in zip(trace.chunks, trace.chunks[1:], strict=False):
             for _ in range(tokens):
                 self._itl.observe((seconds - before) / tokens)
-
-    def text(self) -> bytes:
-        return generate_latest(self._registry)
 
 
 class EngineCollector:

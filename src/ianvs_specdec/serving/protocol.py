@@ -1,4 +1,4 @@
-"""What all answers of the OpenAI protocol have in common: refusals, events of a stream, token usage, statistics."""
+"""What all answers of the OpenAI protocol have in common: events of a stream, token usage, what the engine counted."""
 
 from __future__ import annotations
 
@@ -11,28 +11,6 @@ from ianvs_specdec.backends.api.stream import TRUNCATED
 from ianvs_specdec.common.types import Completion
 
 LINE_ENDS = "\x85\u2028\u2029"
-
-
-class Refusal(Exception):
-    """A request that gets no answer: the HTTP status, and the error object that the protocol has for it.
-
-    ``outcome`` is what the request counts as; see ``metrics``.
-    """
-
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        param: str | None = None,
-        code: str | None = None,
-        kind: str = "invalid_request_error",
-        outcome: str = "rejected",
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.status, self.outcome, self.headers = status, outcome, dict(headers or {})
-        self.body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
 def served_name(model: str) -> str:

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ianvs_specdec.backends.base import LLM, OnChunk, Plain
 from ianvs_specdec.common.errors import UserError, unknown
 from ianvs_specdec.common.settings import build
 from ianvs_specdec.common.types import Completion, Hints, Message, Sampling
-from ianvs_specdec.serving.protocol import Refusal
+from ianvs_specdec.serving.refusal import Refusal, check_model
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 PASSED_OVER = (
@@ -63,7 +64,8 @@ SEEDS = range(-(2**63), 2**63)
 class ChatRequest:
     """What the engine is asked: a chat, or ``prompts`` without a chat template. ``stream``: piece by piece; ``usage``:
     with a usage chunk at the end of the stream; ``details``: with what the engine counted; ``n``: choices for each
-    prompt; ``echo``: behind the prompt, which stands ``alone`` where no output is wanted.
+    prompt, of which this is the one numbered ``choice``; ``echo``: behind the prompt, which stands ``alone`` where no
+    output is wanted. ``given``: the request's parameters; ``model``: the name it asks for; ``id``: the answer's.
     """
 
     messages: list[Message]
@@ -72,16 +74,27 @@ class ChatRequest:
     stream: bool
     usage: bool
     details: bool
+    given: Mapping[str, Any]
+    model: str
+    id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
     n: int = 1
+    choice: int = 0
     prompts: tuple[Plain, ...] = ()
     echo: bool = False
     alone: bool = False
 
     def choices(self) -> list[ChatRequest]:
         """The requests of the choices, prompt by prompt: their seeds follow each other, as in vLLM."""
-        seeds = [replace(self.sampling, seed=self.sampling.seed + index) for index in range(self.n)]
+        if self.n == 1 and len(self.prompts) < 2:
+            return [self]
         prompts: list[tuple[Plain, ...]] = [(prompt,) for prompt in self.prompts] or [()]
-        return [replace(self, prompts=prompt, sampling=sampling) for prompt in prompts for sampling in seeds]
+        numbered = [replace(self, prompts=prompt, choice=index) for prompt in prompts for index in range(self.n)]
+        return [one.with_defaults(self.sampling) for one in numbered]
+
+    def with_defaults(self, defaults: Sampling) -> ChatRequest:
+        """The same request of a model with other settings. Raises Refusal."""
+        sampling = _sampling(self.given, defaults)
+        return replace(self, sampling=replace(sampling, seed=sampling.seed + self.choice))
 
     def ask(self, llm: LLM, on_chunk: OnChunk | None, hints: Hints) -> Completion:
         """The answer of ``llm`` to one choice. Raises as its ``generate`` and ``complete``."""
@@ -102,9 +115,9 @@ class ChatRequest:
         return completion
 
 
-def parse(body: bytes, model: str, defaults: Sampling) -> ChatRequest:
-    """The chat in ``body``, asked of the model that is served as ``model``. Raises Refusal."""
-    given = known(json_object(body), model, READ, NOT_SUPPORTED)
+def parse(body: bytes, models: Sequence[str], defaults: Sampling) -> ChatRequest:
+    """The chat in ``body``, asked of one of the ``models``. Raises Refusal."""
+    given = known(json_object(body), models, READ, NOT_SUPPORTED)
     top = _whole(given, "top_logprobs", 0, MOST_TOP) or 0
     if top and given.get("logprobs") is not True:
         raise wrong("top_logprobs", "top_logprobs is for requests with logprobs: true")
@@ -112,11 +125,11 @@ def parse(body: bytes, model: str, defaults: Sampling) -> ChatRequest:
     return _request(given, messages_of(given.get("messages")), _sampling(given, defaults), hints)
 
 
-def parse_completion(body: bytes, model: str, defaults: Sampling) -> ChatRequest:
+def parse_completion(body: bytes, models: Sequence[str], defaults: Sampling) -> ChatRequest:
     """As ``parse``, for prompts without a chat template: a text, token ids, or a list of either."""
     refused = {name: values for name, values in NOT_SUPPORTED.items() if name not in ("echo", "add_special_tokens")}
     refused |= {"suffix": ("",), "add_special_tokens": (True,)}
-    given = known(json_object(body), model, READ_WITH_PROMPTS, refused)
+    given = known(json_object(body), models, READ_WITH_PROMPTS, refused)
     prompts = _prompts(given.get("prompt"))
     echo = take(given, "echo", bool, "true or false") or False
     if alone := given.get("max_tokens") == 0 and echo:
@@ -126,11 +139,12 @@ def parse_completion(body: bytes, model: str, defaults: Sampling) -> ChatRequest
     request = _request(given, [], _sampling(given, defaults), Hints(top=top or 0))
     if len(prompts) * request.n > MOST_CHOICES:
         raise wrong("prompt", f"prompt and n ask for {len(prompts) * request.n} choices; {MOST_CHOICES} are the most")
-    return replace(request, prompts=prompts, echo=echo, alone=alone)
+    name = f"cmpl-{uuid.uuid4().hex}"
+    return replace(request, prompts=prompts, echo=echo, alone=alone, id=name)
 
 
 def known(
-    body: Mapping[str, Any], model: str, read: tuple[str, ...], refused: Mapping[str, tuple[Any, ...]]
+    body: Mapping[str, Any], models: Sequence[str], read: tuple[str, ...], refused: Mapping[str, tuple[Any, ...]]
 ) -> dict[str, Any]:
     """The parameters that are given. Raises Refusal for one that is not among those to be ``read``."""
     given = {name: value for name, value in body.items() if value is not None}
@@ -141,10 +155,8 @@ def known(
             raise wrong(name[:64], str(unknown("parameter", name[:64], read)), "unknown_parameter")
     asked = take(given, "model", str, "a text")
     if asked is None:
-        raise wrong("model", f"model is missing; this server has {model!r}")
-    if asked != model:
-        message = f"the model {asked[:256]!r} does not exist here; this server has {model!r}"
-        raise Refusal(404, message, param="model", code="model_not_found")
+        raise wrong("model", f"model is missing; this server has {', '.join(map(repr, models))}")
+    check_model(asked, models)
     return given
 
 
@@ -158,7 +170,7 @@ def _request(given: Mapping[str, Any], messages: list[Message], sampling: Sampli
     if details and n > 1:
         raise wrong("specdec", "specdec is for requests with one choice")
     usage = details or take(options, "include_usage", bool, "true or false", within="stream_options.") or False
-    return ChatRequest(messages, sampling, hints, stream, usage, details, n)
+    return ChatRequest(messages, sampling, hints, stream, usage, details, given, given["model"], n=n)
 
 
 def wrong(param: str, message: str, code: str | None = None) -> Refusal:

@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.serving.connections import ACCEPTED_AT_ONCE, KEEP_ALIVE, WAITING_TO_BE_ACCEPTED, Connection, look_at
-from ianvs_specdec.serving.engine import Engine
+from ianvs_specdec.serving.engine import Serving
 
 LOOKED_AT = 5
 """Ticks of a tenth of a second between two looks at the connections."""
@@ -44,7 +44,7 @@ def url_of(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def server_of(app: Starlette, engine: Engine, bound: socket.socket, grace: float, most: int) -> uvicorn.Server:
+def server_of(app: Starlette, engine: Serving, bound: socket.socket, grace: float, most: int) -> uvicorn.Server:
     """The server on a bound socket, with ``most`` connections at a time. It ends as ``serve`` says."""
     config = uvicorn.Config(
         app,
@@ -62,7 +62,7 @@ def server_of(app: Starlette, engine: Engine, bound: socket.socket, grace: float
     return _Server(config, engine, url_of(bound), grace)
 
 
-def serve(app: Starlette, engine: Engine, bound: socket.socket, grace: float, most: int) -> None:
+def serve(app: Starlette, engine: Serving, bound: socket.socket, grace: float, most: int) -> None:
     """Serve until SIGTERM or SIGINT; then finish what was accepted within ``grace`` seconds, and let nothing new in."""
     server = server_of(app, engine, bound, grace, most)
     # The server raises the signals that ended it again when it is done; then they have had their effect.
@@ -75,7 +75,7 @@ def serve(app: Starlette, engine: Engine, bound: socket.socket, grace: float, mo
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, engine: Engine, url: str, grace: float) -> None:
+    def __init__(self, config: uvicorn.Config, engine: Serving, url: str, grace: float) -> None:
         super().__init__(config)
         self._engine, self._url, self._grace = engine, url, grace
 

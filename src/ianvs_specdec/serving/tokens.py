@@ -15,7 +15,7 @@ from ianvs_specdec import __version__
 from ianvs_specdec.backends.base import LLM, Asked
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.serving.app import Service, read_body, refused
-from ianvs_specdec.serving.protocol import Refusal
+from ianvs_specdec.serving.refusal import Refusal
 from ianvs_specdec.serving.requests import json_object, known, messages_of, take, wrong
 
 READ = ("model", "prompt", "messages", "add_special_tokens", "return_token_strs", "chat_template_kwargs", "tokens")
@@ -33,8 +33,8 @@ def token_routes(llm: LLM, service: Service) -> list[Route]:
     def endpoint(path: str, answer: Callable[[LLM, Service, dict[str, Any]], dict[str, Any]]) -> Route:
         async def reply(request: Request) -> Response:
             try:
-                body = {"model": service.name, **json_object(await read_body(request, service))}
-                given = known(body, service.name, READ, REFUSED)
+                body = {"model": service.models[0], **json_object(await read_body(request, service))}
+                given = known(body, service.models, READ, REFUSED)
                 # A long text takes a while.
                 return JSONResponse(await asyncio.to_thread(answer, llm, service, given))
             except Refusal as refusal:

@@ -127,7 +127,7 @@ class Lessons:
         self._seen: set[np.uint64] = set()
         self._book, self._earlier = book, deque(book.earlier)
         self._known = {line.source for line in book.earlier}
-        self._scored, self._answers = feedback == "scorer", 0
+        self.scored, self._answers = feedback == "scorer", 0
         # With the item, the model that has answered.
         self._given: OrderedDict[tuple[str, str], tuple[AskedQuery, str]] = OrderedDict()
         # Feedback on answers that may still come, the newest.
@@ -135,7 +135,7 @@ class Lessons:
         self._mutex = threading.RLock()
         # What came in at the endpoint. Of more than that the oldest are left to the next run: the log has them.
         self._received, self._receipts = deque(book.waiting.values(), maxlen=REMEMBERED), book.receipts
-        self._file = FeedbackFile(Path(feedback)) if isinstance(feedback, str) and not self._scored else None
+        self._file = FeedbackFile(Path(feedback)) if isinstance(feedback, str) and not self.scored else None
         self._server, self.url = None, None
         if isinstance(feedback, Mapping):
             from ianvs_specdec.routing.lifelong.feedback_server import FeedbackServer
@@ -153,7 +153,7 @@ class Lessons:
             )
             for name in names:
                 _remember(self._given, (name, side), (item, model))
-            if self._scored and (worth := _worth(query, data, response)) is not None:
+            if self.scored and (worth := _worth(query, data, response)) is not None:
                 source = f"{SCORER}{model}:{self._answers}"
                 self._learn(Feedback(name_of(query), _side(side), worth, source))
             while self._earlier and self._earlier[0].answers <= self._answers:
@@ -164,7 +164,7 @@ class Lessons:
                 self._pending.remove(feedback)
                 self._learn(feedback)
 
-    def learn(self, side: str, item: AskedQuery, worth: float) -> None:
+    def learn(self, side: str, worth: float, item: AskedQuery) -> None:
         """Learn what a program says, past the log."""
         with self._mutex:
             self._count_in(side, item, worth)

@@ -254,7 +254,8 @@ class BudgetRouter(ConstrainedRouter):
             if len(self._charges) > 2 * self._spending.window:
                 # No model reported the end of these queries.
                 oldest = self._spending.count - self._spending.window
-                self._charges = {key: charge for key, charge in self._charges.items() if charge.index > oldest}
+                for key in [key for key, charge in self._charges.items() if charge.index <= oldest]:
+                    del self._charges[key]
         if granted or not decision.hard:
             return decision
         return overrule(decision, False, f"budget: {why}")

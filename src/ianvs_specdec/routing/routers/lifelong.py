@@ -6,8 +6,9 @@ import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -158,7 +159,16 @@ class LifelongRouter(Router):
 
     def learn(self, query: Query, side: str, worth: float) -> None:
         """Learn at once what the answer of ``side`` to the query was worth, from 0 to 1. Not kept in the log."""
-        self._lessons.learn(side, self._item(query), worth)
+        self._lessons.learn(side, worth, self._item(query))
+
+    def lesson(self, query: Query) -> Callable[[str, float], None] | None:
+        """As ``learn``, for later: nothing of the query's text is kept. None where a probe has not read it."""
+        unread = self.probes and query not in self._asked
+        return None if unread else partial(self._lessons.learn, item=self._item(query))
+
+    def judged_elsewhere(self) -> None:
+        """The queries to come have no right answers with which the benchmark's scorer could judge."""
+        self._lessons.scored = False
 
     def began(self, side: str, data: Any) -> None:
         """Nothing is learned from a question."""

@@ -1,0 +1,151 @@
+"""The test case that is served: its two models and its router, as the files of a benchmarking job describe them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ianvs_specdec.backends.base import LLM
+from ianvs_specdec.common.errors import UserError, unknown
+from ianvs_specdec.common.types import Completion
+from ianvs_specdec.plugin.models import CloudModel, EdgeModel
+from ianvs_specdec.plugin.settings import SAME_AS_EDGE, ModelSettings
+from ianvs_specdec.routing.routers.cascade import CascadeRouter
+from ianvs_specdec.routing.routers.oracle import OracleRouter
+from ianvs_specdec.serving.protocol import served_name
+
+if TYPE_CHECKING:
+    from core.cmd.job import BenchmarkingJob
+    from core.testcasecontroller.algorithm import Algorithm
+    from core.testcasecontroller.module import Module
+
+MODES = ("mining-then-inference", "inference-then-mining")
+"""Of hard example mining, those in which a router decides."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two models, not loaded. ``name``: as clients see it."""
+
+    name: str
+    settings: ModelSettings
+    backend: str
+    llm: LLM
+
+    def cost(self, answer: Completion) -> float | None:
+        return self.settings.cost(answer.prompt_tokens, answer.completion_tokens, answer.cached_tokens)
+
+
+@dataclass(frozen=True)
+class Case:
+    """``router``: any callable that says of a row whether it is hard; ``edge_first``: it is asked about the edge's
+    answer; ``slo``: the objectives that each row brings, in seconds."""
+
+    sides: Mapping[str, Side]
+    router: Any
+    edge_first: bool
+    slo: Mapping[str, float]
+
+
+def read_case(file: str, algorithm: str | None, chosen: Mapping[str, Any]) -> Case:
+    """The test case of the job in ``file`` that ``algorithm`` names, where it has several the one whose hyperparameters
+    (``<module type>-<name>``, as on the leaderboard) are ``chosen``. Loads no model. Raises UserError."""
+    job = _job(file)
+    mode = job.env.mining_mode
+    if mode not in MODES:
+        raise UserError(f"hard_example_mining_mode: in the mode {mode} no router decides; use {' or '.join(MODES)}")
+    modules = _test_case(_algorithm(job, algorithm), chosen)
+    edge = _side(modules, "edge", EdgeModel)
+    cloud = _side(modules, "cloud", CloudModel, edge.backend)
+    processor = modules.get("dataset_processor")
+    limits = {name: processor and processor.hyperparameters.get(f"slo_{name}") for name in ("ttft", "latency")}
+    router = modules["hard_example_mining"].create()
+    for part in parts(router):
+        if isinstance(part, OracleRouter):
+            raise UserError(f"{type(part).__name__} needs the right answers, and a chat has none: name another router")
+        if isinstance(part, CascadeRouter) and (part.first is not None or edge.settings.own.samples > 1):
+            names = "CascadeRouter's decide_after, and samples of the edge model,"
+            raise UserError(f"{names} are for jobs: a server asks the edge for one whole answer")
+    slo = {name: float(limit) for name, limit in limits.items() if limit}
+    return Case({"edge": edge, "cloud": cloud}, router, mode == MODES[1], slo)
+
+
+def parts(router: Any) -> Iterator[Any]:
+    """A router and those that it asks, the outermost first."""
+    yield router
+    for inner in (getattr(router, "inner", None), *getattr(router, "priors", {}).values()):
+        if inner is not None:
+            yield from parts(inner)
+
+
+def _job(file: str) -> BenchmarkingJob:
+    try:
+        from core.cmd.job import BenchmarkingJob
+        from core.common.errors import ConfigError
+    except ImportError as error:
+        raise UserError(f"-f reads a job as the ianvs command does ({error}): pip install -e host") from error
+    try:
+        job = BenchmarkingJob(file)
+    except ConfigError as error:
+        raise UserError(str(error)) from error
+    for warning in job.problems.warnings.lines():
+        print(f"specdec serve: warning: {warning}", file=sys.stderr)
+    return job
+
+
+def _algorithm(job: BenchmarkingJob, name: str | None) -> Algorithm:
+    known = {algorithm.name: algorithm for algorithm in job.algorithms}
+    if name is None and len(known) > 1:
+        raise UserError(f"{job.file} has several algorithms: --algorithm names one of {', '.join(known)}")
+    if name is not None and name not in known:
+        raise UserError(f"--algorithm: {unknown('algorithm', name, known)}")
+    return known[name] if name is not None else job.algorithms[0]
+
+
+def _test_case(algorithm: Algorithm, chosen: Mapping[str, Any]) -> dict[str, Module]:
+    cases = [
+        ({f"{kind}-{name}": value for kind, module in modules.items() for name, value in _values(module)}, modules)
+        for modules in algorithm.test_cases()
+    ]
+    varied = algorithm.varied()
+    for name, value in chosen.items():
+        if name not in varied:
+            raise UserError(f"--set: {unknown('hyperparameter with several values', name, varied)}")
+        there = dict.fromkeys(_shown(values.get(name)) for values, _ in cases)
+        if _shown(value) not in there:
+            raise UserError(f"--set: {unknown(f'value of {name}', _shown(value), there)}")
+        cases = [(values, modules) for values, modules in cases if _shown(values.get(name)) == _shown(value)]
+    if len(cases) == 1:
+        return cases[0][1]
+    choices = {name: dict.fromkeys(_shown(values.get(name)) for values, _ in cases) for name in varied}
+    wanted = "; ".join(
+        " or ".join(f"--set '{name}={value}'" for value in values)
+        for name, values in choices.items()
+        if len(values) > 1
+    )
+    raise UserError(f"{algorithm.name} has {len(cases)} test cases; choose one: {wanted}")
+
+
+def _values(module: Module) -> Iterator[tuple[str, Any]]:
+    yield from module.hyperparameters.items()
+
+
+def _shown(value: Any) -> str:
+    """A value as it can be given to ``--set``."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _side(modules: Mapping[str, Module], side: str, kind: type, edge_backend: str = "") -> Side:
+    module = modules[f"{side}model"]
+    if not (isinstance(module.target, type) and issubclass(module.target, kind)):
+        raise UserError(
+            f"{side}model {module.name} is no {kind.__name__} of ianvs_specdec, and only that can be served"
+        )
+    settings = ModelSettings.parse(module.hyperparameters, follows_edge=side == "cloud")
+    backend = edge_backend if settings.backend == SAME_AS_EDGE else settings.backend
+    llm = settings.checked(backend)
+    llm.check_files()
+    return Side(served_name(settings.own.model), settings, backend, llm)

@@ -1,0 +1,288 @@
+"""Two engines and the router between them, behind the interface of one engine.
+
+On the event loop happens all but the router's decisions, each in a thread, and what routers learn of answers, in one
+further thread. A decided request is a job of its side's engine, whose events go to the client as they come. Nothing of
+a request is written to disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+from msgspec import structs
+
+from ianvs_specdec.common.errors import AbandonedError, AnswerError
+from ianvs_specdec.common.types import Completion
+from ianvs_specdec.gateway.case import Case, parts
+from ianvs_specdec.gateway.legs import ChatRow, Leg, RoutedJob, response_to
+from ianvs_specdec.gateway.metrics import GatewayMetrics
+from ianvs_specdec.gateway.policies import policy
+from ianvs_specdec.plugin import edge_first, observers
+from ianvs_specdec.plugin.requests import EarlyExit
+from ianvs_specdec.records.identity import FileDigests
+from ianvs_specdec.records.response import Response
+from ianvs_specdec.routing.routers.lifelong import LifelongRouter
+from ianvs_specdec.serving.engine import Engine, Event, Job, queue_full, shutting_down
+from ianvs_specdec.serving.metrics import Metrics
+from ianvs_specdec.serving.refusal import Refusal
+from ianvs_specdec.serving.requests import ChatRequest
+
+log = logging.getLogger(__name__)
+
+FEWEST_DECISIONS = 4
+"""At the same time, where the edge answers fewer requests."""
+PATIENCE = 1.0
+"""Seconds between two looks at whether a request is still wanted."""
+REMEMBERED = 10_000
+"""Answers that feedback may still come on."""
+RECORDED = ("router", "score", "hard", "seconds", "reason")
+
+
+class Gateway:
+    """``queue``: requests that may wait for the router, and for each side; ``concurrency``: those that a side works on
+    at the same time, if its back end can; ``fallback``: seconds after which the edge answers if the cloud has not begun
+    to, or as soon as that has failed; None: never. The models must be loaded. All methods are called on the event loop
+    but those of ``edge_first.Edge``.
+    """
+
+    def __init__(self, case: Case, queue: int, concurrency: int, fallback: float | None = None) -> None:
+        self._case, self._fallback = case, fallback
+        metrics = {name: Metrics(side.name, side.backend) for name, side in case.sides.items()}
+        self.metrics = GatewayMetrics(metrics)
+        places = {name: concurrency if side.llm.concurrent else 1 for name, side in case.sides.items()}
+        self._engines = {
+            name: Engine(side.llm, queue, places[name], metrics[name]) for name, side in case.sides.items()
+        }
+        decisions = max(FEWEST_DECISIONS, places["edge"])
+        self._pool, self._most = ThreadPoolExecutor(decisions, thread_name_prefix="route"), decisions + queue
+        self._after = ThreadPoolExecutor(1, thread_name_prefix="observe")
+        # A router that keeps a state is asked by one at a time, unless it says otherwise.
+        own = getattr(case.router, "concurrent", False)
+        self._asking = contextlib.nullcontext() if own else threading.Lock()
+        self._jobs: set[RoutedJob] = set()
+        self._deciding: set[RoutedJob] = set()
+        learners = [part for part in parts(case.router) if isinstance(part, LifelongRouter)]
+        self._lifelong = learners[0] if learners else None
+        if self._lifelong is not None:
+            self._lifelong.judged_elsewhere()
+        self._lessons: OrderedDict[str, Callable[[float], None]] = OrderedDict()
+        self.draining = False
+        edge_first.announce(self)
+
+    def submit(self, chat: ChatRequest) -> Job:
+        """Have the router decide, or ask the side that is named. Raises Refusal."""
+        if self.draining:
+            raise shutting_down()
+        chats = {name: chat.with_defaults(side.settings.sampling) for name, side in self._case.sides.items()}
+        if self._case.sides["edge"].settings.sampling.logprobs:
+            # A router may look at them, whether the client wants them or not.
+            chats["edge"] = replace(chats["edge"], sampling=replace(chats["edge"].sampling, logprobs=True))
+        job = RoutedJob(chat, chats, self._case.slo)
+        if chat.model in self._engines:
+            job.routing = {"side": chat.model, "model": self._case.sides[chat.model].name}
+            job.leg = self._start(job, chat.model)
+        else:
+            if chat.prompts:
+                message = "the router decides on chats only: ask /v1/chat/completions, or the model edge or cloud"
+                raise Refusal(400, message, param="model")
+            router = policy(self._case.router, chat.model)
+            if len(self._deciding) >= self._most:
+                raise queue_full(len(self._deciding), 1)
+            self._deciding.add(job)
+            self._pool.submit(self._decide, job, router)
+        self._jobs.add(job)
+        return job
+
+    def lesson(self, name: str) -> Callable[[float], None]:
+        """Takes what the answer of this id was worth, from 0 to 1, once. Raises Refusal where nobody learns from it."""
+        if self._lifelong is None:
+            message = f"{type(self._case.router).__name__} does not learn from feedback; LifelongRouter does"
+            raise Refusal(409, message, code="no_feedback")
+        if name not in self._lessons:
+            message = f"no answer of the router with the id {name[:64]!r} waits for feedback, of the last {REMEMBERED}"
+            raise Refusal(404, message, param="id", code="answer_not_found")
+        return self._lessons.pop(name)
+
+    def end(self, job: Job, refusal: Refusal) -> None:
+        """Give a job up, wherever it is; does nothing when it is over."""
+        assert isinstance(job, RoutedJob)
+        if job.over:
+            return
+        self._finish(job, refusal)
+        for leg in (job.leg, job.edge):
+            if leg is not None:
+                self._engines[leg.side].end(leg, refusal)
+
+    def end_all(self) -> None:
+        for job in tuple(self._jobs):
+            self.end(job, shutting_down())
+
+    def close(self) -> None:
+        for engine in self._engines.values():
+            engine.close()
+        self._pool.shutdown()
+        self._after.shutdown()
+        if hasattr(self._case.router, "cleanup"):
+            self._case.router.cleanup()
+
+    def emulation(self) -> Mapping[str, Any] | None:
+        told = {side: about for side, engine in self._engines.items() if (about := engine.emulation())}
+        return told or None
+
+    def _decide(self, job: RoutedJob, router: Any) -> None:
+        """In a thread."""
+        outcome: bool | Exception = False
+        try:
+            if not job.over:
+                data = edge_first.ask(job.row) if self._case.edge_first else job.row
+                with self._asking:
+                    outcome = bool(router(data))
+                if self._lifelong is not None:
+                    job.lesson = self._lifelong.lesson(job.row.parsed)
+        except Exception as error:
+            outcome = error
+        # The loop is closed when the server was stopped at once.
+        with contextlib.suppress(RuntimeError):
+            job.loop.call_soon_threadsafe(self._decided, job, router, outcome)
+
+    def _decided(self, job: RoutedJob, router: Any, outcome: bool | Exception) -> None:
+        self._deciding.discard(job)
+        if job.over:
+            return
+        if isinstance(outcome, Exception):
+            log.error("the router failed", exc_info=outcome)
+            message = "the router failed; the server's log says why"
+            self._finish(job, Refusal(500, message, kind="server_error", outcome="failed"))
+            return
+        record = job.row.get("routing") or {"router": type(router).__name__, "hard": outcome}
+        self.metrics.decided("cloud" if outcome else "edge", record.get("seconds"))
+        self._send(job, "cloud" if outcome else "edge", {name: record[name] for name in RECORDED if name in record})
+
+    def _send(self, job: RoutedJob, side: str, record: Mapping[str, Any]) -> None:
+        """Have ``side`` answer; the edge, where the router has asked it, has done so."""
+        job.routing = {"side": side, "model": self._case.sides[side].name, **record}
+        if side == "edge" and job.edge is not None and isinstance(answer := job.edge.outcome, Completion):
+            for piece in job.edge.pieces:
+                job.tell(piece)
+            self._finish(job, answer)
+            return
+        try:
+            job.leg = self._start(job, side)
+        except Refusal as refusal:
+            self._failed(job, refusal)
+            return
+        if side == "cloud" and self._fallback is not None:
+            reason = f"the cloud had not begun after {self._fallback:g} s"
+            job.timer = job.loop.call_later(self._fallback, self._fall_back, job, reason)
+
+    def _start(self, job: RoutedJob, side: str) -> Leg:
+        """Raises Refusal where the side has no room."""
+        leg = Leg(job.chats[side], side, functools.partial(self._heard, job))
+        self._engines[side].take(leg)
+        observers.began(side, job.row)
+        return leg
+
+    def _heard(self, job: RoutedJob, leg: Leg, event: Event) -> None:
+        """From the engine of a side."""
+        if not isinstance(event, str):
+            self._ended(job, leg, event)
+        elif leg is job.edge:
+            leg.pieces.append(event)
+        if leg is not job.leg or job.over:
+            return
+        if job.timer is not None:
+            job.timer.cancel()
+        if isinstance(event, str):
+            job.begun = True
+            job.tell(event)
+        elif isinstance(event, Refusal):
+            self._failed(job, event)
+        else:
+            self._finish(job, event)
+
+    def _ended(self, job: RoutedJob, leg: Leg, event: Completion | Refusal) -> None:
+        leg.outcome = event
+        side = self._case.sides[leg.side]
+        if isinstance(event, Completion):
+            self.metrics.cost.labels(leg.side).inc(side.cost(event) or 0.0)
+        # Learning takes a while.
+        self._after.submit(lambda: observers.ended(leg.side, job.row, response_to(job.row, event, leg.side, side)))
+        if leg is job.edge:
+            job.answered.set_result(event)
+
+    def _failed(self, job: RoutedJob, refusal: Refusal) -> None:
+        """The side that was to answer does not."""
+        routing = job.routing or {}
+        routed = routing["side"] == "cloud" and "router" in routing
+        if self._fallback is None or not routed or job.begun or refusal.outcome == "rejected":
+            self._finish(job, refusal)
+        else:
+            self._fall_back(job, f"the cloud failed ({refusal.body['error']['code'] or refusal.status})")
+
+    def _fall_back(self, job: RoutedJob, reason: str) -> None:
+        """The edge answers in place of the cloud, whose work is given up."""
+        self.metrics.fallbacks.inc()
+        abandoned, job.leg = job.leg, None
+        if abandoned is not None:
+            self._engines["cloud"].end(abandoned, Refusal(504, reason, kind="timeout", outcome="deadline"))
+        record = {name: value for name, value in (job.routing or {}).items() if name in RECORDED}
+        self._send(job, "edge", {**record, "reason": f"fallback: {reason}"})
+
+    def _finish(self, job: RoutedJob, event: Completion | Refusal) -> None:
+        job.over = True
+        self._jobs.discard(job)
+        self._deciding.discard(job)
+        if job.timer is not None:
+            job.timer.cancel()
+        self.metrics.outcome(event.outcome if isinstance(event, Refusal) else "completed")
+        if isinstance(event, Completion) and job.lesson is not None and job.routing is not None:
+            self._lessons[job.chat.id] = functools.partial(job.lesson, job.routing["side"])
+            if len(self._lessons) > REMEMBERED:
+                self._lessons.popitem(last=False)
+        if isinstance(event, Completion) and not (job.chat.given.get("logprobs") or job.chat.details):
+            event = structs.replace(event, trace=structs.replace(event.trace, confidence=None))
+        job.tell(event)
+
+    # The edge as routers ask it, each from its own thread.
+
+    def answer(self, data: ChatRow, *, early: EarlyExit | None) -> Response:
+        """An edge that fails leaves an ``error``, as in a test case."""
+        job = data.job
+
+        def ask() -> None:
+            try:
+                job.edge = self._start(job, "edge")
+            except Refusal as refusal:
+                job.answered.set_result(refusal)
+
+        job.loop.call_soon_threadsafe(ask)
+        while not job.over:
+            # A server that stops leaves calls undone.
+            with contextlib.suppress(TimeoutError):
+                return response_to(data, job.answered.result(PATIENCE), "edge", self._case.sides["edge"])
+        raise AbandonedError
+
+    def encode(self, data: ChatRow, layers: Sequence[int], check: edge_first.Check) -> edge_first.Read | None:
+        side, chat = self._case.sides["edge"], data.job.chats["edge"]
+        side.llm.check_encode()
+        check(side.settings.own.model, self._model_files)
+        try:
+            found = side.llm.encode(chat.messages, chat.sampling, layers)
+        except AnswerError:
+            return None
+        return edge_first.Read(found.states, Response(prefill={"seconds": found.seconds}))
+
+    @functools.cached_property
+    def _model_files(self) -> str:
+        return str(self._case.sides["edge"].llm.identity(FileDigests(None))["model"])
+
+    def backend(self) -> str:
+        return self._case.sides["edge"].backend

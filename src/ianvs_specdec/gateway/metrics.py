@@ -1,0 +1,52 @@
+"""What the gateway counts: requests as clients see them, decisions, money, and what both sides' engines count, with the
+label ``side``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from prometheus_client import Counter, Histogram
+from prometheus_client.core import Metric
+
+from ianvs_specdec.serving.metrics import SECONDS, Counts, Metrics
+
+
+class GatewayMetrics(Counts):
+    """``sides``: what each side's engine counts in."""
+
+    def __init__(self, sides: Mapping[str, Metrics]) -> None:
+        super().__init__("gateway_requests")
+
+        def counter(name: str, text: str) -> Counter:
+            found = Counter(f"specdec_{name}", text, ["side"], registry=self.registry)
+            for side in sides:
+                found.labels(side)
+            return found
+
+        self.decisions = counter("router_decisions", "Requests that the router sent to a side.")
+        self.cost = counter("cost", "Money for answers, by the prices in the models' settings.")
+        text = "Requests that the edge answered in place of the cloud."
+        self.fallbacks = Counter("specdec_fallbacks", text, registry=self.registry)
+        text = "Time of the router for one decision, without the models."
+        self.router = Histogram("specdec_router_seconds", text, buckets=SECONDS, registry=self.registry)
+        self._sides = sides
+        self.registry.register(self)
+
+    def decided(self, side: str, seconds: float | None) -> None:
+        self.decisions.labels(side).inc()
+        if seconds is not None:
+            self.router.observe(seconds)
+
+    def describe(self) -> list[Metric]:
+        """Nothing: what there is depends on the back ends."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """The sides' metrics. Those of one name are one, with the side as a label."""
+        found: dict[str, Metric] = {}
+        for side, metrics in self._sides.items():
+            for family in metrics.registry.collect():
+                own = found.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+                own.samples += [one._replace(labels={**one.labels, "side": side}) for one in family.samples]
+        yield from found.values()

@@ -1,0 +1,162 @@
+"""Which side answers, what the client is told of it, and what the router learns."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.common.types import Query, Sampling
+from ianvs_specdec.gateway.legs import query_of_chat
+from ianvs_specdec.routing.routers.base import Decision, Router
+from ianvs_specdec.routing.routers.budget import BudgetRouter
+from ianvs_specdec.routing.routers.cascade import CascadeRouter
+from ianvs_specdec.routing.routers.latency import LatencyRouter
+from ianvs_specdec.routing.routers.learned import LearnedRouter
+from ianvs_specdec.routing.routers.privacy import PrivacyRouter
+from ianvs_specdec.serving.requests import parse
+from tests.serving.conftest import wait_until
+from tests.support.paths import EXAMPLE
+
+from .conftest import Gate, Opens, Says, Words, side
+
+SHIPPED = EXAMPLE / "models" / "router"
+
+
+def pair(gate: Opens, router: Any = None, **options: Any) -> tuple[Gate, Says, Says]:
+    edge, cloud = Says("from the edge", options.pop("doubt", 0.0)), Says("from the cloud")
+    found = gate(side("small", edge, logprobs=True), side("large", cloud, price_completion=1e6), router, **options)
+    return found, edge, cloud
+
+
+def test_the_router_decides_and_header_and_body_tell_it(gate: Opens) -> None:
+    opened, _, _ = pair(gate)
+    status, headers, body = opened.chat("a hard one")
+    assert (status, body["choices"][0]["message"]["content"]) == (200, "from the cloud")
+    assert body["choices"][0]["logprobs"] is None
+    routing = body["routing"]
+    assert isinstance(routing.pop("seconds"), float)
+    assert routing == {"side": "cloud", "model": "large", "router": "Words", "score": 0.9, "hard": True}
+    assert (headers["x-specdec-side"], headers["x-specdec-score"]) == ("cloud", "0.9")
+    assert "x-specdec-reason" not in headers
+    first, *_, last = opened.stream("an easy one")
+    assert (first["routing"]["side"], first["id"]) == ("edge", last["id"])
+    for named in ("edge", "cloud"):
+        _, headers, body = opened.chat("a hard one", named)
+        assert headers["x-specdec-side"] == named
+        assert body["choices"][0]["message"]["content"] == f"from the {named}"
+
+
+def test_metrics_tell_decisions_share_cost_and_each_side(gate: Opens) -> None:
+    opened, _, _ = pair(gate)
+    for text in ("hard", "easy", "easy"):
+        opened.says(text)
+    opened.says("easy", "cloud")
+    assert opened.chat("easy", "clod")[0] == 404
+    found = opened.metrics()
+    assert [found[f"router_decisions_total.{name}"] for name in ("edge", "cloud")] == [2, 1]
+    assert [found[f"requests_total.completed.{name}"] for name in ("edge", "cloud")] == [2, 2]
+    assert [found[f"cost_total.{name}"] for name in ("edge", "cloud")] == [0, 6]
+    assert [found[f"gateway_requests_total.{name}"] for name in ("completed", "rejected")] == [4, 1]
+    assert found["router_seconds_count"] == 3
+
+
+def test_names_are_policies(gate: Opens) -> None:
+    opened, _, _ = pair(gate)
+    for name, answered in (("router-0.1", "cloud"), ("router-0.95", "edge"), ("router-1", "edge"), ("router", "edge")):
+        assert opened.says("easy", name) == f"from the {answered}", name
+    for name in ("router-1.5", "router-x", "router-200%", "edge-0.3", "m"):
+        status, _, body = opened.chat("easy", name)
+        assert status == 404
+        assert "'router', 'edge', 'cloud'" in body["error"]["message"]
+    status, _, body = opened.chat("easy", "router-30%")
+    assert status == 404
+    assert "Words has no score_quantiles" in body["error"]["message"]
+
+
+def test_a_share_is_that_of_the_trained_router_even_within_a_budget(gate: Opens) -> None:
+    router = BudgetRouter(LearnedRouter(str(SHIPPED)), cloud_share=1.0)
+    threshold = router.inner.threshold
+    opened, _, _ = pair(gate, router)
+    assert opened.says("What is the capital of Siboor?", "router-0%") == "from the edge"
+    assert opened.says("What is the capital of Siboor?", "router-100%") == "from the cloud"
+    assert router.inner.threshold == threshold
+    assert router._spending.count == 2
+
+
+def test_a_budget_holds_for_live_requests(gate: Opens) -> None:
+    opened, _, _ = pair(gate, BudgetRouter(Words(), cloud_share=0.2, window=10))
+    told = [opened.chat("a hard one")[2]["routing"] for _ in range(40)]
+    assert 0 < sum(one["side"] == "cloud" for one in told) <= 40 * 0.2 + 1
+    assert {one.get("reason", "").partition(":")[0] for one in told if one["side"] == "edge"} == {"budget"}
+
+
+def test_private_chats_stay_on_the_edge_whoever_said_it(gate: Opens) -> None:
+    opened, _, cloud = pair(gate, PrivacyRouter(Words()))
+    secret = "write to jane.doe@example.com"
+    history = [("user", "hard?"), ("assistant", secret), ("user", "a hard one")]
+    messages = [{"role": role, "content": text} for role, text in history]
+    _, headers, body = opened.post("/v1/chat/completions", {"model": "router", "messages": messages})
+    assert (headers["x-specdec-side"], headers["x-specdec-reason"]) == ("edge", "personal data: email")
+    assert secret not in str((headers, body))
+    assert cloud.asked == []
+
+
+def test_latency_is_learned_from_live_requests(gate: Opens) -> None:
+    class Slow(Says):
+        def generate(self, *arguments: Any, **more: Any) -> Any:
+            answer = super().generate(*arguments, **more)
+            answer.trace.chunks = [(9.0, 3)]
+            return answer
+
+    edge, cloud = Says("from the edge"), Slow("from the cloud")
+    opened = gate(side("small", edge), side("large", cloud), LatencyRouter(Words()), slo={"latency": 1.0})
+    assert opened.says("a hard one") == "from the cloud"
+    wait_until(lambda: opened.chat("a hard one")[2]["routing"].get("reason") == "latency: the cloud is too slow")
+
+
+@pytest.mark.parametrize(
+    ("doubt", "answered", "stream"), [(0.0, "edge", True), (9.0, "cloud", True), (9.0, "cloud", False)]
+)
+def test_a_cascade_sends_the_answer_of_the_edge_only_if_it_stays(
+    gate: Opens, doubt: float, answered: str, stream: bool
+) -> None:
+    opened, edge, cloud = pair(gate, CascadeRouter("mean_probability", 0.5), doubt=doubt)
+    if stream:
+        first, *others = opened.stream("which one?")
+        said = "".join(one["choices"][0]["delta"].get("content", "") for one in others)
+        assert (said, first["routing"]["side"]) == (f"from the {answered}", answered)
+    else:
+        assert opened.says("which one?", logprobs=False) == f"from the {answered}"
+    assert (len(edge.asked), len(cloud.asked)) == (1, answered == "cloud")
+
+
+def test_where_the_job_asks_the_edge_first_so_does_the_server(gate: Opens) -> None:
+    class Looks(Router):
+        def score(self, query: Query) -> float:
+            raise AssertionError
+
+        def decide(self, data: Any) -> Decision:
+            return Decision(0.7, data["completion"] == "from the edge")
+
+    opened, edge, _ = pair(gate, Looks(), first=True)
+    assert opened.says("easy") == "from the cloud"
+    assert len(edge.asked) == 1
+
+
+def test_a_router_that_fails_is_an_error_that_tells_no_text(gate: Opens) -> None:
+    class Breaks(Router):
+        def score(self, query: Query) -> float:
+            raise ZeroDivisionError(query.turns[0])
+
+    opened, _, _ = pair(gate, Breaks())
+    status, _, body = opened.chat("the secret")
+    assert (status, body["error"]["message"]) == (500, "the router failed; the server's log says why")
+
+
+def test_a_chat_is_the_row_that_its_question_would_be() -> None:
+    text = "Which?\nA. one\nB. two"
+    body = b'{"model": "m", "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": %s}]}'
+    chat = parse(body % json.dumps(text).encode(), ("m",), Sampling())
+    assert query_of_chat(chat) == Query((text,), chat.id, scorer="choice", system="Be brief.")

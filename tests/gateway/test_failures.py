@@ -1,0 +1,138 @@
+"""A cloud that refuses, stalls, sends garbage or breaks off; clients that leave; a server that stops."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.routing.routers.cascade import CascadeRouter
+from tests.serving.conftest import wait_until
+from tests.support.stub_server import StubServer
+
+from .conftest import Gate, Opens, Says, side, stub_side
+
+LONG = 1000.0
+"""Seconds that never pass in a test."""
+
+
+def opened_to(gate: Opens, stub: StubServer, *script: str | int, **options: Any) -> tuple[Gate, Says]:
+    stub.script = list(script)
+    edge = Says("from the edge")
+    return gate(side("small", edge, logprobs=True), stub_side(stub, api_retries=0), **options), edge
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("action", "wait"), [(500, LONG), (429, LONG), (401, LONG), ("hang", 0.05)])
+def test_the_edge_answers_where_the_cloud_does_not_begin(
+    gate: Opens, stub: StubServer, action: str | int, wait: float, stream: bool
+) -> None:
+    opened, edge = opened_to(gate, stub, action, fallback=wait)
+    if stream:
+        first, *others = opened.stream("a hard one")
+        said, routing = "".join(one["choices"][0]["delta"].get("content", "") for one in others), first["routing"]
+    else:
+        _, headers, body = opened.chat("a hard one")
+        said, routing = body["choices"][0]["message"]["content"], body["routing"]
+        assert (headers["x-specdec-side"], headers["x-specdec-reason"]) == ("edge", routing["reason"])
+    assert said == "from the edge"
+    assert routing["hard"] is True
+    reason = "the cloud had not begun after 0.05 s" if action == "hang" else "the cloud failed (upstream)"
+    assert (routing["side"], routing["reason"]) == ("edge", f"fallback: {reason}")
+    assert len(edge.asked) == 1
+    found = opened.metrics()
+    assert (found["fallbacks_total"], found["gateway_requests_total.completed"]) == (1, 1)
+    # What is given up works no longer, and counts once.
+    stub.released.set()
+    wait_until(lambda: opened.metrics()["in_flight.cloud"] == 0)
+    outcome = "deadline" if action == "hang" else "failed"
+    assert opened.metrics()[f"requests_total.{outcome}.cloud"] == 1
+
+
+def test_garbage_and_half_an_answer(gate: Opens, stub: StubServer) -> None:
+    """Before the first piece the edge takes over; later a failure is an event of the stream, and no answer is whole."""
+    opened, edge = opened_to(gate, stub, "die", fallback=LONG)
+    first, *pieces, last = opened.stream("a hard one")
+    assert first["routing"]["side"] == "cloud"
+    assert "".join(one["choices"][0]["delta"].get("content", "") for one in pieces).startswith("The answer")
+    assert last["error"]["code"] == "upstream"
+    status, headers, body = opened.chat("a hard one")
+    assert (status, headers["x-specdec-side"], body["error"]["code"]) == (502, "cloud", "upstream")
+    assert edge.asked == []
+    stub.pieces = ["\x00"]
+    stub.script = ["truncate"]
+    assert opened.chat("a hard one")[0] == 502
+
+
+def test_without_the_option_an_error_is_an_error(gate: Opens, stub: StubServer) -> None:
+    opened, edge = opened_to(gate, stub, 500)
+    status, _, body = opened.chat("a hard one")
+    assert (status, body["error"]["code"]) == (502, "upstream")
+    assert edge.asked == []
+
+
+def test_who_names_the_cloud_does_not_get_the_edge(gate: Opens, stub: StubServer) -> None:
+    opened, edge = opened_to(gate, stub, 500, fallback=LONG)
+    assert opened.chat("a hard one", "cloud")[0] == 502
+    assert edge.asked == []
+
+
+def test_a_cascade_falls_back_on_the_answer_that_there_is(gate: Opens, stub: StubServer) -> None:
+    router = CascadeRouter("mean_probability", 0.0)
+    opened, edge = opened_to(gate, stub, 500, router=router, fallback=LONG)
+    _, headers, body = opened.chat("which?")
+    assert (body["choices"][0]["message"]["content"], headers["x-specdec-side"]) == ("from the edge", "edge")
+    assert len(edge.asked) == 1
+
+
+@pytest.mark.parametrize("where", ["edge", "cloud", "router"])
+def test_who_leaves_ends_the_work_of_any_side(gate: Opens, where: str) -> None:
+    edge, cloud = Says("from the edge"), Says("from the cloud")
+    busy = cloud if where == "cloud" else edge
+    busy.go.clear()
+    router = CascadeRouter("mean_probability", 0.5) if where == "router" else None
+    opened = gate(side("small", edge, logprobs=True), side("large", cloud), router)
+    text = "a hard one" if where == "cloud" else "easy"
+    connection = opened.send(
+        "/v1/chat/completions", {"model": "router", "messages": [{"role": "user", "content": text}]}
+    )
+    wait_until(lambda: len(busy.asked) == 1)
+    connection.close()
+    name = "cloud" if where == "cloud" else "edge"
+    wait_until(lambda: opened.metrics()[f"in_flight.{name}"] == 0)
+    found = opened.metrics()
+    assert found["gateway_requests_total.disconnected"] == found[f"requests_total.disconnected.{name}"] == 1
+    busy.go.set()
+    assert opened.says("easy") == "from the edge"
+
+
+def test_a_server_that_stops_ends_what_waits_at_either_side(gate: Opens) -> None:
+    edge, cloud = Says("from the edge"), Says("from the cloud")
+    edge.go.clear()
+    opened = gate(side("small", edge, logprobs=True), side("large", cloud), CascadeRouter("mean_probability", 0.5))
+    body = {"model": "router", "messages": [{"role": "user", "content": "easy"}]}
+    waiting = [opened.send("/v1/chat/completions", body) for _ in range(20)]
+    wait_until(lambda: len(opened.gateway._jobs) == 20 and len(edge.asked) == 8)
+    opened.server.should_exit = True
+    told = [connection.getresponse() for connection in waiting]
+    assert {(one.status, json.loads(one.read())["error"]["code"]) for one in told} == {(503, "shutting_down")}
+    for connection in waiting:
+        connection.close()
+
+
+def test_more_than_may_wait_are_told_so(gate: Opens) -> None:
+    edge, cloud = Says("from the edge"), Says("from the cloud")
+    edge.go.clear()
+    opened = gate(
+        side("small", edge, logprobs=True), side("large", cloud), CascadeRouter("mean_probability", 0.5), queue=2
+    )
+    body = {"model": "router", "messages": [{"role": "user", "content": "easy"}]}
+    waiting = [opened.send("/v1/chat/completions", body) for _ in range(10)]
+    wait_until(lambda: len(opened.gateway._jobs) == 10)
+    status, headers, body = opened.chat("easy")
+    assert (status, body["error"]["code"], headers["retry-after"]) == (429, "queue_full", "1")
+    edge.go.set()
+    assert {connection.getresponse().status for connection in waiting} == {200}
+    for connection in waiting:
+        connection.close()
