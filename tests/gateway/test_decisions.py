@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ianvs_specdec.common.types import Query, Sampling
+from ianvs_specdec.gateway.case import Side
 from ianvs_specdec.gateway.legs import query_of_chat
+from ianvs_specdec.plugin.settings import ModelSettings
+from ianvs_specdec.records.identity import FileDigests
+from ianvs_specdec.routing.learned.folder import TrainedRouter
+from ianvs_specdec.routing.learned.logistic import Calibration
+from ianvs_specdec.routing.learned.probe import ProbeClassifier, Readout
 from ianvs_specdec.routing.routers.base import Decision, Router
 from ianvs_specdec.routing.routers.budget import BudgetRouter
 from ianvs_specdec.routing.routers.cascade import CascadeRouter
@@ -59,7 +67,7 @@ def test_metrics_tell_decisions_share_cost_and_each_side(gate: Opens) -> None:
     assert [found[f"requests_total.completed.{name}"] for name in ("edge", "cloud")] == [2, 2]
     assert [found[f"cost_total.{name}"] for name in ("edge", "cloud")] == [0, 6]
     assert [found[f"gateway_requests_total.{name}"] for name in ("completed", "rejected")] == [4, 1]
-    assert found["router_seconds_count"] == 3
+    assert (found["router_seconds_count"], found["cloud_share"]) == (3, 1 / 3)
 
 
 def test_names_are_policies(gate: Opens) -> None:
@@ -130,6 +138,24 @@ def test_a_cascade_sends_the_answer_of_the_edge_only_if_it_stays(
     else:
         assert opened.says("which one?", logprobs=False) == f"from the {answered}"
     assert (len(edge.asked), len(cloud.asked)) == (1, answered == "cloud")
+
+
+def test_a_probe_has_the_edge_read_the_chat(gate: Opens, tiny_model: Path, tmp_path: Path) -> None:
+    columns = 2 * 64
+    linear = Readout(np.zeros(columns), np.ones(columns), np.random.default_rng(0).normal(size=columns), 0.0)
+    probe = ProbeClassifier(linear, (0, 2), "edge", FileDigests(None).folder(tiny_model))
+    trained = TrainedRouter("probe", probe, Calibration(), 0.5, np.zeros(1, np.uint64))
+    trained.save(tmp_path / "probe")
+    settings = ModelSettings.parse({"model": str(tiny_model), "dtype": "float32", "max_tokens": 4})
+    llm = settings.llm("autoregressive")
+    edge = Side("small", settings, "autoregressive", llm)
+    opened = gate(edge, side("large", Says("from the cloud")), LearnedRouter(str(tmp_path / "probe")))
+    for text in ("question 1", "question 2"):
+        routing = opened.chat(text)[2]["routing"]
+        states = llm.encode([{"role": "user", "content": text}], settings.sampling, (0, 2)).states
+        expected = float(trained.score_read([Query((text,))], states[None])[0])
+        assert routing["score"] == pytest.approx(expected, abs=1e-4)
+        assert routing["side"] == ("cloud" if routing["score"] >= 0.5 else "edge")
 
 
 def test_where_the_job_asks_the_edge_first_so_does_the_server(gate: Opens) -> None:

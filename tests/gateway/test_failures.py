@@ -72,6 +72,16 @@ def test_without_the_option_an_error_is_an_error(gate: Opens, stub: StubServer) 
     assert edge.asked == []
 
 
+def test_a_cloud_that_refused_is_asked_again_after_a_while(gate: Opens, stub: StubServer) -> None:
+    opened, _ = opened_to(gate, stub, 401, "ok", fallback=LONG)
+    assert opened.says("a hard one") == "from the edge"
+    assert opened.says("a hard one") == "from the edge"
+    assert len(stub.requests) == 1
+    (endpoint,) = opened.gateway._case.sides["cloud"].llm._session._endpoints._states.values()
+    endpoint.refused_until = 0.0
+    assert opened.says("a hard one") == "The answer is B."
+
+
 def test_who_names_the_cloud_does_not_get_the_edge(gate: Opens, stub: StubServer) -> None:
     opened, edge = opened_to(gate, stub, 500, fallback=LONG)
     assert opened.chat("a hard one", "cloud")[0] == 502

@@ -39,22 +39,12 @@ MOST_AT_ONCE = 1024
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-f", dest="job", metavar="JOB", help="a job's YAML file: serve one of its test cases")
     parser.add_argument("--algorithm", metavar="NAME", help="with -f: the algorithm whose test case is served")
-    parser.add_argument(
-        "--fallback",
-        type=float,
-        metavar="S",
-        help="with -f: the edge answers where the cloud fails, or has not begun after S seconds",
-    )
+    fallback = "with -f: the edge answers where the cloud fails, or has not begun after S seconds"
+    parser.add_argument("--fallback", type=float, metavar="S", help=fallback)
     parser.add_argument("--model", metavar="DIR", help="folder in Hugging Face format, GGUF file, or a name on the hub")
     parser.add_argument("--backend", metavar="NAME", help=f"one of: {', '.join(BACKENDS)} (default autoregressive)")
     parser.add_argument("--settings", type=Path, metavar="FILE", help="YAML file with a model's hyperparameters")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="K=V",
-        help="one hyperparameter; repeatable",
-    )
+    parser.add_argument("--set", action="append", default=[], metavar="K=V", help="one hyperparameter; repeatable")
     parser.add_argument("--length", metavar="RULE", help="how far to speculate, such as fixed:4")
     parser.add_argument(
         "--truncate-prompts",
@@ -207,9 +197,7 @@ def _settings(options: argparse.Namespace) -> ModelSettings:
     }
     given = read_hyperparameters(options.settings, options.set, "--set", named)
     if not given.values.get("model"):
-        raise UserError(
-            "which model? Give --model, or --settings with a file that has the key model, or -f with a job's file"
-        )
+        raise UserError("which model? Give --model, --settings with a file that has the key model, or -f with a job")
     settings = given.check(ModelSettings.parse)
     if options.length is not None and "length" not in backend(settings.backend).Options.model_fields:
         raise UserError(

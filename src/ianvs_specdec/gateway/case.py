@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from core.testcasecontroller.algorithm import Algorithm
     from core.testcasecontroller.module import Module
 
+SHOWN = 8
+"""Test cases that a message lists."""
 MODES = ("mining-then-inference", "inference-then-mining")
 """Of hard example mining, those in which a router decides."""
 
@@ -61,7 +63,7 @@ def read_case(file: str, algorithm: str | None, chosen: Mapping[str, Any]) -> Ca
     edge = _side(modules, "edge", EdgeModel)
     cloud = _side(modules, "cloud", CloudModel, edge.backend)
     processor = modules.get("dataset_processor")
-    limits = {name: processor and processor.hyperparameters.get(f"slo_{name}") for name in ("ttft", "latency")}
+    limits = processor.hyperparameters if processor else {}
     router = modules["hard_example_mining"].create()
     for part in parts(router):
         if isinstance(part, OracleRouter):
@@ -69,7 +71,7 @@ def read_case(file: str, algorithm: str | None, chosen: Mapping[str, Any]) -> Ca
         if isinstance(part, CascadeRouter) and (part.first is not None or edge.settings.own.samples > 1):
             names = "CascadeRouter's decide_after, and samples of the edge model,"
             raise UserError(f"{names} are for jobs: a server asks the edge for one whole answer")
-    slo = {name: float(limit) for name, limit in limits.items() if limit}
+    slo = {name: limits[key] for name in ("ttft", "latency") if limits.get(key := f"slo_{name}")}
     return Case({"edge": edge, "cloud": cloud}, router, mode == MODES[1], slo)
 
 
@@ -106,31 +108,21 @@ def _algorithm(job: BenchmarkingJob, name: str | None) -> Algorithm:
 
 
 def _test_case(algorithm: Algorithm, chosen: Mapping[str, Any]) -> dict[str, Module]:
-    cases = [
-        ({f"{kind}-{name}": value for kind, module in modules.items() for name, value in _values(module)}, modules)
-        for modules in algorithm.test_cases()
-    ]
-    varied = algorithm.varied()
-    for name, value in chosen.items():
+    cases, varied = algorithm.test_cases(), algorithm.varied()
+    for name in chosen:
         if name not in varied:
-            raise UserError(f"--set: {unknown('hyperparameter with several values', name, varied)}")
-        there = dict.fromkeys(_shown(values.get(name)) for values, _ in cases)
-        if _shown(value) not in there:
-            raise UserError(f"--set: {unknown(f'value of {name}', _shown(value), there)}")
-        cases = [(values, modules) for values, modules in cases if _shown(values.get(name)) == _shown(value)]
-    if len(cases) == 1:
-        return cases[0][1]
-    choices = {name: dict.fromkeys(_shown(values.get(name)) for values, _ in cases) for name in varied}
-    wanted = "; ".join(
-        " or ".join(f"--set '{name}={value}'" for value in values)
-        for name, values in choices.items()
-        if len(values) > 1
-    )
-    raise UserError(f"{algorithm.name} has {len(cases)} test cases; choose one: {wanted}")
-
-
-def _values(module: Module) -> Iterator[tuple[str, Any]]:
-    yield from module.hyperparameters.items()
+            raise UserError(f"--set: {unknown('hyperparameter of several values', name, varied)}")
+    values = [
+        {f"{kind}-{name}": value for kind, one in modules.items() for name, value in one.hyperparameters.items()}
+        for modules in cases
+    ]
+    fitting = [place for place, one in enumerate(values) if all(one.get(name) == chosen[name] for name in chosen)]
+    if len(fitting) == 1:
+        return cases[fitting[0]]
+    choices = [" ".join(f"--set '{name}={_shown(values[place].get(name))}'" for name in varied)
+               for place in (fitting or range(len(cases)))[:SHOWN]]  # fmt: skip
+    found = f"{len(cases)} test cases, and {len(fitting)} have these values" if chosen else f"{len(cases)} test cases"
+    raise UserError(f"{algorithm.name} has {found}; choose one: {' or '.join(choices)}")
 
 
 def _shown(value: Any) -> str:

@@ -68,7 +68,7 @@ class Gateway:
         own = getattr(case.router, "concurrent", False)
         self._asking = contextlib.nullcontext() if own else threading.Lock()
         self._jobs: set[RoutedJob] = set()
-        self._deciding: set[RoutedJob] = set()
+        self._deciding = 0
         learners = [part for part in parts(case.router) if isinstance(part, LifelongRouter)]
         self._lifelong = learners[0] if learners else None
         if self._lifelong is not None:
@@ -94,9 +94,9 @@ class Gateway:
                 message = "the router decides on chats only: ask /v1/chat/completions, or the model edge or cloud"
                 raise Refusal(400, message, param="model")
             router = policy(self._case.router, chat.model)
-            if len(self._deciding) >= self._most:
-                raise queue_full(len(self._deciding), 1)
-            self._deciding.add(job)
+            if self._deciding == self._most:
+                raise queue_full(self._deciding, 1)
+            self._deciding += 1
             self._pool.submit(self._decide, job, router)
         self._jobs.add(job)
         return job
@@ -154,7 +154,7 @@ class Gateway:
             job.loop.call_soon_threadsafe(self._decided, job, router, outcome)
 
     def _decided(self, job: RoutedJob, router: Any, outcome: bool | Exception) -> None:
-        self._deciding.discard(job)
+        self._deciding -= 1
         if job.over:
             return
         if isinstance(outcome, Exception):
@@ -232,14 +232,13 @@ class Gateway:
         self.metrics.fallbacks.inc()
         abandoned, job.leg = job.leg, None
         if abandoned is not None:
-            self._engines["cloud"].end(abandoned, Refusal(504, reason, kind="timeout", outcome="deadline"))
+            self._engines["cloud"].end(abandoned, Refusal(504, reason, outcome="deadline"))
         record = {name: value for name, value in (job.routing or {}).items() if name in RECORDED}
         self._send(job, "edge", {**record, "reason": f"fallback: {reason}"})
 
     def _finish(self, job: RoutedJob, event: Completion | Refusal) -> None:
         job.over = True
         self._jobs.discard(job)
-        self._deciding.discard(job)
         if job.timer is not None:
             job.timer.cancel()
         self.metrics.outcome(event.outcome if isinstance(event, Refusal) else "completed")
@@ -258,6 +257,8 @@ class Gateway:
         job = data.job
 
         def ask() -> None:
+            if job.over or job.edge is not None:
+                return
             try:
                 job.edge = self._start(job, "edge")
             except Refusal as refusal:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.core import Metric
 
 from ianvs_specdec.serving.metrics import SECONDS, Counts, Metrics
@@ -24,19 +24,23 @@ class GatewayMetrics(Counts):
                 found.labels(side)
             return found
 
-        self.decisions = counter("router_decisions", "Requests that the router sent to a side.")
+        self._decisions = counter("router_decisions", "Requests that the router sent to a side.")
         self.cost = counter("cost", "Money for answers, by the prices in the models' settings.")
         text = "Requests that the edge answered in place of the cloud."
         self.fallbacks = Counter("specdec_fallbacks", text, registry=self.registry)
         text = "Time of the router for one decision, without the models."
-        self.router = Histogram("specdec_router_seconds", text, buckets=SECONDS, registry=self.registry)
+        self._router = Histogram("specdec_router_seconds", text, buckets=SECONDS, registry=self.registry)
+        self._share = Gauge("specdec_cloud_share", "Share of the decisions for the cloud.", registry=self.registry)
+        self._decided = dict.fromkeys(sides, 0)
         self._sides = sides
         self.registry.register(self)
 
     def decided(self, side: str, seconds: float | None) -> None:
-        self.decisions.labels(side).inc()
+        self._decisions.labels(side).inc()
+        self._decided[side] += 1
+        self._share.set(self._decided["cloud"] / sum(self._decided.values()))
         if seconds is not None:
-            self.router.observe(seconds)
+            self._router.observe(seconds)
 
     def describe(self) -> list[Metric]:
         """Nothing: what there is depends on the back ends."""

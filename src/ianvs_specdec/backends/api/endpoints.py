@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import threading
+import time
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -141,7 +142,7 @@ class _State:
         self.in_flight = self.served = self.failures = 0
         self.busy_until = self.rests_until = float("-inf")
         self.rest = FIRST_REST
-        self.refused = ""
+        self.refused, self.refused_until = "", float("-inf")
 
     def well(self, now: float) -> bool:
         """Whether it may be asked: after a rest only one request at a time, until one succeeds."""
@@ -155,7 +156,7 @@ class Endpoints:
     An endpoint that fails ``FAILURES_TO_REST`` times in a row rests for a second. Then one request is sent there, and
     the endpoint rests for twice as long, up to a minute, unless that one succeeds. Where no other one is well, it is
     asked nevertheless: pauses and budget of the requests then are what spares it. One that asked to be left alone for a
-    while is, and one that would answer no request (wrong key, no such model) is not asked again.
+    while is, and one that would answer no request (wrong key, no such model) not for a minute.
     """
 
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
@@ -167,6 +168,8 @@ class Endpoints:
         all have refused. ``but`` is chosen only where no other one can be.
         """
         with self._lock:
+            for state in self._states.values():
+                state.refused = state.refused if now < state.refused_until else ""
             open_ones = {endpoint: state for endpoint, state in self._states.items() if not state.refused}
             free = {e: s for e, s in open_ones.items() if s.busy_until <= now}
             if not free:
@@ -220,9 +223,10 @@ class Endpoints:
         with self._lock:
             first = not self._states[endpoint].refused
             self._states[endpoint].refused = reason
+            self._states[endpoint].refused_until = time.perf_counter() + LONGEST_REST
             others = any(not state.refused for state in self._states.values())
         if first and others:
-            log.warning("%s is not asked any more: %s", endpoint.server(), reason)
+            log.warning("%s is not asked any more for %g s: %s", endpoint.server(), LONGEST_REST, reason)
         return others
 
     def reasons(self) -> str:

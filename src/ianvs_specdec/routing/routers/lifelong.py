@@ -25,9 +25,9 @@ from ianvs_specdec.records.run import current_repeat, current_run, job_folder, o
 from ianvs_specdec.routing.learned.folder import TrainedRouter, check_folder, is_probe
 from ianvs_specdec.routing.learned.online import SIDES, AdaptedClassifier, OnlineLearner
 from ianvs_specdec.routing.learned.probe import ProbeClassifier
-from ianvs_specdec.routing.lifelong.feedback import FeedbackLog, check_feedback
+from ianvs_specdec.routing.lifelong.feedback import FeedbackLog, check_feedback, named
 from ianvs_specdec.routing.lifelong.lessons import AskedQuery, Exploration, Lessons, adapted, item_of
-from ianvs_specdec.routing.outcomes.recorded import load_outcomes
+from ianvs_specdec.routing.outcomes.recorded import load_outcomes, text_of
 from ianvs_specdec.routing.outcomes.states import Halves
 from ianvs_specdec.routing.routers.base import Decision, Modules, Router
 from ianvs_specdec.routing.routers.learned import UNANSWERED, LearnedRouter, RouterFolder, score_encoded
@@ -104,7 +104,7 @@ class LifelongRouter(Router):
         self._exploration = Exploration(self.explore)
         self._lessons = Lessons(saved, learner, self._exploration, book, feedback, to, save_every)
         weakref.finalize(self, self._lessons.close)
-        self._asked: OrderedDict[Query, AskedQuery] = OrderedDict()
+        self._asked: OrderedDict[tuple[str, str], AskedQuery] = OrderedDict()
         self._mutex = threading.Lock()
         if replay and goes_on is None:
             self._replay(Path(replay))
@@ -163,7 +163,7 @@ class LifelongRouter(Router):
 
     def lesson(self, query: Query) -> Callable[[str, float], None] | None:
         """As ``learn``, for later: nothing of the query's text is kept. None where a probe has not read it."""
-        unread = self.probes and query not in self._asked
+        unread = self.probes and _key(query) not in self._asked
         return None if unread else partial(self._lessons.learn, item=self._item(query))
 
     def judged_elsewhere(self) -> None:
@@ -178,7 +178,7 @@ class LifelongRouter(Router):
             return
         query = query_of_row(data)
         with self._mutex:
-            item = self._asked.get(query)
+            item = self._asked.get(_key(query))
         # What was not read for it, or too long ago, teaches a probe nothing.
         if item is None and self.probes:
             return
@@ -186,7 +186,7 @@ class LifelongRouter(Router):
 
     def _item(self, query: Query) -> AskedQuery:
         with self._mutex:
-            item = self._asked.get(query)
+            item = self._asked.get(_key(query))
         if item is not None:
             return item
         if (probe := self.base.probe) is not None:
@@ -199,7 +199,7 @@ class LifelongRouter(Router):
 
     def _remembered(self, query: Query, item: AskedQuery) -> AskedQuery:
         with self._mutex:
-            self._asked[query] = item
+            self._asked[_key(query)] = item
             if len(self._asked) > ASKED:
                 self._asked.popitem(last=False)
         return item
@@ -213,3 +213,8 @@ class LifelongRouter(Router):
             for side, worth in zip(SIDES, worths, strict=True):
                 self._lessons.take_in(side, item, worth)
         self._lessons.learner.solve()
+
+
+def _key(query: Query) -> tuple[str, str]:
+    """What learning depends on, without a text."""
+    return query.group, named(text_of(query))
