@@ -71,9 +71,9 @@ def test_tokens_of_texts_and_chats(server: Server, tiny: Path) -> None:
     window = server.client().models.retrieve("tiny").max_model_len
     assert ask("/tokenize", prompt="one two") == (200, {"count": len(ids), "max_model_len": window, "tokens": ids})
     assert ask("/detokenize", tokens=ids) == (200, {"prompt": "one two"})
-    chat = ask("/tokenize", model="tiny", messages=AGAIN, return_token_strs=True)[1]
+    chat = ask("/tokenize", model="tiny", messages=AGAIN)[1]
     answer = server.chat({"model": "tiny", "messages": AGAIN, "max_tokens": 1})[2]
-    assert chat["count"] == len(chat["token_strs"]) == answer["usage"]["prompt_tokens"]
+    assert chat["count"] == len(chat["tokens"]) == answer["usage"]["prompt_tokens"]
     assert ask("/tokenize", prompt=3)[1]["error"]["param"] == "prompt"
     assert ask("/tokenize", messages=AGAIN, tools=[{}])[1]["error"]["param"] == "tools"
     assert ask("/detokenize", tokens=[10**9])[0] == 400

@@ -50,9 +50,6 @@ class LLM(ABC):
     letters: ClassVar[bool] = False
     """Whether ``Sampling.logprobs`` brings ``Trace.letters``."""
 
-    scores: ClassVar[bool] = False
-    """Whether ``Hints.top`` and ``Hints.scored`` add to ``Trace.confidence``."""
-
     truncate_prompts: bool | None = None
     """Whether a prompt that does not fit into the model's window is cut, else it is refused; None: others decide."""
 
@@ -87,36 +84,6 @@ class LLM(ABC):
         """Answer a chat. Times in the trace count from this call; loading is not among them. Raises AnswerError where
         this one cannot be answered: ContextWindowError for a prompt that does not fit.
         """
-
-    def complete(
-        self,
-        prompt: Plain,
-        sampling: Sampling,
-        on_chunk: OnChunk | None = None,
-        hints: Hints = NO_HINTS,
-        *,
-        echo: bool = False,
-    ) -> Completion:
-        """As ``generate``, for a prompt without a chat template. ``echo``: the answer's text begins with the prompt's,
-        and ``logprobs`` records its tokens, too. Raises UserError where the back end cannot do that."""
-        raise UserError(f"the back end {self.backend} takes chats only: ask /v1/chat/completions", key="backend")
-
-    def tokenize(self, prompt: Asked, sampling: Sampling, *, special: bool = True) -> list[int]:
-        """The ids of a chat, or of a text, with the special tokens that the tokenizer adds where ``special``. Raises
-        UserError where the back end has no tokenizer here."""
-        raise self._no_tokenizer()
-
-    def detokenize(self, ids: tuple[int, ...]) -> str:
-        """The text of ``ids``, special tokens included. Raises as ``tokenize``."""
-        raise self._no_tokenizer()
-
-    def _no_tokenizer(self) -> UserError:
-        return UserError(f"the back end {self.backend} has no tokenizer in this process", key="backend")
-
-    @property
-    def window(self) -> int | None:
-        """The tokens of the model's context, None where they are not known or not limited."""
-        return None
 
     def encode(self, messages: list[Message], sampling: Sampling, layers: Sequence[int]) -> Encoding:
         """The hidden states of ``layers`` (as in ``engine.contracts.Target.open``) of the prompt that ``generate``

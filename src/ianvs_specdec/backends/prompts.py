@@ -14,7 +14,7 @@ from typing import Any
 
 from ianvs_specdec.backends.base import LLM, Asked, OnChunk
 from ianvs_specdec.benchmarks.thoughts import answer_start, marks, opened
-from ianvs_specdec.common.errors import ContextWindowError, UserError, packages
+from ianvs_specdec.common.errors import ContextWindowError, PromptError, UserError, packages
 from ianvs_specdec.common.types import Sampling, Trace
 from ianvs_specdec.models.documents import unmarked
 from ianvs_specdec.models.gguf.cached import IMPORT_VERSION, files_of, gguf_of
@@ -114,14 +114,14 @@ class Chat:
 
     def prompt(self, asked: Asked, sampling: Sampling, *, truncate: bool) -> tuple[list[int], int]:
         """The prompt's ids, and how many were left out at its front. Raises ContextWindowError for one that does not
-        fit, unless ``truncate`` permits to cut it, and UserError for one that has no token, or one that the model
+        fit, unless ``truncate`` permits to cut it, and PromptError for one that has no token, or one that the model
         does not know.
         """
         return self._fitted(self.encoded(asked, sampling), sampling, truncate=truncate)
 
     def encoded(self, asked: Asked, sampling: Sampling, *, special: bool = True) -> list[int]:
         """The ids of a chat, or of what is continued as it is: ids, or a text, with the special tokens that the
-        tokenizer adds where ``special``. Raises UserError as ``prompt``."""
+        tokenizer adds where ``special``. Raises PromptError as ``prompt``."""
         if isinstance(asked, list) and self.tokenizer.chat_template:
             ids = self.ids(render(self.tokenizer, asked, sampling))
             if not ids:
@@ -135,11 +135,11 @@ class Chat:
     def _checked(self, ids: Sequence[int]) -> list[int]:
         if ids and (self._vocabulary is None or 0 <= min(ids) <= max(ids) < self._vocabulary):
             return list(ids)
-        raise UserError(f"token ids must be a list of at least one, each from 0 to {(self._vocabulary or 0) - 1}")
+        raise PromptError(f"a prompt must have at least one token, each from 0 to {(self._vocabulary or 0) - 1}")
 
     def _fitted(self, ids: list[int], sampling: Sampling, *, truncate: bool) -> tuple[list[int], int]:
         if not ids:
-            raise UserError("the prompt has no token")
+            raise PromptError("a prompt must have at least one token")
         if self.window is None or len(ids) < self.window:
             return ids, 0
         if not truncate:
@@ -173,7 +173,7 @@ class Chat:
         return text
 
     def whole_text(self, ids: Sequence[int]) -> str:
-        """With special tokens. Raises UserError for ids that the model does not know."""
+        """With special tokens. Raises PromptError for ids that the model does not know."""
         text: str = self.tokenizer.decode(self._checked(ids), skip_special_tokens=False)
         return text
 

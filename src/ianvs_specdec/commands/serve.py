@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ianvs_specdec.backends import BACKENDS, backend
 from ianvs_specdec.backends.api.secrets import check_no_secrets
 from ianvs_specdec.backends.base import LLM
+from ianvs_specdec.backends.loaded import LoadedLLM
 from ianvs_specdec.backends.prompts import chat_template
 from ianvs_specdec.commands import parent
 from ianvs_specdec.commands.hyperparameters import add_template, read_hyperparameters
@@ -123,7 +124,8 @@ def run(options: argparse.Namespace) -> int:
         name = options.name or served_name(settings.own.model)
         metrics = Metrics(name, settings.backend)
         engine = Engine(llm, options.queue, _concurrency(options.concurrency, llm), metrics)
-        service = Service((name,), *limits, llm.window)
+        window = llm.chat.window if isinstance(llm, LoadedLLM) else None
+        service = Service((name,), *limits, window)
         serve(create_app(service, engine, metrics, token_routes(llm, service)), engine, bound, options.grace, most)
     else:
         from ianvs_specdec.gateway.app import create_gateway

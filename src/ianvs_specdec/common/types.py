@@ -225,8 +225,7 @@ class Completion(msgspec.Struct):
     ``finish_reason`` is ``"stop"`` (end of sequence or a stop string) or ``"length"`` (``max_tokens`` reached).
     ``truncated`` counts the tokens left out at the front of a prompt that was too long for the model, None where a
     server does not tell; they are not among ``prompt_tokens``. ``cached_tokens`` of the prompt's were had from a
-    server's cache, as it says. The first ``echoed`` characters of the text are the prompt's; confidence, characters and
-    alternatives of the trace then begin with those of its tokens, of which the first has no confidence.
+    server's cache, as it says.
     """
 
     text: str
@@ -237,7 +236,6 @@ class Completion(msgspec.Struct):
     trace: Trace
     truncated: Count | None = 0
     cached_tokens: Count = 0
-    echoed: Count = 0
 
 
 @dataclass(frozen=True)

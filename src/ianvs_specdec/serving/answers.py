@@ -71,7 +71,9 @@ class Answer:
             thoughts = sum(completion.trace.thinking for completion in completions)
             told["usage"]["completion_tokens_details"] = {"reasoning_tokens": thoughts}
         if len(completions) == 1:
-            told |= {**cut(completions[0]), **speculation(completions[0])}
+            told |= cut(completions[0])
+            if drafts := speculation(completions[0]):
+                told["metrics"] = {"speculative_decoding": drafts}
         return {**told, **({"specdec": details(completions[0])} if self._chat.details else {})}
 
     def _parts(self, index: int, text: str, *, last: bool) -> tuple[str, str]:

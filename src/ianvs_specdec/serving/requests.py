@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ianvs_specdec.backends.base import LLM, OnChunk, Plain
+from ianvs_specdec.backends.loaded import loaded
 from ianvs_specdec.common.errors import UserError, unknown
 from ianvs_specdec.common.settings import build
 from ianvs_specdec.common.types import Completion, Hints, Message, Sampling
@@ -97,21 +98,33 @@ class ChatRequest:
         return replace(self, sampling=replace(sampling, seed=sampling.seed + self.choice))
 
     def ask(self, llm: LLM, on_chunk: OnChunk | None, hints: Hints) -> Completion:
-        """The answer of ``llm`` to one choice. Raises as its ``generate`` and ``complete``."""
-        if hints.top and not llm.scores:
-            raise UserError(f"the back end {llm.backend} has no log-probabilities of other tokens: ask for none")
+        """The answer of ``llm`` to one choice. Raises UserError where its back end cannot be asked for it."""
+        scored = self.echo and self.sampling.logprobs
+        if (hints.top or scored) and not loaded(llm).scores:
+            what = "a prompt's tokens" if scored else "alternatives"
+            raise UserError(f"logprobs: the back end {llm.backend} has no log-probabilities of {what}")
         if not self.prompts:
             return llm.generate(self.messages, self.sampling, on_chunk, hints)
-        if not self.alone:
-            return llm.complete(self.prompts[0], self.sampling, on_chunk, hints, echo=self.echo)
-        completion = llm.complete(self.prompts[0], self.sampling, None, hints, echo=True)
-        extra, trace = completion.completion_tokens, completion.trace
-        for entries in (trace.confidence, trace.characters, trace.top, completion.token_ids):
-            if entries:
-                del entries[-extra:]
-        completion.text, completion.completion_tokens = completion.text[: completion.echoed], 0
+        model, prompt = loaded(llm), self.prompts[0]
+        if not self.echo:
+            return model.generate(prompt, self.sampling, on_chunk, hints)
+        ids = tuple(model.chat.encoded(prompt, self.sampling))
+        pieces = model.chat.pieces(list(ids))
+        text = prompt if isinstance(prompt, str) and not scored else "".join(pieces)
         if on_chunk is not None:
-            on_chunk(completion.text, 0)
+            on_chunk(text, 0)
+        put_out = None if self.alone else on_chunk
+        completion = model.generate(ids, self.sampling, put_out, replace(hints, scored=scored))
+        trace = completion.trace
+        if scored:
+            trace.letters, trace.characters = [], [*map(len, pieces), *(trace.characters or ())]
+        if self.alone:
+            end = -completion.completion_tokens
+            trace.confidence = trace.confidence and trace.confidence[:end]
+            trace.characters = trace.characters and trace.characters[:end]
+            trace.top = trace.top[:end]
+            completion.text, completion.completion_tokens = "", 0
+        completion.text = text + completion.text
         return completion
 
 

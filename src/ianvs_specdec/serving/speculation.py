@@ -13,7 +13,7 @@ from ianvs_specdec.common.types import Completion
 
 
 def speculation(completion: Completion) -> dict[str, Any]:
-    """``metrics.speculative_decoding`` of an answer's body; empty where nothing was drafted. ``acceptance_histogram``
+    """``metrics.speculative_decoding`` of an answer; empty where nothing was drafted. ``acceptance_histogram``
     is how many steps accepted 0, 1, 2 ... tokens.
     """
     steps = [step for step in completion.trace.steps if step.drafted]
@@ -24,7 +24,7 @@ def speculation(completion: Completion) -> dict[str, Any]:
     histogram = [0] * (longest + 1)
     for step in steps:
         histogram[step.accepted] += 1
-    told = {
+    return {
         "mean_acceptance_length": 1 + accepted / len(steps),
         "draft_acceptance_rate": accepted / drafted,
         "acceptance_histogram": histogram,
@@ -33,7 +33,6 @@ def speculation(completion: Completion) -> dict[str, Any]:
         "num_draft_tokens": drafted,
         "num_spec_tokens": longest,
     }
-    return {"metrics": {"speculative_decoding": told}}
 
 
 class SpeculationCounters:
@@ -51,9 +50,10 @@ class SpeculationCounters:
         self._places = counter("accepted_tokens_per_pos", "The same by their place in the draft.", "position")
 
     def completed(self, completion: Completion) -> None:
-        steps = [step for step in completion.trace.steps if step.drafted]
-        self._drafts.inc(len(steps))
-        self._drafted.inc(sum(step.drafted for step in steps))
-        self._accepted.inc(sum(step.accepted for step in steps))
-        for place in range(max((step.accepted for step in steps), default=0)):
-            self._places.labels(self._model, place).inc(sum(step.accepted > place for step in steps))
+        if told := speculation(completion):
+            self._drafts.inc(told["num_spec_steps"])
+            self._drafted.inc(told["num_draft_tokens"])
+            self._accepted.inc(told["num_accepted_draft_tokens"])
+            histogram = told["acceptance_histogram"]
+            for place in range(len(histogram) - 1):
+                self._places.labels(self._model, place).inc(sum(histogram[place + 1 :]))

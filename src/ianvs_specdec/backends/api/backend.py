@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ianvs_specdec.backends.api.endpoints import Endpoint
 from ianvs_specdec.backends.api.options import ApiOptions
 from ianvs_specdec.backends.api.secrets import check_no_secrets
-from ianvs_specdec.backends.base import LLM, NO_HINTS, OnChunk, Plain
+from ianvs_specdec.backends.base import LLM, NO_HINTS, OnChunk
 from ianvs_specdec.backends.specdec import of_method
 from ianvs_specdec.backends.top_logprobs import TOP
 from ianvs_specdec.common.errors import UserError, unknown, warn_once
@@ -109,33 +109,12 @@ class APIBasedLLM(LLM):
         on_chunk: OnChunk | None = None,
         hints: Hints = NO_HINTS,
     ) -> Completion:
-        return self._asked(self.body(messages, sampling), sampling, on_chunk)
-
-    def complete(
-        self,
-        prompt: Plain,
-        sampling: Sampling,
-        on_chunk: OnChunk | None = None,
-        hints: Hints = NO_HINTS,
-        *,
-        echo: bool = False,
-    ) -> Completion:
-        if sampling.logprobs or (echo and not isinstance(prompt, str)):
-            what = "logprobs" if sampling.logprobs else "echo of token ids"
-            raise UserError(f"{what}: not supported by the back end api for a prompt without a chat template")
-        text = str(prompt) if echo else ""
-        if on_chunk is not None and echo:
-            on_chunk(text, 0)
-        chat = self.body([], sampling)
-        body = {name: value for name, value in chat.items() if name not in ("messages", "chat_template_kwargs")}
-        completion = self._asked({"prompt": prompt, **body}, sampling, on_chunk)
-        completion.text, completion.echoed = text + completion.text, len(text)
-        return completion
-
-    def _asked(self, body: dict[str, Any], sampling: Sampling, on_chunk: OnChunk | None) -> Completion:
         from ianvs_specdec.backends.api.session import Call
 
-        return self._open().answer(Call(body, self.options.api_deadline, sampling.max_tokens, on_chunk))
+        session = self._open()
+        return session.answer(
+            Call(self.body(messages, sampling), self.options.api_deadline, sampling.max_tokens, on_chunk)
+        )
 
     def body(self, messages: list[Message], sampling: Sampling) -> dict[str, Any]:
         """The request, as JSON, without the model's name."""

@@ -101,10 +101,10 @@ class Endpoint:
             raise UserError(reason, key="api_key_env")
         return key
 
-    def target(self, path: str) -> str:
-        """Path and query of ``path`` below the URL."""
+    def target(self) -> str:
+        """Path and query of chat completions."""
         parts = urllib.parse.urlsplit(self.url())
-        return f"{parts.path.rstrip('/')}/{path}{'?' if parts.query else ''}{parts.query}"
+        return f"{parts.path.rstrip('/')}/chat/completions{'?' if parts.query else ''}{parts.query}"
 
     def authorization(self) -> str:
         """The header's value: the URL's user name and password where it has them, else the key; "" for neither."""

@@ -41,7 +41,6 @@ class Call:
 
     def __init__(self, body: dict[str, Any], deadline: float, max_tokens: int, on_chunk: OnChunk | None) -> None:
         self.logprobs = bool(body.get("logprobs"))
-        self.path = "chat/completions" if "messages" in body else "completions"
         self.started = time.perf_counter()
         self.deadline = self.started + deadline
         self.on_chunk = on_chunk
@@ -74,6 +73,7 @@ class Session:
         rates = (("api_rate", limits.api_rate), ("api_token_rate", limits.api_token_rate))
         self._rates = " and ".join(name for name, rate in rates if rate is not None)
         self._clients = {endpoint: self._client(endpoint) for endpoint in endpoints}
+        self._targets = {endpoint: endpoint.target() for endpoint in endpoints}
         self._several = len(endpoints) > 1
 
     def _client(self, endpoint: Endpoint) -> Client:
@@ -151,7 +151,7 @@ class Session:
         patience = Patience(self._timeout, call.deadline)
         try:
             with self._clients[endpoint].post(
-                endpoint.target(call.path), call.payload(endpoint.model), patience, call.traffic
+                self._targets[endpoint], call.payload(endpoint.model), patience, call.traffic
             ) as reply:
                 if reply.status != 200:
                     raise of_status(reply.status, reply.headers, _body(reply))

@@ -153,8 +153,7 @@ class StreamedAnswer:
     def _choice(self, choice: Any, counted: Any, seconds: float) -> None:
         if self._logprobs is not None:
             self._logprobs.take(choice.get("logprobs"))
-        delta = choice.get("delta") or {"content": choice.get("text")}
-        self._take(delta, None if counted is None else self._counted(counted), seconds)
+        self._take(choice.get("delta") or {}, None if counted is None else self._counted(counted), seconds)
         if choice.get("finish_reason"):
             self._finish_reason, self._ended = str(choice["finish_reason"]), seconds
 
