@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
+from typing import Annotated
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
@@ -16,9 +16,15 @@ from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.gateway.case import Case
 from ianvs_specdec.gateway.gateway import Gateway
 from ianvs_specdec.gateway.policies import MODELS
-from ianvs_specdec.routing.lifelong.feedback import Feedback
-from ianvs_specdec.serving.app import Service, create_app, read_body
+from ianvs_specdec.serving.app import Service, create_app, read_body, refused
 from ianvs_specdec.serving.refusal import Refusal
+
+
+class Feedback(msgspec.Struct):
+    """What the answer of this id was worth."""
+
+    id: str
+    score: Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 def create_gateway(
@@ -29,24 +35,17 @@ def create_gateway(
 
     async def feedback(request: Request) -> Response:
         try:
-            name, score = _feedback(await read_body(request, service))
-            await run_in_threadpool(gateway.lesson(name), score)
+            given = msgspec.json.decode(await read_body(request, service), type=Feedback)
+            await run_in_threadpool(gateway.lesson(given.id), given.score)
         except Refusal as refusal:
-            return JSONResponse(refusal.body, refusal.status, headers=refusal.headers)
+            return refused(refusal)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            return refused(Refusal(400, f"feedback: {error}"))
+        except UserError as error:
+            # What was learned cannot be saved.
+            return refused(Refusal(500, str(error), kind="server_error"))
         except ClientDisconnect:
             return Response(status_code=499)
-        return JSONResponse({"id": name, "score": score})
+        return JSONResponse(msgspec.to_builtins(given))
 
     return create_app(service, gateway, gateway.metrics, [Route("/feedback", feedback, methods=["POST"])]), gateway
-
-
-def _feedback(body: bytes) -> tuple[str, float]:
-    """The answer's id and what it was worth."""
-    try:
-        given: Any = json.loads(body)
-        found = Feedback.parse({**given, "query_id": given["id"], "side": "edge"}, "feedback")
-    except UserError as error:
-        raise Refusal(400, str(error)) from error
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise Refusal(400, 'feedback is an object such as {"id": "chatcmpl-...", "score": 0.5}') from error
-    return found.query, found.score

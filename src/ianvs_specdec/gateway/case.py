@@ -64,7 +64,7 @@ def read_case(file: str, algorithm: str | None, chosen: Mapping[str, Any]) -> Ca
     cloud = _side(modules, "cloud", CloudModel, edge.backend)
     processor = modules.get("dataset_processor")
     limits = processor.hyperparameters if processor else {}
-    router = modules["hard_example_mining"].create()
+    router = _router(modules["hard_example_mining"])
     for part in parts(router):
         if isinstance(part, OracleRouter):
             raise UserError(f"{type(part).__name__} needs the right answers, and a chat has none: name another router")
@@ -73,6 +73,15 @@ def read_case(file: str, algorithm: str | None, chosen: Mapping[str, Any]) -> Ca
             raise UserError(f"{names} are for jobs: a server asks the edge for one whole answer")
     slo = {name: limits[key] for name in ("ttft", "latency") if limits.get(key := f"slo_{name}")}
     return Case({"edge": edge, "cloud": cloud}, router, mode == MODES[1], slo)
+
+
+def _router(module: Module) -> Any:
+    try:
+        return module.create()
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"router {module.name} cannot be built: {type(error).__name__}: {error}") from error
 
 
 def parts(router: Any) -> Iterator[Any]:

@@ -37,8 +37,6 @@ from ianvs_specdec.serving.requests import ChatRequest
 
 log = logging.getLogger(__name__)
 
-FEWEST_DECISIONS = 4
-"""At the same time, where the edge answers fewer requests."""
 PATIENCE = 1.0
 """Seconds between two looks at whether a request is still wanted."""
 REMEMBERED = 10_000
@@ -61,8 +59,9 @@ class Gateway:
         self._engines = {
             name: Engine(side.llm, queue, places[name], metrics[name]) for name, side in case.sides.items()
         }
-        decisions = max(FEWEST_DECISIONS, places["edge"])
-        self._pool, self._most = ThreadPoolExecutor(decisions, thread_name_prefix="route"), decisions + queue
+        # A decision may wait for the edge's answer.
+        self._pool = ThreadPoolExecutor(places["edge"], thread_name_prefix="route")
+        self._most = places["edge"] + queue
         self._after = ThreadPoolExecutor(1, thread_name_prefix="observe")
         # A router that keeps a state is asked by one at a time, unless it says otherwise.
         own = getattr(case.router, "concurrent", False)
@@ -78,10 +77,10 @@ class Gateway:
         edge_first.announce(self)
 
     def submit(self, chat: ChatRequest) -> Job:
-        """Have the router decide, or ask the side that is named. Raises Refusal."""
+        """Have the router decide, or ask the side that is named. The chat has the edge's defaults. Raises Refusal."""
         if self.draining:
             raise shutting_down()
-        chats = {name: chat.with_defaults(side.settings.sampling) for name, side in self._case.sides.items()}
+        chats = {"edge": chat, "cloud": chat.with_defaults(self._case.sides["cloud"].settings.sampling)}
         if self._case.sides["edge"].settings.sampling.logprobs:
             # A router may look at them, whether the client wants them or not.
             chats["edge"] = replace(chats["edge"], sampling=replace(chats["edge"].sampling, logprobs=True))
