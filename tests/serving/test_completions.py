@@ -118,3 +118,25 @@ def test_what_cannot_be_completed_is_named(server: Server, change: dict[str, Any
 def test_a_token_that_the_model_does_not_know(server: Server) -> None:
     status, _, _ = server.request("POST", "/v1/completions", {"model": "tiny", "prompt": [1, 10**6]})
     assert status == 400
+
+
+def test_choices_that_find_no_room_are_refused_together(narrow: Server) -> None:
+    body = {"model": "endless", "prompt": ["a"] * 5, "max_tokens": 5}
+    assert narrow.request("POST", "/v1/completions", body)[0] == 429
+    narrow.idle()
+
+
+def test_back_ends_that_cannot_are_named() -> None:
+    from ianvs_specdec.backends import APIBasedLLM
+    from ianvs_specdec.backends.huggingface import HuggingfaceLLM
+    from ianvs_specdec.common.errors import UserError
+    from ianvs_specdec.common.types import Hints, Sampling
+    from ianvs_specdec.serving.requests import parse, parse_completion
+
+    plain = parse_completion(b'{"model": "m", "prompt": "a"}', ("m",), Sampling())
+    with pytest.raises(UserError, match="the back end api takes chats only"):
+        plain.ask(APIBasedLLM("m", api_base_url="http://127.0.0.1:9/v1"), None, Hints())
+    likely = b'{"model": "m", "messages": [{"role": "user", "content": "a"}], "logprobs": true, "top_logprobs": 2}'
+    chat = parse(likely, ("m",), Sampling())
+    with pytest.raises(UserError, match="the back end huggingface has no log-probabilities of alternatives"):
+        chat.ask(HuggingfaceLLM("m"), None, chat.hints)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -42,6 +42,8 @@ def token_routes(llm: LLM, service: Service) -> list[Route]:
                 return refused(refusal)
             except UserError as error:
                 return refused(Refusal(400, str(error)))
+            except ClientDisconnect:
+                return Response(status_code=499)
 
         return Route(path, reply, methods=["POST"])
 
