@@ -1,9 +1,9 @@
 """What the server counts, in the text format of Prometheus.
 
-Every chat request has one outcome: ``completed``; ``rejected`` (nothing that can be answered: 4xx); ``queue_full``;
-``deadline``; ``disconnected`` (the client left); ``shutdown``; ``failed``. Tokens are counted by the engine, those of
-unfinished answers included; times and steps are those of completed answers. Where our own engine answers, what it has
-done so far is reported as well (``specdec_engine_...``), by which one can look at it while it works.
+Every choice of a request has one outcome: ``completed``; ``rejected`` (nothing that can be answered: 4xx);
+``queue_full``; ``deadline``; ``disconnected`` (the client left); ``shutdown``; ``failed``. Tokens are counted by the
+engine, those of unfinished answers included; times and steps are those of completed answers. Where our own engine
+answers, what it has done so far is reported as well (``specdec_engine_...``), to look at it while it works.
 """
 
 from __future__ import annotations
