@@ -23,7 +23,7 @@ from ianvs_specdec.routing.routers.cascade import CascadeRouter
 from ianvs_specdec.routing.routers.latency import LatencyRouter
 from ianvs_specdec.routing.routers.learned import LearnedRouter
 from ianvs_specdec.routing.routers.privacy import PrivacyRouter
-from ianvs_specdec.serving.protocol import parse
+from ianvs_specdec.serving.requests import parse
 from tests.serving.conftest import wait_until
 from tests.support.paths import EXAMPLE
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from ianvs_specdec.common.types import Sampling
-from ianvs_specdec.serving.protocol import event, parse
+from ianvs_specdec.serving.protocol import event
 from ianvs_specdec.serving.refusal import Refusal
+from ianvs_specdec.serving.requests import parse
 
 from .conftest import Server, serving
 
@@ -24,7 +25,8 @@ def message(**fields: Any) -> dict[str, Any]:
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"n": 2}, "n"),
+    ({"n": 129}, "n"),
+    ({"n": 2, "specdec": True}, "specdec"),
     ({"tools": [{"type": "function"}]}, "tools"),
     ({"logprobs": 1}, "logprobs"),
     ({"top_logprobs": 5}, "top_logprobs"),
@@ -137,7 +139,7 @@ def test_the_client_knows_the_errors(server: Server) -> None:
     assert missing.value.code == "model_not_found"
     assert "'tiny'" in str(missing.value)
     with pytest.raises(openai.BadRequestError) as refused:
-        client.chat.completions.create(model="tiny", messages=HELLO, n=2)
+        client.chat.completions.create(model="tiny", messages=HELLO, n=129)
     assert refused.value.param == "n"
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("gpt-x")

@@ -11,7 +11,7 @@ import pytest
 from ianvs_specdec.common.types import Completion, Sampling
 from ianvs_specdec.serving.engine import Engine
 from ianvs_specdec.serving.metrics import Metrics
-from ianvs_specdec.serving.protocol import parse
+from ianvs_specdec.serving.requests import parse
 from tests.support.instant import Instant
 
 

@@ -19,6 +19,10 @@ Threads = Annotated[int, Field(ge=1, le=MOST_THREADS, description="CPU threads o
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 Truncate = Annotated[bool, Field(description="truncate a prompt that exceeds the model's window")]
 
+Plain = str | tuple[int, ...]
+"""A text, or token ids, that is continued as it is, without a chat template."""
+Asked = list[Message] | Plain
+
 OnChunk = Callable[[str, int], None]
 """Called with each piece of text as it becomes final and the number of tokens in it (0 where not known before the end).
 """
@@ -170,28 +174,3 @@ class LLM(ABC):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-
-class LoadedLLM(LLM):
-    """A back end that loads its model when it is first asked. ``truncate_prompts``: see ``prompts.Chat``."""
-
-    truncate_prompts: bool
-
-    def generate(
-        self,
-        messages: list[Message],
-        sampling: Sampling,
-        on_chunk: OnChunk | None = None,
-        hints: Hints = NO_HINTS,
-    ) -> Completion:
-        self.check(sampling)
-        self.load()
-        # By now it may know more of what it runs on.
-        self.check(sampling)
-        return self._answer(messages, sampling, on_chunk, hints, truncate=self.truncate_prompts)
-
-    @abstractmethod
-    def _answer(
-        self, messages: list[Message], sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
-    ) -> Completion:
-        """As ``generate``, of a model that is loaded; ``truncate`` permits to cut the prompt."""

@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from ianvs_specdec.backends.base import NO_HINTS, DType, LoadedLLM, OnChunk, Threads, Truncate
+from ianvs_specdec.backends.base import NO_HINTS, Asked, DType, OnChunk, Threads, Truncate
+from ianvs_specdec.backends.loaded import LoadedLLM
 from ianvs_specdec.backends.prompts import (
     Chat,
     TextOutput,
@@ -26,7 +27,7 @@ from ianvs_specdec.backends.quantization import Quantization, arguments
 from ianvs_specdec.backends.top_logprobs import letters_of
 from ianvs_specdec.common.errors import not_installed, packages
 from ianvs_specdec.common.settings import Settings, Text
-from ianvs_specdec.common.types import Completion, Hints, Message, Sampling, Trace
+from ianvs_specdec.common.types import Completion, Hints, Sampling, Trace
 from ianvs_specdec.models import loading
 from ianvs_specdec.models.layout import check_model, check_tokenizer
 from ianvs_specdec.models.rotary import window_of
@@ -85,7 +86,6 @@ class LocalLLM(LoadedLLM):
         super().__init__(model, **options)
         self.truncate_prompts = self.options.truncate_prompts
         self._model: Any = None
-        self._chat: Chat | None = None
         self._eos_ids: frozenset[int] = frozenset()
         self._default_threads = 0
         self._held = 0
@@ -200,33 +200,19 @@ class LocalLLM(LoadedLLM):
     ) -> tuple[list[int], str, Trace]:
         """Output ids with the one that ended the output, finish reason, trace from the call on."""
 
-    def complete(
-        self,
-        prompt: str | Sequence[int],
-        sampling: Sampling,
-        on_chunk: OnChunk | None = None,
-        hints: Hints = NO_HINTS,
-    ) -> Completion:
-        """As ``generate``, for a text or token ids that are continued as they are, without a chat template."""
-        self.load()
-        assert self._chat is not None
-        self._set_threads()
-        started = time.perf_counter()
-        prompt_ids, truncated = self._chat.plain(prompt, sampling, truncate=self.truncate_prompts)
-        return self._continue(prompt_ids, truncated, sampling, on_chunk, hints, started)
-
     def _answer(
-        self, messages: list[Message], sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
+        self, prompt: Asked, sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
     ) -> Completion:
         started = time.perf_counter()
-        prompt_ids, truncated = self._prompt(messages, sampling, truncate=truncate)
-        return self._continue(prompt_ids, truncated, sampling, on_chunk, hints, started)
+        prompt_ids, truncated = self._prompt(prompt, sampling, truncate=truncate)
+        raw = not isinstance(prompt, list)
+        return self._continue(prompt_ids, truncated, sampling, on_chunk, hints, started, raw=raw)
 
-    def _prompt(self, messages: list[Message], sampling: Sampling, *, truncate: bool) -> tuple[list[int], int]:
+    def _prompt(self, prompt: Asked, sampling: Sampling, *, truncate: bool) -> tuple[list[int], int]:
         """As ``Chat.prompt``, and this thread computes with the model's threads."""
         assert self._chat is not None
         self._set_threads()
-        return self._chat.prompt(messages, sampling, truncate=truncate)
+        return self._chat.prompt(prompt, sampling, truncate=truncate)
 
     def _continue(
         self,
@@ -237,13 +223,16 @@ class LocalLLM(LoadedLLM):
         hints: Hints,
         started: float,
         begun: Sequence[int] = (),
+        *,
+        raw: bool = False,
     ) -> Completion:
-        """The answer to a prompt, whose first tokens are ``begun``."""
+        """The answer to a prompt, whose first tokens are ``begun``. One that is ``raw`` opens no thoughts."""
         chat = self._chat
         assert chat is not None
         prediction = chat.ids(hints.prediction)
         output = TextOutput(chat, sampling, on_chunk)
-        output.follow(prompt_ids)
+        if not raw:
+            output.follow(prompt_ids)
         offset = time.perf_counter() - started
         prompt_ids = [*prompt_ids, *begun]
         ids, finish_reason, trace = list(begun), "length", Trace()
@@ -256,6 +245,7 @@ class LocalLLM(LoadedLLM):
         output.tell(ids, text, trace, sampling.logprobs)
         if sampling.logprobs:
             trace.letters, trace.first = letters_of((chat.text([i]), value) for i, value in trace.first), []
+            trace.top = [[(chat.piece(int(i)), value) for i, value in token] for token in trace.top]
         return Completion(text, ids, len(prompt_ids), len(ids), finish_reason, trace, truncated)
 
     def _set_threads(self) -> None:

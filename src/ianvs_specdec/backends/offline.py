@@ -40,9 +40,8 @@ class LLM:
     ) -> list[Completion]:
         """Continue texts, or lists of token ids, as they are. All are under way at once; prompt i is sampled with the
         seed plus i. Raises ``AnswerError`` for the first that cannot be answered; the others are ended."""
-        several = list(prompts) if _are_several(prompts) else [prompts]
-
-        return _together(self._engine.complete, several, sampling, hints)
+        several = [_plain(prompt) for prompt in (prompts if _are_several(prompts) else [prompts])]
+        return _together(self._engine.generate, several, sampling, hints)
 
     def chat(
         self,
@@ -62,14 +61,14 @@ class LLM:
         ``Completion``. Closing it ends the request."""
         pieces: queue.SimpleQueue[str | Completion | Exception] = queue.SimpleQueue()
         given_up = threading.Event()
-        ask: Callable[..., Completion] = self._engine.generate if _is_chat(prompt) else self._engine.complete
+        asked = prompt if _is_chat(prompt) else _plain(prompt)
 
         def on_chunk(piece: str, tokens: int) -> None:
             pieces.put(piece)
 
         thread = threading.Thread(
             target=_tell,
-            args=(pieces, ask, prompt, sampling, on_chunk, replace(hints, given_up=given_up.is_set)),
+            args=(pieces, self._engine.generate, asked, sampling, on_chunk, replace(hints, given_up=given_up.is_set)),
             daemon=True,
         )
         thread.start()
@@ -134,6 +133,10 @@ def _together(
 def _are_several(prompts: Any) -> bool:
     """Whether these are prompts, and not a text or the token ids of one."""
     return not isinstance(prompts, str) and not all(isinstance(each, int) for each in prompts)
+
+
+def _plain(prompt: Any) -> str | tuple[int, ...]:
+    return prompt if isinstance(prompt, str) else tuple(prompt)
 
 
 def _is_chat(prompt: Any) -> bool:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.backends.base import LLM, OnChunk
+from ianvs_specdec.backends.base import LLM, Asked, OnChunk
 from ianvs_specdec.benchmarks.thoughts import answer_start, marks, opened
-from ianvs_specdec.common.errors import AnswerError, ContextWindowError, UserError, packages
-from ianvs_specdec.common.types import Message, Sampling, Trace
+from ianvs_specdec.common.errors import ContextWindowError, PromptError, UserError, packages
+from ianvs_specdec.common.types import Sampling, Trace
 from ianvs_specdec.models.documents import unmarked
 from ianvs_specdec.models.gguf.cached import IMPORT_VERSION, files_of, gguf_of
 from ianvs_specdec.models.templates import failed, render, template_of
@@ -112,33 +112,34 @@ class Chat:
         self._marks = frozenset(number for number, content in special.items() if content in known)
         self._skipped = special.keys() - self._marks
 
-    def prompt(self, messages: list[Message], sampling: Sampling, *, truncate: bool) -> tuple[list[int], int]:
+    def prompt(self, asked: Asked, sampling: Sampling, *, truncate: bool) -> tuple[list[int], int]:
         """The prompt's ids, and how many were left out at its front. Raises ContextWindowError for one that does not
-        fit, unless ``truncate`` permits to cut it.
+        fit, unless ``truncate`` permits to cut it, and PromptError for one that has no token, or one that the model
+        does not know.
         """
-        if self.tokenizer.chat_template:
-            ids = self.ids(render(self.tokenizer, messages, sampling))
-        else:
-            transcript = "".join(f"{message['role'].capitalize()}: {message['content']}\n\n" for message in messages)
-            with self._encoding:
-                ids = self._known(self.tokenizer(f"{transcript}Assistant:")["input_ids"])
-        if not ids:
-            raise failed("it and the tokenizer make no token")
-        return self._fitted(ids, sampling, truncate=truncate)
+        return self._fitted(self.encoded(asked, sampling), sampling, truncate=truncate)
 
-    def plain(self, prompt: str | Sequence[int], sampling: Sampling, *, truncate: bool) -> tuple[list[int], int]:
-        """As ``prompt``, for a text, or ids, that are continued as they are. Raises AnswerError for one that has no
-        token, or a token that the model does not know."""
-        if isinstance(prompt, str):
-            with self._encoding:
-                ids = self._known(self.tokenizer(prompt)["input_ids"])
-        else:
-            ids = list(prompt)
-        if not ids or (self._vocabulary is not None and not 0 <= min(ids) <= max(ids) < self._vocabulary):
-            raise AnswerError(f"a prompt must have at least one token, each from 0 to {(self._vocabulary or 0) - 1}")
-        return self._fitted(ids, sampling, truncate=truncate)
+    def encoded(self, asked: Asked, sampling: Sampling, *, special: bool = True) -> list[int]:
+        """The ids of a chat, or of what is continued as it is: ids, or a text, with the special tokens that the
+        tokenizer adds where ``special``. Raises PromptError as ``prompt``."""
+        if isinstance(asked, list) and self.tokenizer.chat_template:
+            ids = self.ids(render(self.tokenizer, asked, sampling))
+            if not ids:
+                raise failed("it and the tokenizer make no token")
+            return ids
+        if isinstance(asked, list):
+            transcript = "".join(f"{message['role'].capitalize()}: {message['content']}\n\n" for message in asked)
+            asked = f"{transcript}Assistant:"
+        return self.ids(asked, special=special) if isinstance(asked, str) else self._checked(asked)
+
+    def _checked(self, ids: Sequence[int]) -> list[int]:
+        if ids and (self._vocabulary is None or 0 <= min(ids) <= max(ids) < self._vocabulary):
+            return list(ids)
+        raise PromptError(f"a prompt must have at least one token, each from 0 to {(self._vocabulary or 0) - 1}")
 
     def _fitted(self, ids: list[int], sampling: Sampling, *, truncate: bool) -> tuple[list[int], int]:
+        if not ids:
+            raise PromptError("a prompt must have at least one token")
         if self.window is None or len(ids) < self.window:
             return ids, 0
         if not truncate:
@@ -150,10 +151,10 @@ class Chat:
         truncated = len(ids) - (self.window - min(sampling.max_tokens, self.window // 2))
         return ids[truncated:], truncated
 
-    def ids(self, text: str) -> list[int]:
-        """The ids of ``text`` alone, without those that begin or end a sequence."""
+    def ids(self, text: str, *, special: bool = False) -> list[int]:
+        """The ids of ``text``, with those that begin or end a sequence where ``special``."""
         with self._encoding:
-            return self._known(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+            return self._known(self.tokenizer(text, add_special_tokens=special)["input_ids"])
 
     def _known(self, ids: list[int]) -> list[int]:
         if self._vocabulary is not None and ids and max(ids) >= self._vocabulary:
@@ -171,6 +172,11 @@ class Chat:
         text: str = self.tokenizer.decode(ids, skip_special_tokens=not marked)
         return text
 
+    def whole_text(self, ids: Sequence[int]) -> str:
+        """With special tokens. Raises PromptError for ids that the model does not know."""
+        text: str = self.tokenizer.decode(self._checked(ids), skip_special_tokens=False)
+        return text
+
     def opened(self, prompt_ids: list[int]) -> str:
         """The mark of a thought that the prompt opens at its end, "" where it opens none."""
         return opened(self.tokenizer.decode(prompt_ids[-LONGEST_MARK:], skip_special_tokens=False))
@@ -178,7 +184,7 @@ class Chat:
     def pieces(self, ids: list[int]) -> list[str]:
         """The text that each of ``ids`` adds to the text of all of them; "" for a special token."""
         # With most tokenizers, that is what it is by itself; decoding in context takes ten times as long.
-        alone = [self._piece(i) for i in ids]
+        alone = [self.piece(i) for i in ids]
         if "".join(alone) == self.text(ids):
             return alone
         from ianvs_specdec.engine.stopping import TextPieces
@@ -186,7 +192,8 @@ class Chat:
         pieces = TextPieces(self.text)
         return [pieces.next([number]) for number in ids]
 
-    def _piece(self, number: int) -> str:
+    def piece(self, number: int) -> str:
+        """The text of a token by itself."""
         if number not in self._alone:
             self._alone[number] = self.text([number])
         return self._alone[number]

@@ -61,6 +61,7 @@ class EngineLLM(LocalLLM):
     """A model decoded by our loop, with the drafter of ``method``; requests that come together share its steps."""
 
     concurrent: ClassVar[bool] = True
+    scores: ClassVar[bool] = True
 
     Options: ClassVar[type[Settings]] = EngineOptions
 
@@ -194,9 +195,11 @@ class EngineLLM(LocalLLM):
         hints: Hints,
     ) -> tuple[list[int], str, Trace]:
         from ianvs_specdec.engine.request import Request
+        from ianvs_specdec.engine.scoring import Scored
 
+        kind = Scored if hints.scored else Request
         decoded = self._run(
-            lambda: Request(
+            lambda: kind(
                 self._target,
                 self._drafter.fork(),
                 prompt_ids,
@@ -208,6 +211,7 @@ class EngineLLM(LocalLLM):
                 prediction=prediction,
                 task=hints.task,
                 given_up=hints.given_up,
+                top=hints.top,
             )
         )
         return decoded.token_ids, decoded.finish_reason, decoded.trace

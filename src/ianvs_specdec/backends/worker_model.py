@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.backends.answering import PendingAnswer, chat_of
-from ianvs_specdec.backends.base import NO_HINTS, LoadedLLM, OnChunk
+from ianvs_specdec.backends.base import NO_HINTS, Asked, OnChunk
+from ianvs_specdec.backends.loaded import LoadedLLM
 from ianvs_specdec.backends.local import WARM_UP
 from ianvs_specdec.backends.process import WorkerProcess
-from ianvs_specdec.backends.prompts import Chat, model_folder
+from ianvs_specdec.backends.prompts import model_folder
 from ianvs_specdec.common.errors import packages
 from ianvs_specdec.common.sampling import LARGEST_COUNT
-from ianvs_specdec.common.types import Completion, Hints, Message, Sampling, Step
+from ianvs_specdec.common.types import Completion, Hints, Sampling, Step
 
 
 class WorkerLLM(LoadedLLM):
@@ -27,7 +28,6 @@ class WorkerLLM(LoadedLLM):
         self.truncate_prompts = self.options.truncate_prompts
         self._loading = threading.Lock()
         self._worker: WorkerProcess | None = None
-        self._chat: Chat | None = None
         self._eos_ids: list[int] = []
 
     @abstractmethod
@@ -73,15 +73,16 @@ class WorkerLLM(LoadedLLM):
         """Raise ``UserError`` for a model that the worker cannot load."""
 
     def _answer(
-        self, messages: list[Message], sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
+        self, asked: Asked, sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
     ) -> Completion:
         worker, chat = self._worker, self._chat
         assert worker is not None
         assert chat is not None
         assert chat.window is not None
         answer = PendingAnswer(worker.name, chat, sampling, on_chunk, self._steps, speculative=self._speculates)
-        prompt, truncated = chat.prompt(messages, sampling, truncate=truncate)
-        answer.follow(prompt)
+        prompt, truncated = chat.prompt(asked, sampling, truncate=truncate)
+        if isinstance(asked, list):
+            answer.follow(prompt)
         worker.ask(prompt, self._request(sampling, chat.window - len(prompt)), answer.take)
         return answer.completion(len(prompt), truncated)
 

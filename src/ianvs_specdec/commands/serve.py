@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ianvs_specdec.backends import BACKENDS, backend
 from ianvs_specdec.backends.api.secrets import check_no_secrets
 from ianvs_specdec.backends.base import LLM
+from ianvs_specdec.backends.loaded import LoadedLLM
 from ianvs_specdec.backends.prompts import chat_template
 from ianvs_specdec.commands import parent, tls
 from ianvs_specdec.commands.hyperparameters import add_template, read_hyperparameters
@@ -97,6 +98,7 @@ def run(options: argparse.Namespace) -> int:
         from ianvs_specdec.serving.metrics import Metrics
         from ianvs_specdec.serving.protocol import served_name
         from ianvs_specdec.serving.server import bind, serve, url_of
+        from ianvs_specdec.serving.tokens import token_routes
         from ianvs_specdec.serving.ui import Feed
 
         case = None if options.job is None else _test_case(options)
@@ -125,7 +127,9 @@ def run(options: argparse.Namespace) -> int:
         name = options.name or served_name(settings.own.model)
         metrics = Metrics(name, settings.backend)
         engine: Serving = Engine(llm, options.queue, _concurrency(options.concurrency, llm), metrics)
-        app = create_app(Service((name,), *limits), engine, metrics)
+        window = llm.chat.window if isinstance(llm, LoadedLLM) else None
+        service = Service((name,), *limits, window)
+        app = create_app(service, engine, metrics, token_routes(llm, service))
     else:
         from ianvs_specdec.gateway.app import create_gateway
 

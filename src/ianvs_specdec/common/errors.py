@@ -85,7 +85,11 @@ class ContextWindowError(AnswerError, ValueError):
     """What such a failure is called in a trace."""
 
 
-class ChatTemplateError(AnswerError):
+class PromptError(AnswerError):
+    """What was asked makes no prompt of the model's tokens."""
+
+
+class ChatTemplateError(PromptError):
     """The model's chat template makes no prompt of a chat."""
 
 

@@ -43,12 +43,15 @@ class Hints:
 
     ``prediction`` is a text that is expected back, whole or in parts; ``task`` names the kind of request. Once
     ``given_up`` says so, nobody waits for the answer; a back end that asks it, from any thread, ends the request with
-    ``AbandonedError``.
+    ``AbandonedError``. ``logprobs`` records the ``top`` likeliest tokens beside
+    each token, and, where the prompt is ``scored``, its tokens as well.
     """
 
     prediction: str = ""
     task: str = ""
     given_up: Callable[[], bool] | None = None
+    top: int = 0
+    scored: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +164,8 @@ class Trace(msgspec.Struct, omit_defaults=True):
 
     ``letters`` are the options of multiple choice (A, B ...) among the likeliest first tokens, with or without a blank
     before them, and their log-probabilities, told with ``confidence``. ``first`` is what an engine makes them of, the
-    ids of these tokens with theirs; it is not kept.
+    ids of these tokens with theirs; it is not kept. ``top`` are, for each token of ``confidence``, the likeliest tokens
+    in its place, ids or their texts, with theirs, where ``Hints.top`` asked for them.
 
     ``thinking`` tokens were thoughts, before the first token of the answer, which came at the time ``answered``: None
     where nothing was thought, or nothing answered.
@@ -189,6 +193,7 @@ class Trace(msgspec.Struct, omit_defaults=True):
     characters: list[Count] | None = None
     letters: list[tuple[str, Real]] | None = None
     first: list[tuple[Whole, Real]] = []
+    top: list[list[tuple[Whole | str, Real]]] = []
     thinking: Count = 0
     answered: Real | None = None
     split: SplitTrace | None = None

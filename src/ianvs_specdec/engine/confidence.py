@@ -29,10 +29,12 @@ FIRST = 100
 
 
 class Confidence:
-    """Collects the triples of one output. They stay on the device to the end, so that no step waits for them."""
+    """Collects the triples of one output, and the ``top`` likeliest tokens in the place of each. All of it stays on the
+    device to the end, so that no step waits for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, top: int = 0) -> None:
         self._parts: list[Tensor] = []
+        self._top, self._likeliest = top, list[tuple[Tensor, Tensor]]()
         self._first: Tensor | None = None
 
     def add(self, logits: Tensor, tokens: Sequence[int]) -> None:
@@ -40,6 +42,10 @@ class Confidence:
         if self._first is None:
             self._first = logits[0].float().log_softmax(dim=-1)
         self._parts.append(confidence(logits, tokens))
+        if self._top:
+            known = logits.float().log_softmax(dim=-1)
+            values, ids = known.topk(min(self._top, known.shape[-1]), dim=-1)
+            self._likeliest.append((ids, values))
 
     def first(self) -> list[tuple[int, float]]:
         """The likeliest first tokens and their log-probabilities, the likeliest first."""
@@ -54,3 +60,8 @@ class Confidence:
         """
         rows = torch.cat(self._parts)[:tokens].tolist() if self._parts else []
         return [rounded(logprob, entropy, margin) for logprob, entropy, margin in rows]
+
+    def top(self, tokens: int) -> list[list[tuple[int | str, float]]]:
+        """The likeliest tokens in the place of each of the first ``tokens`` tokens, the likeliest first."""
+        rows = [row for ids, values in self._likeliest for row in zip(ids.tolist(), values.tolist(), strict=True)]
+        return [[(i, round(value, 5) + 0.0) for i, value in zip(*row, strict=True)] for row in rows[:tokens]]

@@ -41,7 +41,7 @@ class Request:
     drafter and length (see ``Context``, ``Stats``). ``stop`` is asked after every emission how many output ids to keep
     (see ``stopping``). ``on_tokens`` receives the new ids at the moment they are final, one call per chunk of the
     trace. ``trace_trees`` collects the verified trees. ``given_up`` is asked before every step whether somebody still
-    waits.
+    waits. ``top``: see ``Hints``.
 
     Raises ``ContextWindowError`` for a prompt that fills the target's context window, ``ValueError`` for one that is
     empty or has tokens that the target does not know.
@@ -62,12 +62,13 @@ class Request:
         prediction: Sequence[int] = (),
         task: str = "",
         given_up: Callable[[], bool] | None = None,
+        top: int = 0,
     ) -> None:
         self._began = time.perf_counter()
         self.drafter = drafter
         self._target, self._rule = target, rule
         self._on_tokens, self._trace_trees = on_tokens, trace_trees
-        self._confidence = Confidence() if sampling.logprobs else None
+        self._confidence = Confidence(top) if sampling.logprobs else None
         self._ends = [] if sampling.ignore_eos else [token for token in eos_ids if 0 <= token < target.vocabulary]
         self._output = output = OutputIds(_token_limit(target, prompt_ids, sampling), self._ends, stop)
         generator = torch.Generator(target.device).manual_seed(sampling.seed)
@@ -85,6 +86,8 @@ class Request:
         self.began = False
         """Whether the prompt is read, and trees are verified from now on."""
         self._read: list[tuple[Tensor, ...]] = []
+        self._scored = 0
+        """Tokens of the prompt whose confidence is recorded."""
         self._budget = 0
         self._given_up = given_up
         self.error: Exception | None = None
@@ -131,7 +134,8 @@ class Request:
             raise self.error
         assert self._output.finish_reason is not None
         if self._confidence is not None:
-            self._trace.confidence = self._confidence.triples(len(self._output.ids))
+            tokens = len(self._output.ids) + self._scored
+            self._trace.confidence, self._trace.top = self._confidence.triples(tokens), self._confidence.top(tokens)
             self._trace.first = self._confidence.first()
         return Decoded(self._output.ids, self._output.finish_reason, self._trace)
 

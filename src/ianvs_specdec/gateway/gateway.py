@@ -32,8 +32,8 @@ from ianvs_specdec.records.response import Response
 from ianvs_specdec.routing.routers.lifelong import LifelongRouter
 from ianvs_specdec.serving.engine import Engine, Event, Job, queue_full, shutting_down
 from ianvs_specdec.serving.metrics import Metrics
-from ianvs_specdec.serving.protocol import ChatRequest
 from ianvs_specdec.serving.refusal import Refusal
+from ianvs_specdec.serving.requests import ChatRequest
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +89,9 @@ class Gateway:
             job.routing = {"side": chat.model, "model": self._case.sides[chat.model].name}
             job.leg = self._start(job, chat.model)
         else:
+            if chat.prompts:
+                message = "the router decides on chats only: ask /v1/chat/completions, or the model edge or cloud"
+                raise Refusal(400, message, param="model")
             router = policy(self._case.router, chat.model)
             if self._deciding == self._most:
                 raise queue_full(self._deciding, 1)

@@ -14,8 +14,8 @@ from ianvs_specdec.gateway.case import Side
 from ianvs_specdec.plugin.response import response_of, turn_of
 from ianvs_specdec.records.response import Response
 from ianvs_specdec.serving.engine import Event, Job
-from ianvs_specdec.serving.protocol import ChatRequest
 from ianvs_specdec.serving.refusal import Refusal
+from ianvs_specdec.serving.requests import ChatRequest
 
 ABANDONED = ("disconnected", "shutdown")
 """Outcomes that say nothing about a side."""

@@ -1,4 +1,4 @@
-"""The endpoints: ``/v1/chat/completions``, ``/v1/models``, ``/health``, ``/metrics``."""
+"""The endpoints: ``/v1/chat/completions``, ``/v1/completions``, ``/v1/models``, ``/health``, ``/metrics``."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Event
 
 from ianvs_specdec.common.types import Completion, Sampling
-from ianvs_specdec.serving.engine import DISCONNECTED, Job, Serving, deadline_passed
+from ianvs_specdec.serving.answers import Answer, TextAnswer
+from ianvs_specdec.serving.choices import Choices
+from ianvs_specdec.serving.engine import DISCONNECTED, Serving, deadline_passed
 from ianvs_specdec.serving.metrics import Counts
-from ianvs_specdec.serving.protocol import Answer, ChatRequest, event, parse
+from ianvs_specdec.serving.protocol import event
 from ianvs_specdec.serving.refusal import Refusal, check_model
+from ianvs_specdec.serving.requests import ChatRequest, parse, parse_completion
 
-CHAT = "/v1/chat/completions"
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 BODY_SECONDS = 60.0
 """How long a client may take to send its request."""
 STALLED_SECONDS = 30.0
@@ -48,13 +51,16 @@ class Service:
     key: str
     deadline: float
     max_body: int
+    window: int | None = None
+    """Tokens of the model's context."""
 
 
 def create_app(service: Service, engine: Serving, metrics: Counts, further: Sequence[Route] = ()) -> Starlette:
     """``further``: endpoints beside those of every server."""
+    window = {} if service.window is None else {"max_model_len": service.window}
 
     def model(name: str) -> dict[str, Any]:
-        return {"id": name, "object": "model", "created": 0, "owned_by": "ianvs-specdec"}
+        return {"id": name, "object": "model", "created": 0, "owned_by": "ianvs-specdec", **window}
 
     def guarded(answer: Callable[[Request], Response]) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
@@ -90,6 +96,7 @@ def create_app(service: Service, engine: Serving, metrics: Counts, further: Sequ
     return Starlette(
         routes=[
             Route(CHAT, ChatEndpoint(service, engine, metrics), methods=["POST"]),
+            Route(COMPLETIONS, ChatEndpoint(service, engine, metrics, parse_completion, TextAnswer), methods=["POST"]),
             Route("/v1/models", guarded(all_models)),
             Route("/v1/models/{name:path}", guarded(one_model)),
             Route("/health", health),
@@ -115,7 +122,7 @@ class _OneLength:
         if not (chunked and (b"content-length" in names or scope["http_version"] == "1.0")):
             await self._app(scope, receive, send)
             return
-        if scope["path"] == CHAT:
+        if scope["path"] in (CHAT, COMPLETIONS):
             self._metrics.outcome("rejected")
         message = "a request has either a Content-Length or, in HTTP/1.1, a Transfer-Encoding"
         await refused(Refusal(400, message, headers={"Connection": "close"}))(scope, receive, send)
@@ -161,16 +168,25 @@ async def read_body(request: Request, service: Service) -> bytes:
 
 class ChatEndpoint:
     """An ASGI application, since the status of a stream is known only when its first piece is there: a request that
-    fails in the queue gets an HTTP status, not a stream with an error in it.
+    fails in the queue gets an HTTP status, not a stream with an error in it. ``parse`` reads a body, ``answer`` is the
+    form of an answer.
     """
 
-    def __init__(self, service: Service, engine: Serving, metrics: Counts) -> None:
+    def __init__(
+        self,
+        service: Service,
+        engine: Serving,
+        metrics: Counts,
+        parse: Callable[[bytes, Sequence[str], Sampling], ChatRequest] = parse,
+        answer: type[Answer] = Answer,
+    ) -> None:
         self._service, self._engine, self._metrics = service, engine, metrics
+        self._parse, self._answer = parse, answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             chat = await self._read(Request(scope, receive))
-            job = self._engine.submit(chat)
+            choices = Choices(self._engine, chat)
         except ClientDisconnect:
             self._metrics.outcome("disconnected")
             return
@@ -178,19 +194,19 @@ class ChatEndpoint:
             self._metrics.outcome(refusal.outcome)
             await refused(refusal)(scope, receive, send)
             return
-        await self._serve(job, receive, _Reply(Answer(chat), chat, send))
+        await self._serve(choices, receive, _Reply(self._answer(chat), chat, send))
 
     async def _read(self, request: Request) -> ChatRequest:
-        return parse(await read_body(request, self._service), self._service.models, self._service.defaults)
+        return self._parse(await read_body(request, self._service), self._service.models, self._service.defaults)
 
-    async def _serve(self, job: Job, receive: Receive, reply: _Reply) -> None:
-        """Pass on what happens to the job, its client's leaving and its deadline among it."""
+    async def _serve(self, choices: Choices, receive: Receive, reply: _Reply) -> None:
+        """Pass on what happens to the jobs, their client's leaving and their deadline among it."""
         loop = asyncio.get_running_loop()
-        watcher = asyncio.ensure_future(self._watch(job, receive))
-        writer = asyncio.ensure_future(reply.write(job))
+        watcher = asyncio.ensure_future(self._watch(choices, receive))
+        writer = asyncio.ensure_future(reply.write(choices))
         deadline = self._service.deadline
         timers = [
-            loop.call_later(deadline, self._engine.end, job, deadline_passed(deadline)),
+            loop.call_later(deadline, choices.end, deadline_passed(deadline)),
             loop.call_later(deadline + STALLED_SECONDS, writer.cancel),
         ]
         try:
@@ -201,12 +217,13 @@ class ChatEndpoint:
             for timer in timers:
                 timer.cancel()
             watcher.cancel()
-            self._engine.end(job, DISCONNECTED)
+            choices.end(DISCONNECTED)
+            choices.close()
 
-    async def _watch(self, job: Job, receive: Receive) -> None:
+    async def _watch(self, choices: Choices, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        self._engine.end(job, DISCONNECTED)
+        choices.end(DISCONNECTED)
 
 
 def _routed(routing: Mapping[str, Any] | None) -> dict[str, str]:
@@ -223,41 +240,51 @@ class _Reply:
     def __init__(self, answer: Answer, chat: ChatRequest, send: Send) -> None:
         self._answer, self._chat, self._send = answer, chat, send
         self._started = False
+        self._begun: set[int] = set()
+        self._done: dict[int, Completion] = {}
 
-    async def write(self, job: Job) -> None:
+    async def write(self, choices: Choices) -> None:
         """Until the answer is whole or refused."""
-        over = False
-        while not over:
-            data, happenings = b"", await job.events()
-            self._answer.routing = job.routing
-            for happened in happenings:
+        while len(self._done) < len(choices.jobs):
+            data, events = b"", await choices.events()
+            self._answer.routing = choices.routing
+            for index, happened in events:
                 if isinstance(happened, Refusal):
-                    over = True
-                    if happened is DISCONNECTED:
-                        return
-                    if not self._started and not data:
-                        await self._whole(happened.status, happened.body, happened.headers)
-                        return
-                    data += event(happened.body)
-                elif self._chat.stream:
-                    data += b"" if self._started or data else self._answer.first()
-                    if isinstance(happened, Completion):
-                        over = True
-                        data += self._answer.last(happened)
-                    else:
-                        data += self._answer.piece(happened)
-                elif isinstance(happened, Completion):
-                    await self._whole(200, self._answer.body(happened), {})
+                    choices.end(happened)
+                    if happened is not DISCONNECTED:
+                        await self._refuse(happened, data)
                     return
-            if data:
-                await self._stream(data, over)
+                if isinstance(happened, Completion):
+                    self._done[index] = happened
+                if self._chat.stream:
+                    data += self._event(index, happened)
+            completions = [self._done[index] for index in sorted(self._done)]
+            over = len(completions) == len(choices.jobs)
+            if over and not self._chat.stream:
+                await self._whole(200, self._answer.body(completions), {})
+            elif data:
+                await self._stream(data + (self._answer.end(completions) if over else b""), over=over)
+
+    def _event(self, index: int, happened: str | Completion) -> bytes:
+        data = b"" if index in self._begun else self._answer.first(index)
+        self._begun.add(index)
+        if isinstance(happened, Completion):
+            return data + self._answer.last(index, happened)
+        return data + self._answer.piece(index, happened)
+
+    async def _refuse(self, refusal: Refusal, data: bytes) -> None:
+        """In place of what is missing, behind the ``data`` that is there."""
+        if self._started or data:
+            await self._stream(data + event(refusal.body), over=True)
+        else:
+            await self._whole(refusal.status, refusal.body, refusal.headers)
 
     async def _whole(self, status: int, body: Mapping[str, Any], headers: Mapping[str, str]) -> None:
         response = JSONResponse(body, status, headers={**headers, **_routed(self._answer.routing)})
         await self._send({"type": "http.response.start", "status": status, "headers": response.raw_headers})
         await self._send({"type": "http.response.body", "body": response.body})
 
-    async def _stream(self, data: bytes, over: bool) -> None:
+    async def _stream(self, data: bytes, *, over: bool) -> None:
         if not self._started:
             self._started = True
             routed = [(name.encode(), text.encode()) for name, text in _routed(self._answer.routing).items()]

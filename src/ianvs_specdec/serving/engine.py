@@ -20,11 +20,11 @@ from functools import partial
 from typing import Any, Protocol
 
 from ianvs_specdec.backends.base import LLM
-from ianvs_specdec.common.errors import AnswerError, ChatTemplateError, ContextWindowError, UserError
+from ianvs_specdec.common.errors import AnswerError, ChatTemplateError, ContextWindowError, PromptError, UserError
 from ianvs_specdec.common.types import Completion
 from ianvs_specdec.serving.metrics import Metrics
-from ianvs_specdec.serving.protocol import ChatRequest
 from ianvs_specdec.serving.refusal import Refusal
+from ianvs_specdec.serving.requests import ChatRequest
 
 log = logging.getLogger(__name__)
 
@@ -207,7 +207,7 @@ class Engine:
         try:
             chat = job.chat
             hints = replace(chat.hints, given_up=lambda: job.over)
-            result = _Over() if job.over else self._llm.generate(chat.messages, chat.sampling, on_chunk, hints)
+            result = _Over() if job.over else chat.ask(self._llm, on_chunk, hints)
         except Exception as error:
             result = error
         self._mail.put(partial(self._decoded, job, result), loop)
@@ -243,8 +243,9 @@ class Engine:
     def _failure(self, error: Exception) -> Refusal:
         if isinstance(error, ContextWindowError):
             return Refusal(400, str(error), param="messages", code="context_length_exceeded")
-        if isinstance(error, ChatTemplateError):
-            return Refusal(400, str(error), param="messages", outcome="failed")
+        if isinstance(error, PromptError):
+            param = "messages" if isinstance(error, ChatTemplateError) else "prompt"
+            return Refusal(400, str(error), param=param, outcome="failed")
         if isinstance(error, UserError) and self._llm.local and not isinstance(error, AnswerError):
             return Refusal(400, str(error), outcome="failed")
         if isinstance(error, UserError):

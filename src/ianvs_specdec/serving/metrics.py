@@ -1,9 +1,9 @@
 """What the server counts, in the text format of Prometheus.
 
-Every chat request has one outcome: ``completed``; ``rejected`` (nothing that can be answered: 4xx); ``queue_full``;
-``deadline``; ``disconnected`` (the client left); ``shutdown``; ``failed``. Tokens are counted by the engine, those of
-unfinished answers included; times and steps are those of completed answers. Where our own engine answers, what it has
-done so far is reported as well (``specdec_engine_...``), by which one can look at it while it works.
+Every choice of a request has one outcome: ``completed``; ``rejected`` (nothing that can be answered: 4xx);
+``queue_full``; ``deadline``; ``disconnected`` (the client left); ``shutdown``; ``failed``. Tokens are counted by the
+engine, those of unfinished answers included; times and steps are those of completed answers. Where our own engine
+answers, what it has done so far is reported as well (``specdec_engine_...``), to look at it while it works.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.core import CounterMetricFamily
 
 from ianvs_specdec.common.types import Completion, Occupancy
+from ianvs_specdec.serving.speculation import SpeculationCounters
 
 OUTCOMES = ("completed", "rejected", "queue_full", "deadline", "disconnected", "shutdown", "failed")
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250)
@@ -57,6 +58,7 @@ class Metrics(Counts):
         def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
             return Histogram(f"specdec_{name}_seconds", text, buckets=buckets, registry=registry)
 
+        self._speculation = SpeculationCounters(model, registry)
         self._queued = histogram("queue", "From a request's arrival until it is worked on.", SECONDS)
         self._ttft = histogram("time_to_first_token", "From a request's arrival to its first token.", SECONDS)
         self._latency = histogram("request", "From a request's arrival to its last token.", SECONDS)
@@ -121,6 +123,7 @@ class Metrics(Counts):
         self._drafted.inc(sum(step.drafted for step in trace.steps))
         self._accepted.inc(sum(step.accepted for step in trace.steps))
         self._emitted.inc(sum(step.emitted for step in trace.steps))
+        self._speculation.completed(completion)
         self._queued.observe(waited)
         if trace.ttft is not None and trace.latency is not None:
             self._ttft.observe(waited + trace.ttft)

@@ -30,8 +30,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from ianvs_specdec.common.types import Completion
 from ianvs_specdec.serving.engine import Event, Job, Serving
-from ianvs_specdec.serving.protocol import ChatRequest
 from ianvs_specdec.serving.refusal import Refusal
+from ianvs_specdec.serving.requests import ChatRequest
 
 ROWS, QUESTION, ANSWER, PIECE = 200, 500, 20_000, 8
 """Requests that are kept, and of each the characters of question and answer, where a piece counts as 8 more."""
@@ -83,7 +83,9 @@ class Feed:
 
     def _follow(self, chat: ChatRequest) -> Job:
         about = {"id": next(self._numbers), "time": time.time(), "model": chat.model, "room": ANSWER}
-        row = _Row({**about, "question": "".join(message["content"] for message in chat.messages[-1:])[:QUESTION]})
+        asked = chat.prompts[0] if chat.prompts else chat.messages[-1]["content"]
+        # A raw prompt may be token ids.
+        row = _Row({**about, "question": (asked if isinstance(asked, str) else str(asked))[:QUESTION]})
         self._rows.append(row)
         try:
             job = self._submit(chat)

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ianvs_specdec.backends import prompts
-from ianvs_specdec.backends.base import NO_HINTS, LoadedLLM, OnChunk
+from ianvs_specdec.backends.base import NO_HINTS, Asked, OnChunk
+from ianvs_specdec.backends.loaded import LoadedLLM
 from ianvs_specdec.backends.local import WARM_UP, instructions
 from ianvs_specdec.backends.split.edge.settings import EdgeSettings
 from ianvs_specdec.backends.split.options import SplitOptions, chosen, edge_settings, link_options
@@ -19,7 +20,7 @@ from ianvs_specdec.backends.split.target import ENGINE, VerifierModel
 from ianvs_specdec.common.errors import AbandonedError, AnswerError, UserError, not_installed, packages
 from ianvs_specdec.common.sampling import LARGEST_COUNT, Sampling
 from ianvs_specdec.common.settings import Settings
-from ianvs_specdec.common.types import Completion, Hints, Message
+from ianvs_specdec.common.types import Completion, Hints
 from ianvs_specdec.records.identity import FileDigests, machine
 
 if TYPE_CHECKING:
@@ -75,7 +76,6 @@ class SplitSpecDecLLM(LoadedLLM):
         self._started: list[Started] = []
         self._connection: Connection | None = None
         self._edge: Edge | None = None
-        self._chat: prompts.Chat | None = None
 
     def check(self, sampling: Sampling) -> None:
         for package in PACKAGES:
@@ -153,16 +153,17 @@ class SplitSpecDecLLM(LoadedLLM):
             torch.set_num_threads(threads)
 
     def _answer(
-        self, messages: list[Message], sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
+        self, asked: Asked, sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
     ) -> Completion:
         chat, edge = self._chat, self._edge
         assert chat is not None
         assert edge is not None
         self._set_threads()
         before, started = self._bytes(), time.perf_counter()
-        prompt, truncated = chat.prompt(messages, sampling, truncate=truncate)
+        prompt, truncated = chat.prompt(asked, sampling, truncate=truncate)
         output = prompts.TextOutput(chat, sampling, on_chunk)
-        output.follow(prompt)
+        if isinstance(asked, list):
+            output.follow(prompt)
 
         def put_out(tokens: list[int]) -> None:
             if hints.given_up is not None and hints.given_up():

@@ -1,0 +1,166 @@
+"""The form of one answer: a whole body, or the events of a stream. For chats, and for prompts without a template."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from ianvs_specdec.common.types import Completion
+from ianvs_specdec.serving.protocol import cut, details, event, usage
+from ianvs_specdec.serving.requests import ChatRequest
+from ianvs_specdec.serving.speculation import speculation
+from ianvs_specdec.serving.thoughts import ThoughtStream
+
+LEAST = -9999.0
+"""In place of the logarithm of 0, which JSON does not have, as in vLLM."""
+
+
+class Answer:
+    """Of a chat. Choices are numbered from 0; ``routing``: see ``engine.Job``."""
+
+    kind: ClassVar[str] = "chat.completion"
+    chunk: ClassVar[str] = "chat.completion.chunk"
+
+    def __init__(self, chat: ChatRequest) -> None:
+        self._chat = chat
+        self.routing: Mapping[str, Any] | None = None
+        # Who asks for what the engine counted wants its text, a piece for each step.
+        self._splits = {} if chat.details else {index: ThoughtStream() for index in range(len(chat.choices()))}
+        self._head = {"id": chat.id, "created": int(time.time()), "model": chat.model}
+
+    def body(self, completions: Sequence[Completion]) -> dict[str, Any]:
+        choices = [self._choice(index, completion) for index, completion in enumerate(completions)]
+        return {**self._head, "object": self.kind, "choices": choices, **self._counts(completions), **self._routed()}
+
+    def first(self, index: int) -> bytes:
+        return self._delta(index, {"role": "assistant", "content": ""}, **self._routed())
+
+    def piece(self, index: int, text: str, *, last: bool = False) -> bytes:
+        thought, content = self._parts(index, text, last=last)
+        told = {**_reasoning(thought), **({"content": content} if content else {})}
+        return self._delta(index, told) if told else b""
+
+    def last(self, index: int, completion: Completion) -> bytes:
+        """A choice's finish reason, with it how much of the prompt was cut and, if they are wanted, the
+        log-probabilities of all tokens.
+        """
+        end = {"index": index, "delta": {}, "logprobs": logprobs(completion), "finish_reason": completion.finish_reason}
+        return self.piece(index, "", last=True) + self._chunk(choices=[end], **cut(completion))
+
+    def end(self, completions: Sequence[Completion]) -> bytes:
+        """The usage if it is wanted; the end of the stream."""
+        counts = self._chunk(choices=[], **self._counts(completions)) if self._chat.usage else b""
+        return counts + b"data: [DONE]\n\n"
+
+    def _choice(self, index: int, completion: Completion) -> dict[str, Any]:
+        thought, content = self._parts(index, completion.text, last=True)
+        message = {"role": "assistant", "content": content, **_reasoning(thought)}
+        return {
+            "index": index,
+            "message": message,
+            "logprobs": logprobs(completion),
+            "finish_reason": completion.finish_reason,
+        }
+
+    def _counts(self, completions: Sequence[Completion]) -> dict[str, Any]:
+        """What an answer says of all its choices; of a single one, how it was decoded."""
+        told: dict[str, Any] = {"usage": usage(completions, self._chat.n)}
+        if any(split.found for split in self._splits.values()):
+            thoughts = sum(completion.trace.thinking for completion in completions)
+            told["usage"]["completion_tokens_details"] = {"reasoning_tokens": thoughts}
+        if len(completions) == 1:
+            told |= cut(completions[0])
+            if drafts := speculation(completions[0]):
+                told["metrics"] = {"speculative_decoding": drafts}
+        return {**told, **({"specdec": details(completions[0])} if self._chat.details else {})}
+
+    def _parts(self, index: int, text: str, *, last: bool) -> tuple[str, str]:
+        return self._splits[index](text, last=last) if self._splits else ("", text)
+
+    def _routed(self) -> dict[str, Any]:
+        return {} if self.routing is None else {"routing": dict(self.routing)}
+
+    def _delta(self, index: int, delta: dict[str, str], **fields: Any) -> bytes:
+        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
+        return self._chunk(choices=[choice], **fields)
+
+    def _chunk(self, **fields: Any) -> bytes:
+        return event({**self._head, "object": self.chunk, **fields})
+
+
+class TextAnswer(Answer):
+    """Of prompts without a chat template: the text as it is, thoughts included."""
+
+    kind = chunk = "text_completion"
+
+    def __init__(self, chat: ChatRequest) -> None:
+        super().__init__(chat)
+        self._splits = {}
+
+    def first(self, index: int) -> bytes:
+        return b""
+
+    def piece(self, index: int, text: str, *, last: bool = False) -> bytes:
+        return self._chunk(choices=[self._part(index, text)]) if text else b""
+
+    def last(self, index: int, completion: Completion) -> bytes:
+        return self._chunk(choices=[{**self._choice(index, completion), "text": ""}], **cut(completion))
+
+    def _choice(self, index: int, completion: Completion) -> dict[str, Any]:
+        told = {"logprobs": text_logprobs(completion), "finish_reason": completion.finish_reason}
+        return {**self._part(index, completion.text), **told}
+
+    def _part(self, index: int, text: str) -> dict[str, Any]:
+        return {"index": index, "text": text, "logprobs": None, "finish_reason": None}
+
+
+def _reasoning(thought: str) -> dict[str, str]:
+    """The field under the names of DeepSeek's API, llama.cpp and SGLang, and of vLLM and OpenRouter."""
+    return dict.fromkeys(("reasoning_content", "reasoning"), thought) if thought else {}
+
+
+def _tokens(completion: Completion) -> Iterator[tuple[str, float | None, list[tuple[str, float]]]]:
+    """Of each token its text, log-probability and alternatives. The token that ends an output is the empty text; the
+    first of an echoed prompt has no log-probability.
+    """
+    trace = completion.trace
+    confidence, characters = trace.confidence or [], trace.characters or []
+    ends = list(itertools.accumulate(characters))
+    before = len(characters) - len(confidence)
+    told = [*([None] * before), *(max(own, LEAST) for own, _, _ in confidence)]
+    top = [*([[]] * before), *(trace.top or itertools.repeat([], len(confidence)))]
+    for start, end, own, likely in zip([0, *ends[:-1]], ends, told, top, strict=True):
+        yield completion.text[start:end], own, [(str(token), max(value, LEAST)) for token, value in likely]
+
+
+def logprobs(completion: Completion) -> dict[str, Any] | None:
+    """``logprobs`` of a chat's answer; None where they were not asked for."""
+    if completion.trace.confidence is None or completion.trace.characters is None:
+        return None
+
+    def entry(piece: str, value: float | None) -> dict[str, Any]:
+        return {"token": piece, "logprob": value, "bytes": list(piece.encode())}
+
+    content = [
+        {**entry(piece, own), "top_logprobs": [entry(*other) for other in likely]}
+        for piece, own, likely in _tokens(completion)
+    ]
+    return {"content": content, "refusal": None}
+
+
+def text_logprobs(completion: Completion) -> dict[str, Any] | None:
+    """``logprobs`` of a text: with the token itself among its alternatives, as in vLLM; None where they were not asked
+    for."""
+    if completion.trace.confidence is None or completion.trace.characters is None:
+        return None
+    tokens = list(_tokens(completion))
+    lengths = [len(piece) for piece, _, _ in tokens]
+    return {
+        "tokens": [piece for piece, _, _ in tokens],
+        "token_logprobs": [own for _, own, _ in tokens],
+        # Of tokens with the same text, the likeliest counts.
+        "top_logprobs": [None if own is None else {piece: own, **dict(likely[::-1])} for piece, own, likely in tokens],
+        "text_offset": list(itertools.accumulate(lengths, initial=0))[:-1],
+    }

@@ -1,0 +1,92 @@
+"""What vLLM's clients read beside answers: statistics of speculative decoding, tokens, the model's window."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.backends import APIBasedLLM
+from ianvs_specdec.common.types import Message, Sampling
+
+from .conftest import Server, serving
+
+AGAIN: list[Message] = [{"role": "user", "content": "again and again and again"}]
+
+
+@pytest.fixture(scope="module")
+def drafting(endless: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    arguments = ["--model", str(endless), "--backend", "PromptLookup", "--length", "fixed:3"]
+    with serving(tmp_path_factory.mktemp("drafting"), *arguments) as running:
+        yield running
+
+
+def test_statistics_of_speculation_in_the_names_of_vllm(drafting: Server) -> None:
+    before = drafting.metrics()
+    body = {"model": "endless", "messages": AGAIN, "max_tokens": 60, "specdec": True}
+    answer = drafting.chat(body)[2]
+    told = answer["metrics"]["speculative_decoding"]
+    steps = [step for step in answer["specdec"]["steps"] if step[0]]
+    drafted, accepted = sum(step[0] for step in steps), sum(step[1] for step in steps)
+    assert accepted > 0
+    assert told["num_spec_steps"] == sum(told["acceptance_histogram"]) == len(steps)
+    assert (told["num_draft_tokens"], told["num_accepted_draft_tokens"]) == (drafted, accepted)
+    assert sum(j * count for j, count in enumerate(told["acceptance_histogram"])) == accepted
+    assert told["draft_acceptance_rate"] == accepted / drafted
+    assert told["mean_acceptance_length"] == 1 + accepted / len(steps)
+    after = drafting.metrics()
+
+    def counted(name: str) -> float:
+        return after[f"vllm:spec_decode_num_{name}"] - before.get(f"vllm:spec_decode_num_{name}", 0)
+
+    assert counted("drafts_total.endless") == len(steps)
+    assert counted("draft_tokens_total.endless") == drafted
+    assert counted("accepted_tokens_total.endless") == accepted
+    places = [counted(f"accepted_tokens_per_pos_total.endless.{place}") for place in range(3)]
+    assert places == [sum(step[1] > place for step in steps) for place in range(3)]
+
+
+def test_our_own_client_reads_them(drafting: Server) -> None:
+    with APIBasedLLM("endless", api_base_url=drafting.url) as plain:
+        read = plain.generate(AGAIN, Sampling(max_tokens=60)).trace.steps
+    with APIBasedLLM("endless", api_base_url=drafting.url, api_extra_body={"specdec": True}) as full:
+        exact = full.generate(AGAIN, Sampling(max_tokens=60)).trace.steps
+    for name in ("drafted", "accepted", "emitted"):
+        assert sum(getattr(step, name) for step in read) == sum(getattr(step, name) for step in exact)
+
+
+def test_tokens_of_texts_and_chats(server: Server, tiny: Path) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny)
+
+    def ask(path: str, **body: Any) -> Any:
+        status, _, text = server.request("POST", path, body)
+        return (status, json.loads(text))
+
+    ids = tokenizer("one two")["input_ids"]
+    window = server.client().models.retrieve("tiny").max_model_len
+    assert ask("/tokenize", prompt="one two") == (200, {"count": len(ids), "max_model_len": window, "tokens": ids})
+    assert ask("/detokenize", tokens=ids) == (200, {"prompt": "one two"})
+    chat = ask("/tokenize", model="tiny", messages=AGAIN)[1]
+    answer = server.chat({"model": "tiny", "messages": AGAIN, "max_tokens": 1})[2]
+    assert chat["count"] == len(chat["tokens"]) == answer["usage"]["prompt_tokens"]
+    assert ask("/tokenize", prompt=3)[1]["error"]["param"] == "prompt"
+    assert ask("/tokenize", messages=AGAIN, tools=[{}])[1]["error"]["param"] == "tools"
+    assert ask("/detokenize", tokens=[10**9])[0] == 400
+    assert json.loads(server.request("GET", "/version")[2]).keys() == {"version"}
+
+
+def test_alternatives_of_each_token(server: Server) -> None:
+    create = server.client().chat.completions.create
+    body: dict[str, Any] = {"model": "tiny", "messages": AGAIN, "max_tokens": 6, "logprobs": True}
+    for token in create(**body, top_logprobs=3).choices[0].logprobs.content:
+        likely = [other.logprob for other in token.top_logprobs]
+        assert len(likely) == 3
+        assert likely == sorted(likely, reverse=True)
+        # Greedy: it is the likeliest itself.
+        assert likely[0] == token.logprob
+    assert create(**body).choices[0].logprobs.content[0].top_logprobs == []
