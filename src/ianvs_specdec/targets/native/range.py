@@ -41,8 +41,8 @@ class LayerRange:
 
     @torch.inference_mode()
     def step(self, parts: Sequence[Rows], given: Sequence[int] | Tensor) -> Tensor:
-        """Of ``given``, the token ids or hidden states ``[rows, hidden]`` of all parts: hidden states ``[rows, hidden]``
-        behind the last layer, or logits ``[rows, vocabulary]`` of the wanted rows where the model ends with it."""
+        """``given``: token ids or hidden states ``[rows, hidden]`` of all parts. Returns the hidden states ``[rows,
+        hidden]`` behind the last layer, or where that is the model's last the logits of the wanted rows."""
         step, positions = Parts(), 0
         for part in parts:
             positions = max(positions, len(part.state) + part.count)
@@ -57,7 +57,7 @@ class LayerRange:
             )
         named = {"rows": given.contiguous()} if isinstance(given, Tensor) else {"tokens": given}
         features = () if self.ends else (len(self.model.layers),)
-        logits_rows, hidden = self.model.step(step, self._rotations(positions), features=features, **named)  # type: ignore[arg-type]
+        logits_rows, hidden = self.model.step(step, self._rotations(positions), features=features, **named)
         return logits_rows if self.ends else hidden[0]
 
     def seconds(self) -> float:

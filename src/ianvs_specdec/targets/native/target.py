@@ -93,6 +93,11 @@ class NativeTarget:
             )
         return LayerRange(self._model(first, last), self._rotations, first)
 
+    def layer_seconds(self) -> float:
+        """What one layer adds to a step of one row, measured."""
+        one, most = (self.part(0, layers).seconds() for layers in (1, self.layers))
+        return max(most - one, 0.0) / max(self.layers - 1, 1)
+
     def _model(self, first: int, last: int) -> Model:
         begins, ends = first == 0, last == self.layers
         return Model(
