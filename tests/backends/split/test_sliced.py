@@ -17,6 +17,7 @@ from ianvs_specdec.backends import backend
 from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Completion, Sampling
+from ianvs_specdec.records.identity import FileDigests
 from ianvs_specdec.targets.native.target import NativeTarget
 from tests.support.models import build_model
 from tests.support.verifiers import Breaking, Verifier, loaded, verifying
@@ -164,6 +165,16 @@ def test_the_faster_side_has_the_layers(
         with sliced(folder, verifier, cut="auto") as llm:
             assert llm.generate(CHATS[0], GREEDY).token_ids == whole.generate(CHATS[0], GREEDY).token_ids
             assert len(llm._target.lower.model.layers) == layer
+
+
+def test_answers_are_compared_with_the_stream_over_the_same_link(folder: Path) -> None:
+    given = {"link": "lte", "acceptance": "coupled", "threads": 1}
+    stream = backend("SplitSpecDec")(str(folder), edge={"mode": "stream"}, **given)
+    llm, digests = backend("SlicedSpecDec")(str(folder), cut=2, edge=LOOKUP, **given), FileDigests(None)
+    assert llm.baseline_identity(digests) == stream.identity(digests)
+    others = [{"cut": 3}, {"states": "int8"}, {"edge": None}, {"link": "lan"}]
+    known = [backend("SlicedSpecDec")(str(folder), **{"cut": 2, "edge": LOOKUP, **given, **other}) for other in others]
+    assert llm.identity(digests) not in [other.identity(digests) for other in known]
 
 
 def test_a_cut_beyond_the_model_is_found_in_its_files(folder: Path) -> None:

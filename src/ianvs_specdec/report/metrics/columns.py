@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.report.metrics import split
+from ianvs_specdec.report.metrics.rows import HIDDEN_STATES, TEXT, TOKEN_IDS
 from ianvs_specdec.report.metrics.table import NAN, Column, Table
 
 
@@ -134,6 +135,11 @@ def cost_of(side: str) -> Callable[[Table], Column]:
     return lambda table: 1000.0 * table.query(f"{side}_cost")
 
 
+def sent_as(form: float) -> Callable[[Table], Column]:
+    """100 for a query that leaves the edge in this form, else 0."""
+    return lambda table: 100.0 * (table.query("sent") == form)
+
+
 def slo_met(table: Table) -> Column:
     """1 if every turn meets the limits on ``ttft`` and ``itl``, and the query the one on ``latency``; NaN without
     objective.
@@ -182,6 +188,9 @@ MEANS: dict[str, Callable[[Table], Column]] = {
     "Cloud Cost": cost_of("cloud"),
     "Edge Cost": cost_of("edge"),
     "Early Exits": lambda table: 100.0 * table.query("stopped"),
+    "Sent as Text": sent_as(TEXT),
+    "Sent as Token Ids": sent_as(TOKEN_IDS),
+    "Sent as Hidden States": sent_as(HIDDEN_STATES),
 }
 """Per name: a column of queries to take the mean of. Percent, seconds, currency per 1,000 queries."""
 

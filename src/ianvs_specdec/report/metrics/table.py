@@ -108,7 +108,7 @@ class Table:
     number could be read; NaN where none is looked for), ``chance`` (percent that guessing among its options gives),
     ``stopped`` (1 = the edge's answer ended early; NaN where no cascade decides early), ``saved`` (the tokens that it
     did not write).
-    Per turn, of split decoding: ``rows.SPLIT``.
+    ``sent``, per query: 0 or one of ``rows.SENT``. Per turn, of split decoding: ``rows.SPLIT``.
     ``gaps``: seconds between consecutive chunks, of all turns. ``groups``: each query's subject or category.
 
     ``busy`` is a turn's share of the time in which it was under way: where requests overlap, each of ``n`` counts a

@@ -138,8 +138,9 @@ class Service:
         return session
 
     def _cut(self, outbox: Outbox, cut: Cut) -> SliceSession:
+        session = self._slices.open(outbox, cut, self._counts)
         self._counts.opened(0)
-        return self._slices.open(outbox, cut, self._counts)
+        return session
 
     def _open_answer(self, outbox: Outbox, wanted: Open) -> Session:
         served = self._served

@@ -57,7 +57,7 @@ class _Answer:
     drafted: bool = False
 
 
-@dataclass
+@dataclass(eq=False)
 class _Work:
     """What came of one message: rows for a step, and the answers that they belong to."""
 
@@ -196,8 +196,8 @@ class SliceSession:
                 work.rows.append(self._rows(message, answer))
             if sum(rows.count for rows in work.rows) != len(work.given):
                 raise ValueError("a hidden state belongs to each row")
-        except (ValueError, UserError) as error:
-            self.fail(INVALID, str(error))
+        except (ValueError, UserError, MemoryError) as error:
+            self.fail(FAILED if isinstance(error, MemoryError) else INVALID, str(error))
             return False
         return True
 

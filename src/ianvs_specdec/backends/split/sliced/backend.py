@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ianvs_specdec.backends.prompts import local_folder, model_folder
-from ianvs_specdec.backends.specdec import EngineLLM
+from ianvs_specdec.backends.specdec import EngineLLM, Shared
 from ianvs_specdec.backends.split.backend import SplitSpecDecLLM
 from ianvs_specdec.backends.split.cloud import Cloud, check_packages
 from ianvs_specdec.backends.split.options import SlicedOptions, chosen, drafting, link_options
@@ -20,7 +20,8 @@ from ianvs_specdec.models.layout import model_sizes, read_config
 from ianvs_specdec.records.identity import FileDigests
 
 if TYPE_CHECKING:
-    from ianvs_specdec.engine import Decoded, Target
+    from ianvs_specdec.engine import Decoded, Length, Target
+    from ianvs_specdec.engine.costs import CostTable
     from ianvs_specdec.engine.request import Request
 
 log = logging.getLogger(__name__)
@@ -49,12 +50,9 @@ class SlicedSpecDecLLM(EngineLLM):
         if given.emulate is not None or given.engine not in ("auto", "native"):
             key = "emulate" if given.emulate is not None else "engine"
             raise UserError(f"{key}: a sliced model is computed by the native step as it is: leave it out", key=key)
-        shared = {name: value for name, value in given.given().items() if name in ENGINE}
-        self._upper = VerifierModel(model, shared, {})
+        self._shared = {name: value for name, value in given.given().items() if name in ENGINE}
+        self._upper = VerifierModel(model, self._shared, {})
         self._link = link_options(given.link)
-        self._stream = SplitSpecDecLLM(
-            model, edge={"mode": "stream"}, link=given.link, verifier=given.verifier, **shared
-        )
         self._cloud: Cloud | None = None
 
     def _drafting(self) -> dict[str, Any]:
@@ -91,6 +89,12 @@ class SlicedSpecDecLLM(EngineLLM):
     def check_encode(cls) -> None:
         super(EngineLLM, cls).check_encode()
 
+    def profile(self, seconds: float) -> CostTable:
+        raise UserError("the steps of a sliced model depend on the link and the verifier: profile the whole model")
+
+    def shared(self, length: Length, at_once: int) -> Shared:
+        raise UserError("a verifier computes a whole model: leave backend out", key="backend")
+
     def lossy(self, sampling: Sampling) -> bool:
         return bool(self.options.states != "float32")
 
@@ -100,7 +104,8 @@ class SlicedSpecDecLLM(EngineLLM):
         return {**super().identity(digests), **own, "backend": self.backend, "verifier": given.verifier}
 
     def baseline_identity(self, digests: FileDigests) -> dict[str, Any] | None:
-        return self._stream.baseline_identity(digests)
+        same = {name: getattr(self.options, name) for name in ("link", "verifier", "acceptance")}
+        return SplitSpecDecLLM(self.model, edge={"mode": "stream"}, **same, **self._shared).identity(digests)
 
     def _new_target(self) -> Target:
         from ianvs_specdec.backends.split.sliced.target import SlicedTarget
