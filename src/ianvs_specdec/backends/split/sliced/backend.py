@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from ianvs_specdec.engine.costs import CostTable
     from ianvs_specdec.engine.request import Request
 
+NANOS = 1e9
+
 log = logging.getLogger(__name__)
 
 
@@ -78,12 +80,8 @@ class SlicedSpecDecLLM(EngineLLM):
         super().check_files()
         folder = local_folder(self.model)
         sizes = model_sizes(read_config(folder, key="model")) if folder is not None else None
-        if sizes is not None and self.options.cut != "auto":
-            self._check_cut(self.options.cut, sizes.layers)
-
-    def _check_cut(self, cut: int, layers: int) -> None:
-        if not cut < layers:
-            raise UserError(f"cut: a model of {layers} layers is cut at 1 to {layers - 1}, not {cut}", key="cut")
+        if sizes is not None:
+            _cut(self.options.cut, sizes.layers)
 
     @classmethod
     def check_encode(cls) -> None:
@@ -119,8 +117,8 @@ class SlicedSpecDecLLM(EngineLLM):
         assert isinstance(whole, NativeTarget)
         folder, timed = model_folder(self.model), given.cut == "auto"
         self._cloud = cloud = Cloud(given, self._upper.command(None), self._link, folder, timed=timed)
-        layer = _cut(whole.layer_seconds(), cloud.model.layer / 1e9, whole.layers) if timed else given.cut
-        self._check_cut(layer, whole.layers)
+        slower = timed and whole.layer_seconds() >= cloud.model.layer / NANOS
+        layer = _cut(given.cut, whole.layers, slower)
         log.info("the edge computes %d of %d layers", layer, whole.layers)
         cut = Cut(fingerprint=cloud.model.fingerprint, layer=layer, states=States.Value(given.states.upper()))
         return SlicedTarget(whole, cut, cloud.connection, given.patience)
@@ -177,10 +175,15 @@ class SlicedSpecDecLLM(EngineLLM):
             cloud.close()
 
 
-def _cut(edge: float, cloud: float, layers: int) -> int:
-    """Where a token takes the least time: the side with the faster layers has as many as it can.
+def _cut(cut: int | str, layers: int, slower: bool = False) -> int:
+    """The layers of the edge. Raises ``UserError`` where the model has no more than that.
 
-    A token takes ``cut * edge + (layers - cut) * cloud`` and what does not depend on the cut: the way, the bytes of a
-    hidden state, the output layer.
+    Of the time of a token only ``cut * (edge - cloud)`` depends on the cut, with the seconds of a layer on each side;
+    the way, the bytes of a hidden state and the output layer do not. So "auto" is one end: the edge has as few layers
+    as it can where it is ``slower``, else as many.
     """
-    return layers - 1 if edge < cloud else 1
+    if cut == "auto":
+        return 1 if slower else layers - 1
+    if int(cut) >= layers:
+        raise UserError(f"cut: a model of {layers} layers is cut at 1 to {layers - 1}, not {cut}", key="cut")
+    return int(cut)

@@ -18,8 +18,7 @@ from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine.contracts import Output, Piece, Prompt, pieces
 from ianvs_specdec.engine.request import Request
 from ianvs_specdec.engine.tree import TokenTree
-from ianvs_specdec.net.split.split_pb2 import PROMPT, READ, TREE, Chosen, Cut, Slice, Up
-from ianvs_specdec.net.split.split_pb2 import Rows as RowsMessage
+from ianvs_specdec.net.split import split_pb2 as pb
 from ianvs_specdec.net.split.states import packed
 from ianvs_specdec.net.split.wire import set_sampling, up_of
 from ianvs_specdec.targets.native.range import Rows
@@ -59,7 +58,7 @@ class SlicedTarget:
     near_tie: ClassVar[float] = 0.0
     prompt_rows: ClassVar[int] = PROMPT_ROWS
 
-    def __init__(self, whole: NativeTarget, cut: Cut, connection: Connection, patience: float) -> None:
+    def __init__(self, whole: NativeTarget, cut: pb.Cut, connection: Connection, patience: float) -> None:
         self.lower = whole.part(0, cut.layer)
         self.model, self.layers = whole.model, whole.layers
         self.window, self.vocabulary, self.embedding = whole.window, whole.vocabulary, whole.embedding
@@ -113,7 +112,7 @@ class SlicedTarget:
         self._numbers.discard(number)
         self._ended.append(number)
         if not self._numbers and self._stream is not None:
-            self._send((), Slice())
+            self._send((), pb.Slice())
 
     def close(self) -> None:
         """End the stream."""
@@ -127,7 +126,7 @@ class SlicedTarget:
                 for sequence, _ in parts:
                     if sequence.stream is not stream:
                         self._replay(sequence)
-                self._send(parts, Slice(states=states, rows=[sequence.message(piece) for sequence, piece in parts]))
+                self._send(parts, pb.Slice(states=states, rows=[sequence.message(piece) for sequence, piece in parts]))
                 for sequence, _ in parts:
                     sequence.stream = stream
                 return self._chosen(parts, stream, wanted) if wanted else []
@@ -142,7 +141,7 @@ class SlicedTarget:
             raise AnswerError("the model was closed")
         stream = self._connection.stream()
         try:
-            stream.send(Up(cut=self._cut))
+            stream.send(pb.Up(cut=self._cut))
             first = stream.receive()
             assert first is not None
             if not first.HasField("opened"):
@@ -176,15 +175,15 @@ class SlicedTarget:
             for piece in pieces(sequence.kept, self.prompt_rows):
                 hidden = self.lower.step([Rows(again, len(piece.tokens))], piece.tokens)
                 message = sequence.message(replace(piece, last=False))
-                self._send([(sequence, piece)], Slice(states=packed(hidden, self._cut.states), rows=[message]))
+                self._send([(sequence, piece)], pb.Slice(states=packed(hidden, self._cut.states), rows=[message]))
         finally:
             again.close()
 
-    def _send(self, parts: Sequence[tuple[SlicedSequence, Piece]], message: Slice) -> None:
+    def _send(self, parts: Sequence[tuple[SlicedSequence, Piece]], message: pb.Slice) -> None:
         assert self._stream is not None
         message.ended[:] = self._ended
         self._ended.clear()
-        up = Up(slice=message)
+        up = pb.Up(slice=message)
         self._stream.send(up)
         self._share(parts, up=up.ByteSize() + FRAME_BYTES)
 
@@ -193,11 +192,10 @@ class SlicedTarget:
         assert down is not None
         if not down.HasField("chosen"):
             raise refusal(down)
-        chosen: Chosen = down.chosen
+        chosen = down.chosen
         if len(chosen.tokens) != wanted or max(chosen.tokens) >= self.vocabulary:
             raise AnswerError("the verifier chose other tokens than were asked for: use the same version on both sides")
-        seconds = {"work": chosen.micros / MICROS}
-        self._share(parts, down=down.ByteSize() + FRAME_BYTES, **seconds)
+        self._share(parts, down=down.ByteSize() + FRAME_BYTES, work=chosen.micros / MICROS)
         return list(chosen.tokens)
 
     def _share(self, parts: Sequence[tuple[SlicedSequence, Piece]], **amounts: float) -> None:
@@ -232,13 +230,13 @@ class SlicedSequence:
             return Rows(self._state, len(piece.tokens), last=piece.last)
         return Rows(self._state, len(piece.tokens), piece.parents)
 
-    def message(self, piece: Piece) -> RowsMessage:
+    def message(self, piece: Piece) -> pb.Rows:
         """What the verifier is sent with the hidden states of ``piece``."""
-        message = RowsMessage(answer=self._number, more=len(piece.tokens) - 1, path=self._path)
+        message = pb.Rows(answer=self._number, more=len(piece.tokens) - 1, path=self._path)
         if isinstance(piece, Prompt):
-            message.kind = PROMPT if piece.last else READ
+            message.kind = pb.PROMPT if piece.last else pb.READ
         else:
-            message.kind = TREE
+            message.kind = pb.TREE
             message.up[:] = up_of(piece)
         if not self._begun:
             # Stop strings are text, and looked for on the edge.
