@@ -4,7 +4,7 @@ function split() {
   const about = 'Each line is a drafter on the edge, or the cloud that streams, over paths that differ in their delay. Where a drafter\u2019s line crosses that of the autoregressive stream, splitting stops paying.';
   const list = data.split.filter((grid) => grid.job === state.job);
   for (const node of [byId('split'), document.querySelector('[data-jump][href="#split"]')]) node.hidden = !list.length;
-  replace('split', list.length > 0 && [caption('split', 'Split decoding', about), list.map(splitFigure), overBytes()]);
+  replace('split', list.length > 0 && [caption('split', 'Split decoding', about), overBytes(), list.map(splitFigure)]);
 }
 
 // The latency over the bytes of a token, one mark for each strategy and link.

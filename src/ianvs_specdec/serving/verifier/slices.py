@@ -51,6 +51,7 @@ class _Work:
     slice: pb.Slice
     parts: list[tuple[_Answer, Rows]] = field(default_factory=list)
     given: Tensor = field(default_factory=lambda: torch.empty(0))
+    arrived: float = field(default_factory=time.perf_counter)
 
 
 class Slices:
@@ -109,13 +110,12 @@ class Slices:
             self._waiting = [work for work in self._waiting if work not in works]
         try:
             ready = [work for work in works if work.session.prepare(work)]
-            began = time.perf_counter()
             rows = [rows for work in ready for _, rows in work.parts]
             given = torch.cat([work.given for work in ready]) if rows else torch.empty(0)
             logits = ready[0].session.layers.step(rows, given) if rows else given
             for work in ready:
                 wanted = sum(rows.wanted for _, rows in work.parts)
-                work.session.computed(work, logits[:wanted], began)
+                work.session.computed(work, logits[:wanted])
                 logits = logits[wanted:]
         except Exception as error:
             log.error("a step of slices failed", exc_info=error)
@@ -134,7 +134,8 @@ class SliceSession:
         self._outbox, self._counts = outbox, counts
         self._loop = asyncio.get_running_loop()
         self._answers: dict[int, _Answer] = {}
-        self._seconds = 0.0
+        self._seconds = self._since = 0.0
+        """From the arrivals of messages to their ends, since the last tokens; and when the last message was done."""
         self._closed = False
 
     @property
@@ -180,13 +181,15 @@ class SliceSession:
             return False
         return True
 
-    def computed(self, work: _Work, logits: Tensor, began: float) -> None:
-        """``logits`` of the wanted rows of a step that ``began`` then."""
+    def computed(self, work: _Work, logits: Tensor) -> None:
+        """``logits`` of the wanted rows."""
         tokens: list[int] = []
         for answer, rows in work.parts:
             tokens += choose(logits[: rows.wanted], _positions(rows), answer.sampling, answer.noise)
             logits = logits[rows.wanted :]
-        self._seconds += time.perf_counter() - began
+        now = time.perf_counter()
+        self._seconds += now - max(work.arrived, self._since)
+        self._since = now
         if tokens:
             chosen = pb.Chosen(tokens=tokens, micros=round(self._seconds * MICROS))
             self._seconds = 0.0

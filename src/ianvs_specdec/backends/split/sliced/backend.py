@@ -30,9 +30,9 @@ log = logging.getLogger(__name__)
 
 
 class SlicedSpecDecLLM(EngineLLM):
-    """The edge computes the embedding and the first ``cut`` layers in this process, and a verifier the others
-    (docs/split.md). Hidden states go up, and the tokens behind them come down: a round trip for each token, or for each
-    draft. The prompt stays on the edge as far as hidden states do not tell it.
+    """The edge computes the embedding and the first ``cut`` layers in this process, and a verifier the others. Hidden
+    states go up, and the tokens behind them come down: a round trip for each token, or for each draft. See
+    docs/strategies.md.
 
     ``edge`` says how the edge drafts, if it does: ``method`` and its options. ``named``, ``link``, ``verifier``,
     ``verifier_ca`` and ``token_file`` are those of ``SplitSpecDec``, ``dtype``, ``threads`` and ``quantization`` those

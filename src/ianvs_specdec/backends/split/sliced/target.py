@@ -114,10 +114,6 @@ class SlicedTarget:
         if not self._numbers and self._stream is not None:
             self._send((), pb.Slice())
 
-    def close(self) -> None:
-        """End the stream."""
-        self._drop()
-
     def _exchange(self, parts: Sequence[tuple[SlicedSequence, Piece]], states: bytes, wanted: int) -> list[int]:
         """Send the rows of ``parts``, and take the ``wanted`` tokens behind them."""
         while True:
@@ -133,7 +129,7 @@ class SlicedTarget:
             except Broken as broken:
                 self._recover(parts, str(broken))
             except AnswerError:
-                self._drop()
+                self.close()
                 raise
 
     def _open(self) -> Stream:
@@ -153,13 +149,14 @@ class SlicedTarget:
         self._stream = stream
         return stream
 
-    def _drop(self) -> None:
+    def close(self) -> None:
+        """End the stream."""
         if self._stream is not None:
             self._stream.close()
         self._stream = None
 
     def _recover(self, parts: Sequence[tuple[SlicedSequence, Piece]], reason: str) -> None:
-        self._drop()
+        self.close()
         try:
             lost = recover(self._open, self._connection, self._patience, reason)
         except Broken as broken:
