@@ -14,7 +14,6 @@ import pytest
 pytest.importorskip("grpc", reason="needs the extra split: pip install 'ianvs-specdec[split]'")
 
 from ianvs_specdec.backends import backend
-from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Completion, Sampling
 from ianvs_specdec.records.identity import FileDigests
@@ -42,13 +41,13 @@ def verifier(folder: Path) -> Iterator[Verifier]:
 
 
 @pytest.fixture(scope="module")
-def whole(folder: Path) -> Iterator[LLM]:
+def whole(folder: Path) -> Iterator[Any]:
     with backend("autoregressive")(str(folder), threads=1, device="cpu", acceptance="coupled") as llm:
         yield llm
 
 
 @contextmanager
-def sliced(folder: Path, verifier: Verifier | Breaking, **options: Any) -> Iterator[LLM]:
+def sliced(folder: Path, verifier: Verifier | Breaking, **options: Any) -> Iterator[Any]:
     given = {"cut": 2, "threads": 1, "device": "cpu", "acceptance": "coupled", "verifier": verifier.address, **options}
     with backend("SlicedSpecDec")(str(folder), **given) as llm:
         yield llm
@@ -61,7 +60,7 @@ def ids(answers: list[Completion]) -> list[list[int]]:
 @pytest.mark.parametrize("edge", [None, LOOKUP], ids=["without drafts", "with drafts"])
 @pytest.mark.parametrize("cut", range(1, LAYERS))
 def test_every_cut_gives_the_answers_of_the_whole_model(
-    cut: int, edge: dict[str, Any] | None, folder: Path, verifier: Verifier, whole: LLM
+    cut: int, edge: dict[str, Any] | None, folder: Path, verifier: Verifier, whole: Any
 ) -> None:
     with sliced(folder, verifier, cut=cut, edge=edge) as llm:
         for sampling in (GREEDY, DRAWN):
@@ -71,7 +70,7 @@ def test_every_cut_gives_the_answers_of_the_whole_model(
                 assert answer.trace.split.rounds == len(answer.trace.steps)
 
 
-def test_trees_of_a_draft_model_and_several_answers_at_once(folder: Path, verifier: Verifier, whole: LLM) -> None:
+def test_trees_of_a_draft_model_and_several_answers_at_once(folder: Path, verifier: Verifier, whole: Any) -> None:
     edge = {"method": "draft_model", "draft": str(folder), "branches": 2, "length": "fixed:6"}
     asked = [(chat, sampling) for chat in CHATS for sampling in (GREEDY, DRAWN)]
     with sliced(folder, verifier, edge=edge) as llm, ThreadPoolExecutor(len(asked)) as pool:
@@ -83,7 +82,7 @@ def test_trees_of_a_draft_model_and_several_answers_at_once(folder: Path, verifi
         assert max(step.accepted for step in steps) > 1
 
 
-def test_a_stream_that_breaks_goes_on_with_the_same_answers(folder: Path, verifier: Verifier, whole: LLM) -> None:
+def test_a_stream_that_breaks_goes_on_with_the_same_answers(folder: Path, verifier: Verifier, whole: Any) -> None:
     with contextlib.closing(Breaking(verifier.port)) as way, sliced(folder, way, edge=LOOKUP) as llm:
         llm.load()
         asked = [(chat, sampling) for chat in CHATS for sampling in (GREEDY, DRAWN)]
@@ -94,7 +93,7 @@ def test_a_stream_that_breaks_goes_on_with_the_same_answers(folder: Path, verifi
         assert sum(answer.trace.split.breaks for answer in answers) >= 3
 
 
-def test_another_verifier_goes_on_where_the_first_was_killed(folder: Path, whole: LLM) -> None:
+def test_another_verifier_goes_on_where_the_first_was_killed(folder: Path, whole: Any) -> None:
     llm = loaded(folder)
     first, others = Verifier(llm), []
 
@@ -110,6 +109,14 @@ def test_another_verifier_goes_on_where_the_first_was_killed(folder: Path, whole
     assert answer.trace.split.lost > 0
     others[0].stop()
     llm.close()
+
+
+def test_a_text_is_continued_under_the_same_rules(folder: Path, verifier: Verifier, whole: Any) -> None:
+    with sliced(folder, verifier) as llm:
+        answer = llm.complete("ab ab ab", GREEDY)
+        assert answer.token_ids == whole.complete("ab ab ab", GREEDY).token_ids
+        with pytest.raises(UserError, match="min_tokens"):
+            llm.complete("ab ab ab", Sampling(max_tokens=8, min_tokens=4))
 
 
 def test_without_a_verifier_the_answer_fails_in_time(folder: Path) -> None:
@@ -157,7 +164,7 @@ def test_what_cannot_work_is_said_before_anything_is_started(what: str, folder: 
 
 
 def test_the_faster_side_has_the_layers(
-    folder: Path, verifier: Verifier, whole: LLM, monkeypatch: pytest.MonkeyPatch
+    folder: Path, verifier: Verifier, whole: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for edge, layer in ((0.0, LAYERS - 1), (9.0, 1)):
         monkeypatch.setattr(verifier.service._slices, "_layer_seconds", 1e-3)

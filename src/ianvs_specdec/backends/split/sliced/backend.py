@@ -126,6 +126,8 @@ class SlicedSpecDecLLM(EngineLLM):
     def _request(self, prompt_ids: list[int], sampling: Sampling, **options: Any) -> Request:
         from ianvs_specdec.backends.split.sliced.target import SlicedRequest
 
+        # A text that is continued, or a resumed answer, has not passed ``generate``.
+        self.check(sampling)
         return SlicedRequest(self._target, self._drafter.fork(), prompt_ids, sampling, **options)
 
     def _run(self, request: Callable[[], Request]) -> Decoded:
