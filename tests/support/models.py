@@ -10,8 +10,10 @@ CHAT_TEMPLATE = (
 )
 
 
-def build_model(folder: Path, *, seed: int = 0, chat_template: str | None = CHAT_TEMPLATE, window: int = 512) -> Path:
-    """A byte-level tokenizer and a Llama of two layers."""
+def build_model(
+    folder: Path, *, seed: int = 0, chat_template: str | None = CHAT_TEMPLATE, window: int = 512, layers: int = 2
+) -> Path:
+    """A byte-level tokenizer and a small Llama."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -28,7 +30,7 @@ def build_model(folder: Path, *, seed: int = 0, chat_template: str | None = CHAT
         vocab_size=len(vocabulary),
         hidden_size=32,
         intermediate_size=48,
-        num_hidden_layers=2,
+        num_hidden_layers=layers,
         num_attention_heads=2,
         num_key_value_heads=1,
         max_position_embeddings=window,

@@ -20,6 +20,7 @@ BACKENDS = {
     "huggingface": "ianvs_specdec.backends.huggingface:HuggingfaceLLM",
     **{method.backend: f"ianvs_specdec.backends.specdec:{method.class_name}" for method in METHODS.values()},
     "SplitSpecDec": "ianvs_specdec.backends.split.backend:SplitSpecDecLLM",
+    "SlicedSpecDec": "ianvs_specdec.backends.split.sliced.backend:SlicedSpecDecLLM",
     "llamacpp": "ianvs_specdec.backends.llamacpp.backend:LlamaCppLLM",
     "vllm": "ianvs_specdec.backends.vllm.backend:VllmLLM",
     "eagle-llm": "ianvs_specdec.backends.official.backend:EagleLlmLLM",

@@ -20,7 +20,7 @@ class HuggingfaceLLM(LocalLLM):
     """``model.generate`` one token at a time."""
 
     backend: ClassVar[str] = "huggingface"
-    method: ClassVar[str] = "generate"
+    method = "generate"
 
     def _prepare(self) -> None:
         from transformers import GenerationConfig

@@ -74,7 +74,7 @@ class LocalLLM(LoadedLLM):
 
     local: ClassVar[bool] = True
     letters: ClassVar[bool] = True
-    method: ClassVar[str]
+    method: str
     """How the back end decodes, as recorded with each answer."""
 
     engine: str = "auto"

@@ -68,17 +68,20 @@ class EngineLLM(LocalLLM):
     def __init__(self, model: str, **options: Any) -> None:
         super().__init__(model, **options)
         self.engine = getattr(self.options, "engine", "auto")
-        own = drafters.METHODS[self.method].options.model_fields
-        self.drafting = {name: value for name, value in self.options.given().items() if name in own}
+        self.drafting = self._drafting()
         """The method's options that are set."""
         drafters.check(self.method, self.drafting)
-        self._length = lengths.create(getattr(self.options, "length", drafters.default_length(self.method)))
+        self._length = lengths.create(self.drafting.get("length", drafters.default_length(self.method)))
         self._emulated = Emulated.parse(self.options, drafts=self.method != "autoregressive")
         self._emulation: Any = None
         self._target: Any = None
         self._drafter: Any = None
         self._batcher: Any = None
         self._ending: Any = None
+
+    def _drafting(self) -> dict[str, Any]:
+        own = drafters.METHODS[self.method].options.model_fields
+        return {name: value for name, value in self.options.given().items() if name in own}
 
     def identity(self, digests: FileDigests) -> dict[str, Any]:
         named = AUTOREGRESSIVE if self.method == "autoregressive" else {}
@@ -100,14 +103,8 @@ class EngineLLM(LocalLLM):
     def _prepare(self) -> None:
         from ianvs_specdec.engine.loop import Engine
         from ianvs_specdec.engine.memory import for_sequences
-        from ianvs_specdec.targets.registry import target_of
 
-        self._target = target_of(
-            self._model,
-            consume=True,
-            quantization=own(self.quantization),
-            engine=self.engine,
-        )
+        self._target = self._new_target()
         trees = getattr(self._target, "takes_trees", True)
         self._drafter = drafters.create(self.method, self.drafting, trees=trees)
         self._drafter.prepare(self._target)
@@ -115,6 +112,24 @@ class EngineLLM(LocalLLM):
         if self._emulated is not None:
             self._emulation = self._emulated.start(self._target, self._drafter, memory)
         self._serve(Engine(self._target, self._length, memory, meter=self._emulation))
+
+    def _new_target(self) -> Target:
+        from ianvs_specdec.targets.registry import target_of
+
+        return target_of(
+            self._model,
+            consume=True,
+            quantization=own(self.quantization),
+            engine=self.engine,
+        )
+
+    def _request(self, scored: bool, prompt_ids: list[int], sampling: Sampling, **options: Any) -> Request:
+        """``scored``: with the log-probabilities of the prompt."""
+        from ianvs_specdec.engine.request import Request
+        from ianvs_specdec.engine.scoring import Scored
+
+        kind = Scored if scored else Request
+        return kind(self._target, self._drafter.fork(), prompt_ids, sampling, **options)
 
     def profile(self, seconds: float) -> CostTable:
         """What this model's steps and its method's drafts cost here, measured in about ``seconds`` at most, while
@@ -194,14 +209,9 @@ class EngineLLM(LocalLLM):
         prediction: list[int],
         hints: Hints,
     ) -> tuple[list[int], str, Trace]:
-        from ianvs_specdec.engine.request import Request
-        from ianvs_specdec.engine.scoring import Scored
-
-        kind = Scored if hints.scored else Request
         decoded = self._run(
-            lambda: kind(
-                self._target,
-                self._drafter.fork(),
+            lambda: self._request(
+                hints.scored,
                 prompt_ids,
                 sampling,
                 eos_ids=self._eos_ids,

@@ -48,18 +48,33 @@ class Greedy:
         if self._processor is not None:
             return _follow(tree, logits, self._processor, self._processor.scores, self._gaps)
         best = _best(logits)
-        # Siblings may carry the same token; the deepest match wins, the first of several.
-        right, deepest = {0}, 0
-        for node, parent in enumerate(tree.parents[1:], start=1):
-            if parent in right and tree.tokens[node] == best[parent] and node not in tree.scouts:
-                right.add(node)
-                deepest = node if tree.depths[node] > tree.depths[deepest] else deepest
-        path = tree.path_to(deepest)
+        path = follow(tree, best).path
         if not self._gaps:
             return Verdict(path, best[path[-1]])
         visited = logits if len(path) == len(logits) else logits[path]
         top = visited.topk(2, dim=-1).values.float()
         return Verdict(path, best[path[-1]], (top[:, 0] - top[:, 1]).tolist())
+
+
+def follow(tree: TokenTree, chosen: Sequence[int]) -> Verdict:
+    """Judge a tree by the tokens that the target chose behind each of its nodes."""
+    # Siblings may carry the same token; the deepest match wins, the first of several.
+    right, deepest = {0}, 0
+    for node, parent in enumerate(tree.parents[1:], start=1):
+        if parent in right and tree.tokens[node] == chosen[parent] and node not in tree.scouts:
+            right.add(node)
+            deepest = node if tree.depths[node] > tree.depths[deepest] else deepest
+    return Verdict(tree.path_to(deepest), chosen[deepest])
+
+
+def choose(logits: Tensor, positions: Sequence[int], sampling: Sampling, noise: Noise) -> list[int]:
+    """The token behind each row of ``logits [rows, vocabulary]``, at one of ``positions``: with ``follow`` this is
+    greedy and coupled acceptance, for targets whose logits do not travel. No repetition penalty."""
+    if sampling.greedy:
+        return _best(logits)
+    processor = Processor(sampling, (), logits.device)
+    rows = zip(logits, positions, strict=True)
+    return [int((processor.probabilities(row).log() + noise.at(position)).argmax()) for row, position in rows]
 
 
 class Rejection:

@@ -21,11 +21,13 @@ class Output:
 
     ``logits`` has shape ``[nodes, vocabulary]``; after the last piece of a prompt it has one row, for the last
     position, and after the pieces before it none. ``hidden`` holds one tensor ``[rows, hidden]`` per feature that the
-    sequence was opened with, one row for every token of the step.
+    sequence was opened with, one row for every token of the step. ``chosen``, of a target that is partly elsewhere, has
+    the token that it puts behind each row of the logits, which are on torch's device "meta" then.
     """
 
     logits: Tensor
     hidden: tuple[Tensor, ...] = ()
+    chosen: Sequence[int] | None = None
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -210,7 +210,7 @@ class Request:
         if isinstance(self.piece, Prompt):
             self._take(self.piece, output)
         else:
-            self._decided = self.piece, output, self._judge(self.piece, output.logits)
+            self._decided = self.piece, output, self._judge(self.piece, output)
 
     def emit(self) -> Share:
         """Put out what was accepted; returns what came of the step for this request."""
@@ -244,7 +244,7 @@ class Request:
             return
         hidden = self._read[0] if len(self._read) == 1 else tuple(map(torch.cat, zip(*self._read, strict=True)))
         self._read.clear()
-        self._begin(Output(output.logits, hidden))
+        self._begin(replace(output, hidden=hidden))
 
     def _begin(self, output: Output) -> None:
         """The prompt is read: put out its first token, and begin to draft."""
@@ -255,11 +255,14 @@ class Request:
         self._accept = acceptance.create(sampling, context.tokens, context.generator, self._rule, context.noise, gaps)
         if not self._rooted:
             root = TokenTree.chain(context.tokens[-1])
-            self._emit(root, self._judge(root, output.logits), output.logits)
+            self._emit(root, self._judge(root, output), output.logits)
         self.drafter.begin(self._target, context, output)
         self.began = True
 
-    def _judge(self, tree: TokenTree, logits: Tensor) -> Verdict:
+    def _judge(self, tree: TokenTree, output: Output) -> Verdict:
+        if output.chosen is not None:
+            return acceptance.follow(tree, output.chosen)
+        logits = output.logits
         early = self.context.sampling.min_tokens - len(self._output.ids)
         if early > 0 and self._ends:
             logits = acceptance.without(self._ends, tree, logits, early)

@@ -31,6 +31,7 @@ ROWS = [
         ("Acceptance Rate", 3 / 10),
         ("Work Amplification", 13 / 6),
         ("Edge Ratio", 50),
+        ("Sent as Text", 50),
         ("Accuracy", 50),
         ("Edge Prompt Tokens", 10),
         ("Edge Completion Tokens", 5),
@@ -47,6 +48,15 @@ ROWS = [
 )
 def test_by_hand(name: str, expected: float) -> None:
     assert value(name, ROWS) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("backend", "form"), [("SplitSpecDec", "Token Ids"), ("SlicedSpecDec", "Hidden States"), ("api", "Text")]
+)
+def test_what_leaves_the_edge_follows_from_the_back_end(backend: str, form: str) -> None:
+    rows = [edge_row(completion([(1.0, 1)]), backend=backend), cloud_row(completion([(1.0, 1)]), backend=backend)]
+    found = {name: value(f"Sent as {name}", rows) for name in ("Text", "Token Ids", "Hidden States")}
+    assert found == {"Text": 0, "Token Ids": 0, "Hidden States": 0, form: 50}
 
 
 def test_prompts_that_were_cut_are_counted_and_none_is_claimed_of_who_does_not_tell() -> None:

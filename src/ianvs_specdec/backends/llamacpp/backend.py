@@ -45,7 +45,7 @@ class LlamaCppLLM(EngineLLM):
     """
 
     backend: ClassVar[str] = "llamacpp"
-    method: ClassVar[str] = "prompt_lookup"
+    method = "prompt_lookup"
     # Its cache has room for one sequence.
     concurrent: ClassVar[bool] = False
     # Whether the model is there is checked here: a file is one, too.

@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import importlib.util
 import threading
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ianvs_specdec.backends import prompts
 from ianvs_specdec.backends.base import NO_HINTS, Asked, OnChunk
 from ianvs_specdec.backends.loaded import LoadedLLM
 from ianvs_specdec.backends.local import WARM_UP, instructions
+from ianvs_specdec.backends.split.cloud import Cloud, check_packages
 from ianvs_specdec.backends.split.edge.settings import EdgeSettings
 from ianvs_specdec.backends.split.options import SplitOptions, chosen, edge_settings, link_options
-from ianvs_specdec.backends.split.process import Started
 from ianvs_specdec.backends.split.target import ENGINE, VerifierModel
-from ianvs_specdec.common.errors import AbandonedError, AnswerError, UserError, not_installed, packages
+from ianvs_specdec.common.errors import AbandonedError, AnswerError, UserError, packages
 from ianvs_specdec.common.sampling import LARGEST_COUNT, Sampling
 from ianvs_specdec.common.settings import Settings
 from ianvs_specdec.common.types import Completion, Hints
 from ianvs_specdec.records.identity import FileDigests, machine
 
 if TYPE_CHECKING:
-    from ianvs_specdec.backends.split.edge.connection import Connection
     from ianvs_specdec.backends.split.edge.decode import Edge
-    from ianvs_specdec.net.split.split_pb2 import Model
 
-PACKAGES = ("grpc", "google.protobuf")
-FIRST_PATIENCE = 60.0
-"""Seconds in which a verifier has to answer at first: over a slow link, and with TLS, that is several round trips."""
 LONGEST_TASK = 100
 """Characters of a task that a verifier takes."""
 
@@ -73,15 +66,11 @@ class SplitSpecDecLLM(LoadedLLM):
         self._edge_settings = edge_settings(chosen(given.edge, given.named, "edge"), given.threads)
         self._link_options = link_options(given.link)
         self._loading = threading.Lock()
-        self._started: list[Started] = []
-        self._connection: Connection | None = None
+        self._cloud: Cloud | None = None
         self._edge: Edge | None = None
 
     def check(self, sampling: Sampling) -> None:
-        for package in PACKAGES:
-            if importlib.util.find_spec(package.partition(".")[0]) is None:
-                missing = ModuleNotFoundError(name=package)
-                raise not_installed(missing) or missing
+        check_packages()
         if sampling.logprobs:
             raise UserError("logprobs: a verifier tells none, because no probabilities travel", key="logprobs")
         if key := "min_tokens" if sampling.min_tokens else "ignore_eos" if sampling.ignore_eos else "":
@@ -122,28 +111,14 @@ class SplitSpecDecLLM(LoadedLLM):
 
     def _opened(self) -> Edge:
         from ianvs_specdec.backends.answering import chat_of
-        from ianvs_specdec.backends.split.edge.connection import Access, Connection
-        from ianvs_specdec.backends.split.edge.settings import target_of, token_in
+        from ianvs_specdec.backends.split.edge.settings import target_of
 
         folder = prompts.model_folder(self.model)
-        address = self._address or self._start(self._target.command(self._length))
-        path = [f"--{name.replace('_', '-')}={value}" for name, value in self._link_options.items()]
-        via = self._start(["link", "--listen", "127.0.0.1:0", "--to", address, *path])
-        given = self.options
-        token_file, authority = (None if file is None else Path(file) for file in (given.token_file, given.verifier_ca))
-        access = Access(address, token_in(token_file), authority, via)
-        self._connection = Connection(access)
-        model = self._connection.describe(FIRST_PATIENCE)
-        if self._address is not None:
-            _check_model(model, folder)
-        self._chat, _ = chat_of(folder, self.model, model.window or LARGEST_COUNT)
+        self._cloud = cloud = Cloud(self.options, self._target.command(self._length), self._link_options, folder)
+        self._chat, _ = chat_of(folder, self.model, cloud.model.window or LARGEST_COUNT)
         self._set_threads()
-        target = target_of(model, folder, self._edge_settings.dtype)
-        return self._edge_settings.edge(self._connection, model, target)
-
-    def _start(self, arguments: list[str]) -> str:
-        self._started.append(Started(arguments))
-        return self._started[-1].address
+        target = target_of(cloud.model, folder, self._edge_settings.dtype)
+        return self._edge_settings.edge(cloud.connection, cloud.model, target)
 
     def _set_threads(self) -> None:
         """Of this thread: torch keeps the number for each."""
@@ -155,11 +130,12 @@ class SplitSpecDecLLM(LoadedLLM):
     def _answer(
         self, asked: Asked, sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
     ) -> Completion:
-        chat, edge = self._chat, self._edge
+        chat, edge, cloud = self._chat, self._edge, self._cloud
         assert chat is not None
         assert edge is not None
+        assert cloud is not None
         self._set_threads()
-        before, started = self._bytes(), time.perf_counter()
+        before, started = cloud.bytes(), time.perf_counter()
         prompt, truncated = chat.prompt(asked, sampling, truncate=truncate)
         output = prompts.TextOutput(chat, sampling, on_chunk)
         if isinstance(asked, list):
@@ -178,24 +154,15 @@ class SplitSpecDecLLM(LoadedLLM):
             )
         except AnswerError as error:
             if not isinstance(error, AbandonedError):
-                self._check_started()
+                cloud.check()
             raise
         trace = answer.trace
         trace.chunks = [(seconds + offset, tokens) for seconds, tokens in trace.chunks]
-        trace.bytes_up, trace.bytes_down = (now - then for now, then in zip(self._bytes(), before, strict=True))
+        trace.bytes_up, trace.bytes_down = (now - then for now, then in zip(cloud.bytes(), before, strict=True))
         ids = answer.token_ids
         text = output.finish(ids)
         output.tell(ids, text, trace, logprobs=False)
         return Completion(text, ids, len(prompt), len(ids), answer.finish_reason, trace, truncated)
-
-    def _bytes(self) -> tuple[int, int]:
-        """Up and down, that passed the link so far."""
-        told = self._started[-1].ask()
-        return told["up"]["bytes"], told["down"]["bytes"]
-
-    def _check_started(self) -> None:
-        for process in self._started:
-            process.check()
 
     def target(self) -> str:
         return "verifier"
@@ -203,7 +170,7 @@ class SplitSpecDecLLM(LoadedLLM):
     @property
     def processes(self) -> tuple[int, ...]:
         """The ids of the processes that were started, the verifier first."""
-        return tuple(process.pid for process in self._started)
+        return self._cloud.processes if self._cloud is not None else ()
 
     def hardware(self) -> Mapping[str, Any]:
         import torch
@@ -216,17 +183,6 @@ class SplitSpecDecLLM(LoadedLLM):
             self._end()
 
     def _end(self) -> None:
-        connection, self._connection, self._edge = self._connection, None, None
-        if connection is not None:
-            connection.close()
-        # The link first: it would report that the verifier is gone.
-        while self._started:
-            self._started.pop().close()
-
-
-def _check_model(model: Model, folder: Path) -> None:
-    """Raise ``UserError`` where a verifier serves another model than ``folder`` has, which may be a tokenizer alone."""
-    has_weights = any(folder.glob("*.safetensors"))
-    if has_weights and not bytes.fromhex(FileDigests(None).folder(folder)).startswith(model.fingerprint):
-        reason = f"the verifier serves {model.name}, whose files are not those of {folder}"
-        raise UserError(f"{reason}: name the folder that it was started with", key="verifier")
+        cloud, self._cloud, self._edge = self._cloud, None, None
+        if cloud is not None:
+            cloud.close()

@@ -11,7 +11,7 @@ from ianvs_specdec import drafters
 from ianvs_specdec.backends.specdec import EngineOptions
 from ianvs_specdec.backends.split.edge.settings import EdgeSettings
 from ianvs_specdec.common.errors import UserError, unknown
-from ianvs_specdec.common.settings import Text, rule
+from ianvs_specdec.common.settings import Count, Text, rule
 from ianvs_specdec.drafters.options import Length
 from ianvs_specdec.net.link.path import Path as NetworkPath
 
@@ -26,8 +26,8 @@ def _check_named(value: dict[str, Any]) -> None:
         raise ValueError("must be a mapping from names to mappings")
 
 
-class SplitOptions(EngineOptions):
-    """What the edge does (``edge``), what lies between (``link``) and what the verifier computes."""
+class FarOptions(EngineOptions):
+    """What the edge does (``edge``), what lies between (``link``), and which verifier computes."""
 
     edge: Text | dict[str, Any] | None = Field(None, description="how the edge drafts, or a name among named")
     named: Annotated[dict[str, Any], rule(_check_named)] | None = Field(
@@ -37,9 +37,26 @@ class SplitOptions(EngineOptions):
     verifier: Text | None = Field(None, description="the address of a verifier that runs; by default one is started")
     verifier_ca: Text | None = Field(None, description="the file of the authority that vouches for the verifier")
     token_file: Text | None = Field(None, description="the file with the token that the verifier knows the edge by")
-    length: Length | None = Field(None, description="how much of a draft the verifier verifies")
     acceptance: Literal["coupled"] | None = Field(None, description="how sampled drafts are accepted")
+
+
+class SplitOptions(FarOptions):
+    """And what the verifier does of itself."""
+
+    length: Length | None = Field(None, description="how much of a draft the verifier verifies")
     beside: Text | dict[str, Any] | None = Field(None, description="how the verifier drafts in mode stream")
+
+
+class SlicedOptions(FarOptions):
+    """And where the model is cut."""
+
+    cut: Literal["auto"] | Count = Field(
+        "auto", description="the layers of the edge; auto = where a token takes the least time"
+    )
+    states: Literal["float32", "bfloat16", "int8"] = Field(
+        "float32", description="how hidden states travel; others than float32 are lossy"
+    )
+    patience: Annotated[float, Field(gt=0)] = Field(60.0, description="seconds until a verifier counts as gone")
 
 
 def chosen(value: Any, named: Mapping[str, Any] | None, key: str) -> Any:
@@ -70,6 +87,24 @@ def edge_settings(given: Any, threads: int | None) -> EdgeSettings:
         return EdgeSettings.parse({**DEFAULTS, "threads": threads, **own, "options": options})
     except UserError as error:
         raise UserError(f"edge: {error}", key="edge") from error
+
+
+def drafting(given: Any) -> tuple[str, dict[str, Any]]:
+    """The method in the mapping ``edge`` of a sliced model, and its options. Raises ``UserError`` at ``edge``."""
+    values = {key: value for key, value in (given or {}).items() if value is not None}
+    method = drafters.resolve(str(values.pop("method", "autoregressive")))
+    try:
+        remote = ["autoregressive", *(name for name, known in drafters.METHODS.items() if known.remote)]
+        drafters.method_of(method)
+        if method not in remote or values.get("head"):
+            reason = f"method {method} needs hidden states or logits of upper layers, which the edge has not"
+            raise UserError(f"{reason}; draft with one of {', '.join(remote[1:])}")
+        drafters.check(method, values)
+        if values.get("acceptance", "coupled") != "coupled":
+            raise UserError("acceptance: no probabilities travel to the edge, so it is coupled")
+    except UserError as error:
+        raise UserError(f"edge: {error}", key="edge") from error
+    return method, values
 
 
 def link_options(given: Any) -> dict[str, Any]:

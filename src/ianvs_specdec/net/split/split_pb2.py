@@ -24,39 +24,51 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#ianvs_specdec/net/split/split.proto\x12\x16ianvs_specdec.split.v2\"\n\n\x08Question\"\x83\x01\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x02 \x01(\x0c\x12\x11\n\ttokenizer\x18\x03 \x01(\t\x12\x12\n\nvocabulary\x18\x04 \x01(\r\x12\x0e\n\x06window\x18\x05 \x01(\r\x12\x0c\n\x04\x65nds\x18\x06 \x03(\r\x12\x12\n\nmost_draft\x18\x07 \x01(\r\"m\n\x02Up\x12.\n\x05\x64raft\x18\x01 \x01(\x0b\x32\x1d.ianvs_specdec.split.v2.DraftH\x00\x12,\n\x04open\x18\x02 \x01(\x0b\x32\x1c.ianvs_specdec.split.v2.OpenH\x00\x42\t\n\x07message\"\xf4\x01\n\x04Open\x12\x13\n\x0b\x66ingerprint\x18\x01 \x01(\x0c\x12\x0e\n\x06prompt\x18\x02 \x03(\r\x12\x0e\n\x06output\x18\x03 \x03(\r\x12\x12\n\nmax_tokens\x18\x04 \x01(\r\x12\x13\n\x0btemperature\x18\x05 \x01(\x01\x12\r\n\x05top_p\x18\x06 \x01(\x01\x12\r\n\x05top_k\x18\x07 \x01(\r\x12\x1a\n\x12repetition_penalty\x18\x08 \x01(\x01\x12\x0c\n\x04seed\x18\t \x01(\t\x12\x0c\n\x04stop\x18\n \x03(\t\x12*\n\x04mode\x18\x0b \x01(\x0e\x32\x1c.ianvs_specdec.split.v2.Mode\x12\x0c\n\x04task\x18\x0c \x01(\t\"2\n\x05\x44raft\x12\x0e\n\x06tokens\x18\x01 \x03(\r\x12\n\n\x02up\x18\x02 \x03(\r\x12\r\n\x05guess\x18\x03 \x01(\r\"\x85\x02\n\x04\x44own\x12\x32\n\x07verdict\x18\x01 \x01(\x0b\x32\x1f.ianvs_specdec.split.v2.VerdictH\x00\x12\x30\n\x06tokens\x18\x02 \x01(\x0b\x32\x1e.ianvs_specdec.split.v2.TokensH\x00\x12\x30\n\x06opened\x18\x03 \x01(\x0b\x32\x1e.ianvs_specdec.split.v2.OpenedH\x00\x12*\n\x03\x65nd\x18\x04 \x01(\x0b\x32\x1b.ianvs_specdec.split.v2.EndH\x00\x12.\n\x05\x65rror\x18\x05 \x01(\x0b\x32\x1d.ianvs_specdec.split.v2.ErrorH\x00\x42\t\n\x07message\"\x08\n\x06Opened\"F\n\x07Verdict\x12\x0c\n\x04node\x18\x01 \x01(\r\x12\r\n\x05token\x18\x02 \x01(\r\x12\x0e\n\x06\x62udget\x18\x03 \x01(\r\x12\x0e\n\x06tenths\x18\x04 \x01(\r\"(\n\x06Tokens\x12\x0e\n\x06tokens\x18\x01 \x03(\r\x12\x0e\n\x06tenths\x18\x02 \x01(\r\";\n\x03\x45nd\x12\x15\n\rfinish_reason\x18\x01 \x01(\t\x12\x0f\n\x07prefill\x18\x02 \x01(\r\x12\x0c\n\x04work\x18\x03 \x01(\r\"D\n\x05\x45rror\x12*\n\x04\x63ode\x18\x01 \x01(\x0e\x32\x1c.ianvs_specdec.split.v2.Code\x12\x0f\n\x07message\x18\x02 \x01(\t*\x1d\n\x04Mode\x12\t\n\x05SPLIT\x10\x00\x12\n\n\x06STREAM\x10\x01*[\n\x04\x43ode\x12\n\n\x06\x46\x41ILED\x10\x00\x12\x0b\n\x07INVALID\x10\x01\x12\x08\n\x04\x42USY\x10\x02\x12\x11\n\rANOTHER_MODEL\x10\x03\x12\x13\n\x0fUNAUTHENTICATED\x10\x04\x12\x08\n\x04IDLE\x10\x05\x32\x9c\x01\n\x05Split\x12K\n\x08\x44\x65scribe\x12 .ianvs_specdec.split.v2.Question\x1a\x1d.ianvs_specdec.split.v2.Model\x12\x46\n\x06\x44\x65\x63ode\x12\x1a.ianvs_specdec.split.v2.Up\x1a\x1c.ianvs_specdec.split.v2.Down(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#ianvs_specdec/net/split/split.proto\x12\x16ianvs_specdec.split.v2\"\x19\n\x08Question\x12\r\n\x05timed\x18\x01 \x01(\x08\"\x92\x01\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x02 \x01(\x0c\x12\x11\n\ttokenizer\x18\x03 \x01(\t\x12\x12\n\nvocabulary\x18\x04 \x01(\r\x12\x0e\n\x06window\x18\x05 \x01(\r\x12\x0c\n\x04\x65nds\x18\x06 \x03(\r\x12\x12\n\nmost_draft\x18\x07 \x01(\r\x12\r\n\x05layer\x18\x08 \x01(\r\"\xc9\x01\n\x02Up\x12.\n\x05\x64raft\x18\x01 \x01(\x0b\x32\x1d.ianvs_specdec.split.v2.DraftH\x00\x12,\n\x04open\x18\x02 \x01(\x0b\x32\x1c.ianvs_specdec.split.v2.OpenH\x00\x12*\n\x03\x63ut\x18\x03 \x01(\x0b\x32\x1b.ianvs_specdec.split.v2.CutH\x00\x12.\n\x05slice\x18\x04 \x01(\x0b\x32\x1d.ianvs_specdec.split.v2.SliceH\x00\x42\t\n\x07message\"\xf4\x01\n\x04Open\x12\x13\n\x0b\x66ingerprint\x18\x01 \x01(\x0c\x12\x0e\n\x06prompt\x18\x02 \x03(\r\x12\x0e\n\x06output\x18\x03 \x03(\r\x12\x12\n\nmax_tokens\x18\x04 \x01(\r\x12\x13\n\x0btemperature\x18\x05 \x01(\x01\x12\r\n\x05top_p\x18\x06 \x01(\x01\x12\r\n\x05top_k\x18\x07 \x01(\r\x12\x1a\n\x12repetition_penalty\x18\x08 \x01(\x01\x12\x0c\n\x04seed\x18\t \x01(\t\x12\x0c\n\x04stop\x18\n \x03(\t\x12*\n\x04mode\x18\x0b \x01(\x0e\x32\x1c.ianvs_specdec.split.v2.Mode\x12\x0c\n\x04task\x18\x0c \x01(\t\"2\n\x05\x44raft\x12\x0e\n\x06tokens\x18\x01 \x03(\r\x12\n\n\x02up\x18\x02 \x03(\r\x12\r\n\x05guess\x18\x03 \x01(\r\"Y\n\x03\x43ut\x12\x13\n\x0b\x66ingerprint\x18\x01 \x01(\x0c\x12\r\n\x05layer\x18\x02 \x01(\r\x12.\n\x06states\x18\x03 \x01(\x0e\x32\x1e.ianvs_specdec.split.v2.States\"R\n\x05Slice\x12*\n\x04rows\x18\x01 \x03(\x0b\x32\x1c.ianvs_specdec.split.v2.Rows\x12\x0e\n\x06states\x18\x02 \x01(\x0c\x12\r\n\x05\x65nded\x18\x03 \x03(\r\"\x98\x01\n\x04Rows\x12\x0e\n\x06\x61nswer\x18\x01 \x01(\r\x12,\n\x06\x62\x65gins\x18\x02 \x01(\x0b\x32\x1c.ianvs_specdec.split.v2.Open\x12\x0c\n\x04path\x18\x03 \x03(\r\x12\x0c\n\x04more\x18\x04 \x01(\r\x12*\n\x04kind\x18\x05 \x01(\x0e\x32\x1c.ianvs_specdec.split.v2.Kind\x12\n\n\x02up\x18\x06 \x03(\r\"\xb7\x02\n\x04\x44own\x12\x32\n\x07verdict\x18\x01 \x01(\x0b\x32\x1f.ianvs_specdec.split.v2.VerdictH\x00\x12\x30\n\x06tokens\x18\x02 \x01(\x0b\x32\x1e.ianvs_specdec.split.v2.TokensH\x00\x12\x30\n\x06opened\x18\x03 \x01(\x0b\x32\x1e.ianvs_specdec.split.v2.OpenedH\x00\x12*\n\x03\x65nd\x18\x04 \x01(\x0b\x32\x1b.ianvs_specdec.split.v2.EndH\x00\x12.\n\x05\x65rror\x18\x05 \x01(\x0b\x32\x1d.ianvs_specdec.split.v2.ErrorH\x00\x12\x30\n\x06\x63hosen\x18\x06 \x01(\x0b\x32\x1e.ianvs_specdec.split.v2.ChosenH\x00\x42\t\n\x07message\"(\n\x06\x43hosen\x12\x0e\n\x06tokens\x18\x01 \x03(\r\x12\x0e\n\x06micros\x18\x02 \x01(\r\"\x08\n\x06Opened\"F\n\x07Verdict\x12\x0c\n\x04node\x18\x01 \x01(\r\x12\r\n\x05token\x18\x02 \x01(\r\x12\x0e\n\x06\x62udget\x18\x03 \x01(\r\x12\x0e\n\x06tenths\x18\x04 \x01(\r\"(\n\x06Tokens\x12\x0e\n\x06tokens\x18\x01 \x03(\r\x12\x0e\n\x06tenths\x18\x02 \x01(\r\";\n\x03\x45nd\x12\x15\n\rfinish_reason\x18\x01 \x01(\t\x12\x0f\n\x07prefill\x18\x02 \x01(\r\x12\x0c\n\x04work\x18\x03 \x01(\r\"D\n\x05\x45rror\x12*\n\x04\x63ode\x18\x01 \x01(\x0e\x32\x1c.ianvs_specdec.split.v2.Code\x12\x0f\n\x07message\x18\x02 \x01(\t*\x1d\n\x04Mode\x12\t\n\x05SPLIT\x10\x00\x12\n\n\x06STREAM\x10\x01*-\n\x06States\x12\x0b\n\x07\x46LOAT32\x10\x00\x12\x0c\n\x08\x42\x46LOAT16\x10\x01\x12\x08\n\x04INT8\x10\x02*&\n\x04Kind\x12\x08\n\x04TREE\x10\x00\x12\x08\n\x04READ\x10\x01\x12\n\n\x06PROMPT\x10\x02*[\n\x04\x43ode\x12\n\n\x06\x46\x41ILED\x10\x00\x12\x0b\n\x07INVALID\x10\x01\x12\x08\n\x04\x42USY\x10\x02\x12\x11\n\rANOTHER_MODEL\x10\x03\x12\x13\n\x0fUNAUTHENTICATED\x10\x04\x12\x08\n\x04IDLE\x10\x05\x32\x9c\x01\n\x05Split\x12K\n\x08\x44\x65scribe\x12 .ianvs_specdec.split.v2.Question\x1a\x1d.ianvs_specdec.split.v2.Model\x12\x46\n\x06\x44\x65\x63ode\x12\x1a.ianvs_specdec.split.v2.Up\x1a\x1c.ianvs_specdec.split.v2.Down(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'ianvs_specdec.net.split.split_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_MODE']._serialized_start=1138
-  _globals['_MODE']._serialized_end=1167
-  _globals['_CODE']._serialized_start=1169
-  _globals['_CODE']._serialized_end=1260
+  _globals['_MODE']._serialized_start=1683
+  _globals['_MODE']._serialized_end=1712
+  _globals['_STATES']._serialized_start=1714
+  _globals['_STATES']._serialized_end=1759
+  _globals['_KIND']._serialized_start=1761
+  _globals['_KIND']._serialized_end=1799
+  _globals['_CODE']._serialized_start=1801
+  _globals['_CODE']._serialized_end=1892
   _globals['_QUESTION']._serialized_start=63
-  _globals['_QUESTION']._serialized_end=73
-  _globals['_MODEL']._serialized_start=76
-  _globals['_MODEL']._serialized_end=207
-  _globals['_UP']._serialized_start=209
-  _globals['_UP']._serialized_end=318
-  _globals['_OPEN']._serialized_start=321
-  _globals['_OPEN']._serialized_end=565
-  _globals['_DRAFT']._serialized_start=567
-  _globals['_DRAFT']._serialized_end=617
-  _globals['_DOWN']._serialized_start=620
-  _globals['_DOWN']._serialized_end=881
-  _globals['_OPENED']._serialized_start=883
-  _globals['_OPENED']._serialized_end=891
-  _globals['_VERDICT']._serialized_start=893
-  _globals['_VERDICT']._serialized_end=963
-  _globals['_TOKENS']._serialized_start=965
-  _globals['_TOKENS']._serialized_end=1005
-  _globals['_END']._serialized_start=1007
-  _globals['_END']._serialized_end=1066
-  _globals['_ERROR']._serialized_start=1068
-  _globals['_ERROR']._serialized_end=1136
-  _globals['_SPLIT']._serialized_start=1263
-  _globals['_SPLIT']._serialized_end=1419
+  _globals['_QUESTION']._serialized_end=88
+  _globals['_MODEL']._serialized_start=91
+  _globals['_MODEL']._serialized_end=237
+  _globals['_UP']._serialized_start=240
+  _globals['_UP']._serialized_end=441
+  _globals['_OPEN']._serialized_start=444
+  _globals['_OPEN']._serialized_end=688
+  _globals['_DRAFT']._serialized_start=690
+  _globals['_DRAFT']._serialized_end=740
+  _globals['_CUT']._serialized_start=742
+  _globals['_CUT']._serialized_end=831
+  _globals['_SLICE']._serialized_start=833
+  _globals['_SLICE']._serialized_end=915
+  _globals['_ROWS']._serialized_start=918
+  _globals['_ROWS']._serialized_end=1070
+  _globals['_DOWN']._serialized_start=1073
+  _globals['_DOWN']._serialized_end=1384
+  _globals['_CHOSEN']._serialized_start=1386
+  _globals['_CHOSEN']._serialized_end=1426
+  _globals['_OPENED']._serialized_start=1428
+  _globals['_OPENED']._serialized_end=1436
+  _globals['_VERDICT']._serialized_start=1438
+  _globals['_VERDICT']._serialized_end=1508
+  _globals['_TOKENS']._serialized_start=1510
+  _globals['_TOKENS']._serialized_end=1550
+  _globals['_END']._serialized_start=1552
+  _globals['_END']._serialized_end=1611
+  _globals['_ERROR']._serialized_start=1613
+  _globals['_ERROR']._serialized_end=1681
+  _globals['_SPLIT']._serialized_start=1895
+  _globals['_SPLIT']._serialized_end=2051
 # @@protoc_insertion_point(module_scope)

@@ -12,6 +12,18 @@ class Mode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SPLIT: _ClassVar[Mode]
     STREAM: _ClassVar[Mode]
 
+class States(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FLOAT32: _ClassVar[States]
+    BFLOAT16: _ClassVar[States]
+    INT8: _ClassVar[States]
+
+class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TREE: _ClassVar[Kind]
+    READ: _ClassVar[Kind]
+    PROMPT: _ClassVar[Kind]
+
 class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     FAILED: _ClassVar[Code]
@@ -22,6 +34,12 @@ class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     IDLE: _ClassVar[Code]
 SPLIT: Mode
 STREAM: Mode
+FLOAT32: States
+BFLOAT16: States
+INT8: States
+TREE: Kind
+READ: Kind
+PROMPT: Kind
 FAILED: Code
 INVALID: Code
 BUSY: Code
@@ -30,11 +48,13 @@ UNAUTHENTICATED: Code
 IDLE: Code
 
 class Question(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("timed",)
+    TIMED_FIELD_NUMBER: _ClassVar[int]
+    timed: bool
+    def __init__(self, timed: _Optional[bool] = ...) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("name", "fingerprint", "tokenizer", "vocabulary", "window", "ends", "most_draft")
+    __slots__ = ("name", "fingerprint", "tokenizer", "vocabulary", "window", "ends", "most_draft", "layer")
     NAME_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_FIELD_NUMBER: _ClassVar[int]
@@ -42,6 +62,7 @@ class Model(_message.Message):
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     ENDS_FIELD_NUMBER: _ClassVar[int]
     MOST_DRAFT_FIELD_NUMBER: _ClassVar[int]
+    LAYER_FIELD_NUMBER: _ClassVar[int]
     name: str
     fingerprint: bytes
     tokenizer: str
@@ -49,15 +70,20 @@ class Model(_message.Message):
     window: int
     ends: _containers.RepeatedScalarFieldContainer[int]
     most_draft: int
-    def __init__(self, name: _Optional[str] = ..., fingerprint: _Optional[bytes] = ..., tokenizer: _Optional[str] = ..., vocabulary: _Optional[int] = ..., window: _Optional[int] = ..., ends: _Optional[_Iterable[int]] = ..., most_draft: _Optional[int] = ...) -> None: ...
+    layer: int
+    def __init__(self, name: _Optional[str] = ..., fingerprint: _Optional[bytes] = ..., tokenizer: _Optional[str] = ..., vocabulary: _Optional[int] = ..., window: _Optional[int] = ..., ends: _Optional[_Iterable[int]] = ..., most_draft: _Optional[int] = ..., layer: _Optional[int] = ...) -> None: ...
 
 class Up(_message.Message):
-    __slots__ = ("draft", "open")
+    __slots__ = ("draft", "open", "cut", "slice")
     DRAFT_FIELD_NUMBER: _ClassVar[int]
     OPEN_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
+    SLICE_FIELD_NUMBER: _ClassVar[int]
     draft: Draft
     open: Open
-    def __init__(self, draft: _Optional[_Union[Draft, _Mapping]] = ..., open: _Optional[_Union[Open, _Mapping]] = ...) -> None: ...
+    cut: Cut
+    slice: Slice
+    def __init__(self, draft: _Optional[_Union[Draft, _Mapping]] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., cut: _Optional[_Union[Cut, _Mapping]] = ..., slice: _Optional[_Union[Slice, _Mapping]] = ...) -> None: ...
 
 class Open(_message.Message):
     __slots__ = ("fingerprint", "prompt", "output", "max_tokens", "temperature", "top_p", "top_k", "repetition_penalty", "seed", "stop", "mode", "task")
@@ -97,19 +123,65 @@ class Draft(_message.Message):
     guess: int
     def __init__(self, tokens: _Optional[_Iterable[int]] = ..., up: _Optional[_Iterable[int]] = ..., guess: _Optional[int] = ...) -> None: ...
 
+class Cut(_message.Message):
+    __slots__ = ("fingerprint", "layer", "states")
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    LAYER_FIELD_NUMBER: _ClassVar[int]
+    STATES_FIELD_NUMBER: _ClassVar[int]
+    fingerprint: bytes
+    layer: int
+    states: States
+    def __init__(self, fingerprint: _Optional[bytes] = ..., layer: _Optional[int] = ..., states: _Optional[_Union[States, str]] = ...) -> None: ...
+
+class Slice(_message.Message):
+    __slots__ = ("rows", "states", "ended")
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    STATES_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    rows: _containers.RepeatedCompositeFieldContainer[Rows]
+    states: bytes
+    ended: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, rows: _Optional[_Iterable[_Union[Rows, _Mapping]]] = ..., states: _Optional[bytes] = ..., ended: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Rows(_message.Message):
+    __slots__ = ("answer", "begins", "path", "more", "kind", "up")
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    BEGINS_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    UP_FIELD_NUMBER: _ClassVar[int]
+    answer: int
+    begins: Open
+    path: _containers.RepeatedScalarFieldContainer[int]
+    more: int
+    kind: Kind
+    up: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, answer: _Optional[int] = ..., begins: _Optional[_Union[Open, _Mapping]] = ..., path: _Optional[_Iterable[int]] = ..., more: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., up: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class Down(_message.Message):
-    __slots__ = ("verdict", "tokens", "opened", "end", "error")
+    __slots__ = ("verdict", "tokens", "opened", "end", "error", "chosen")
     VERDICT_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     OPENED_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    CHOSEN_FIELD_NUMBER: _ClassVar[int]
     verdict: Verdict
     tokens: Tokens
     opened: Opened
     end: End
     error: Error
-    def __init__(self, verdict: _Optional[_Union[Verdict, _Mapping]] = ..., tokens: _Optional[_Union[Tokens, _Mapping]] = ..., opened: _Optional[_Union[Opened, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+    chosen: Chosen
+    def __init__(self, verdict: _Optional[_Union[Verdict, _Mapping]] = ..., tokens: _Optional[_Union[Tokens, _Mapping]] = ..., opened: _Optional[_Union[Opened, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., chosen: _Optional[_Union[Chosen, _Mapping]] = ...) -> None: ...
+
+class Chosen(_message.Message):
+    __slots__ = ("tokens", "micros")
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MICROS_FIELD_NUMBER: _ClassVar[int]
+    tokens: _containers.RepeatedScalarFieldContainer[int]
+    micros: int
+    def __init__(self, tokens: _Optional[_Iterable[int]] = ..., micros: _Optional[int] = ...) -> None: ...
 
 class Opened(_message.Message):
     __slots__ = ()

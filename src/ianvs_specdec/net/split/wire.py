@@ -45,8 +45,7 @@ def parsed(kind: type[M], data: bytes) -> M | None:
 
 def draft_of(tree: TokenTree, ahead: bool = False) -> Draft:
     """The message of a tree's nodes behind its root, without scouts. ``ahead``: that the root comes is a guess."""
-    up = () if tree.is_chain else [node - parent for node, parent in enumerate(tree.parents[1:], start=1)]
-    return Draft(tokens=tree.tokens[1:], up=up, guess=tree.tokens[0] + 1 if ahead else 0)
+    return Draft(tokens=tree.tokens[1:], up=up_of(tree), guess=tree.tokens[0] + 1 if ahead else 0)
 
 
 def tree_of(draft: Draft, root: int, most: int) -> TokenTree:
@@ -54,12 +53,25 @@ def tree_of(draft: Draft, root: int, most: int) -> TokenTree:
     tokens = list(draft.tokens[:most])
     if not draft.up:
         return TokenTree.chain(root, tokens)
-    if len(draft.up) != len(draft.tokens):
-        raise ValueError(f"{len(draft.tokens)} tokens with {len(draft.up)} parents make no tree")
-    parents = [-1, *(node - up for node, up in enumerate(draft.up[:most], start=1))]
+    parents = parents_of(draft.up, len(draft.tokens) + 1)[: len(tokens) + 1]
+    return TokenTree([root, *tokens], parents)
+
+
+def up_of(tree: TokenTree) -> Sequence[int]:
+    """How a message has the parents of a tree's nodes behind the root."""
+    return () if tree.is_chain else [node - parent for node, parent in enumerate(tree.parents[1:], start=1)]
+
+
+def parents_of(up: Sequence[int], nodes: int) -> list[int]:
+    """The parents of ``nodes`` nodes, the root's -1 among them. Raises ``ValueError`` where they make no tree."""
+    if not up:
+        return list(range(-1, nodes - 1))
+    if len(up) != nodes - 1:
+        raise ValueError(f"{nodes - 1} tokens with {len(up)} parents make no tree")
+    parents = [-1, *(node - step for node, step in enumerate(up, start=1))]
     if any(not 0 <= parent < node for node, parent in enumerate(parents[1:], start=1)):
         raise ValueError("a node's parent comes before it in the tree")
-    return TokenTree([root, *tokens], parents)
+    return parents
 
 
 def node_of(tree: TokenTree, tokens: Sequence[int]) -> int:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.report.metrics import split
+from ianvs_specdec.report.metrics.rows import HIDDEN_STATES, TEXT, TOKEN_IDS
 from ianvs_specdec.report.metrics.table import NAN, Column, Table
 from ianvs_specdec.workspace.sides import SIDES
 
@@ -140,6 +141,11 @@ def energy_of(side: str, part: str, per: str) -> Callable[[Table], tuple[Column,
     return lambda table: (table.query(f"{side}_{part}"), table.query(f"{side}_{per}"))
 
 
+def sent_as(form: float) -> Callable[[Table], Column]:
+    """100 for a query that leaves the edge in this form, else 0."""
+    return lambda table: 100.0 * (table.query("sent") == form)
+
+
 def slo_met(table: Table) -> Column:
     """1 if every turn meets the limits on ``ttft`` and ``itl``, and the query the one on ``latency``; NaN without
     objective.
@@ -196,6 +202,9 @@ MEANS: dict[str, Callable[[Table], Column]] = {
     "Cloud Cost": cost_of("cloud"),
     "Edge Cost": cost_of("edge"),
     "Early Exits": lambda table: 100.0 * table.query("stopped"),
+    "Sent as Text": sent_as(TEXT),
+    "Sent as Token Ids": sent_as(TOKEN_IDS),
+    "Sent as Hidden States": sent_as(HIDDEN_STATES),
 }
 """Per name: a column of queries to take the mean of. Percent, seconds, currency per 1,000 queries."""
 

@@ -14,6 +14,10 @@ Row = dict[str, float]
 
 NAN = float("nan")
 
+TEXT, TOKEN_IDS, HIDDEN_STATES = 1.0, 2.0, 3.0
+SENT = {"SplitSpecDec": TOKEN_IDS, "SlicedSpecDec": HIDDEN_STATES}
+"""What of a query leaves the edge for the cloud model's back end; text for all others."""
+
 SPLIT = (
     *("rounds", "in_flight", "waits", "drafting", "hidden"),
     *("ahead", "hits", "breaks", "lost", "prefill", "work"),
@@ -83,6 +87,7 @@ def query_row(hard: Any, result: Response, edge: Response | None, cloud: Respons
         "failed": float(bool(result.get("error"))),
         "routing": number((result.get("routing") or {}).get("seconds")),
         **{f"slo_{name}": slo.get(name, np.inf) if slo else NAN for name in ("ttft", "itl", "latency")},
+        "sent": 0.0 if cloud is None else SENT.get(str(cloud.get("backend")), TEXT),
         "cloud_cost": _cost(cloud, result),
         "edge_cost": _cost(edge, result),
         "edge_prompt": _tokens(edge, "prompt_tokens"),

@@ -107,7 +107,7 @@ class Table:
     of all requests made for the query), ``untold`` (those whose server does not tell), ``unparsed`` (1 = no letter or
     number could be read; NaN where none is looked for), ``chance`` (percent that guessing among its options gives),
     ``stopped`` (1 = the edge's answer ended early; NaN where no cascade decides early), ``saved`` (the tokens that it
-    did not write); ``rows.ENERGY`` of each side, 0 where it was not asked.
+    did not write); ``sent``: 0 or one of ``rows.SENT``; ``rows.ENERGY`` of each side, 0 where it was not asked.
     Per turn, of split decoding: ``rows.SPLIT``.
     ``gaps``: seconds between consecutive chunks, of all turns. ``groups``: each query's subject or category.
 

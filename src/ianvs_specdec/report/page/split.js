@@ -4,7 +4,29 @@ function split() {
   const about = 'Each line is a drafter on the edge, or the cloud that streams, over paths that differ in their delay. Where a drafter\u2019s line crosses that of the autoregressive stream, splitting stops paying.';
   const list = data.split.filter((grid) => grid.job === state.job);
   for (const node of [byId('split'), document.querySelector('[data-jump][href="#split"]')]) node.hidden = !list.length;
-  replace('split', list.length > 0 && [caption('split', 'Split decoding', about), list.map(splitFigure)]);
+  replace('split', list.length > 0 && [caption('split', 'Split decoding', about), overBytes(), list.map(splitFigure)]);
+}
+
+// The latency over the bytes of a token, one mark for each strategy and link.
+function overBytes() {
+  const bytes = (item) => item.figures['Bandwidth Up'] + item.figures['Bandwidth Down'];
+  const link = (item) => item.configuration['cloudmodel.link'];
+  const strategy = (item) => [item.algorithm, item.configuration['cloudmodel.edge'], item.configuration['cloudmodel.beside']].filter(Boolean).join(' · ');
+  const list = shown().filter((item) => link(item) && Number.isFinite(item.figures.Latency) && bytes(item) > 0);
+  const [strategies, links] = [[...new Set(list.map(strategy))], [...new Set(list.map(link))]];
+  if (strategies.length < 2) return null;
+  const chart = plot({ title: 'Latency over bytes', width: room('split'), height: printing ? 220 : 340,
+    x: { domain: extent(list.map((item) => Math.log10(bytes(item)))).map((power) => 10 ** power), log: true, label: 'bytes for a token, up and down' },
+    y: { domain: extent(list.flatMap((item) => spread(item, 'Latency')), { from: 0 }), label: 'latency, s' } });
+  const { area, sx, sy } = chart;
+  for (const item of list) {
+    const colour = hue(strategies.indexOf(strategy(item)));
+    interval(area, sx, sy, bytes(item), item.figures.Latency, 0, item.figures['Latency CI95'], colour);
+    const mark = marker(outline(links.indexOf(link(item))), sx(bytes(item)), sy(item.figures.Latency), 5, colour);
+    area.append(tipped(mark, `${strategy(item)}, ${link(item)}`, ['Latency', 'Bandwidth Up', 'Bandwidth Down', 'Accuracy'].map((name) => `${name}: ${withInterval(item, name)}`), visit(item)));
+  }
+  const key = [...links.map((name, place) => [outline(place), 'var(--ink)', name]), ...strategies.map((name, place) => [SQUARE, hue(place), name])];
+  return element('figure', {}, element('figcaption', {}, 'Latency over bytes'), element('div', { class: 'key' }, key.map(([shape, colour, name]) => element('span', {}, swatch(shape, colour), name))), chart.svg);
 }
 
 function splitFigure({ name, lines }) {

@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.net.split.split_pb2 import Down, Model, Up
+from ianvs_specdec.net.split.split_pb2 import Down, Model, Question, Up
 from ianvs_specdec.net.split.wire import AUTHORIZATION, MESSAGE_OVERHEAD, OPTIONS, SERVICE, TOKEN_BYTES, parsed
 from ianvs_specdec.serving.verifier.service import Service
 from ianvs_specdec.serving.verifier.session import Outbox, Refused
@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 LONGEST_PROMPT = 1 << 20
 """Tokens of a prompt where the model's window sets no limit."""
+LOOKAHEAD = 4 << 20
+"""Bytes that a client may send ahead of what is read: otherwise 64 kB of hidden states take a round trip."""
 LAST_WORDS = 5.0
 """Seconds in which a client may take the last that is written to it."""
 POLL = 0.1
@@ -55,11 +57,13 @@ class Server:
 
     def __init__(self, service: Service, sessions: int, window: int | None, certificate: Certificate | None) -> None:
         self._service, self._certificate = service, certificate
-        largest = (window or LONGEST_PROMPT) * TOKEN_BYTES + MESSAGE_OVERHEAD
+        # Of token ids, or of hidden states of one step.
+        largest = max((window or LONGEST_PROMPT) * TOKEN_BYTES, service.largest_slice) + MESSAGE_OVERHEAD
         options = [
             *OPTIONS,
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", largest),
+            ("grpc.http2.lookahead_bytes", LOOKAHEAD),
             ("grpc.keepalive_time_ms", KEEPALIVE_MS),
             ("grpc.keepalive_timeout_ms", KEEPALIVE_PATIENCE_MS),
             ("grpc.http2.min_recv_ping_interval_without_data_ms", LEAST_PING_MS),
@@ -95,6 +99,7 @@ class Server:
             await asyncio.sleep(POLL)
         self._service.end_all("this verifier stops: open a new session at another one, or later")
         await self._server.stop(LAST_WORDS)
+        self._service.close()
 
     def stop(self) -> None:
         """Have ``run`` end."""
@@ -114,7 +119,7 @@ class Server:
             self._authorize(context)
         except Refused as refused:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(refused))
-        return self._service.describe()
+        return self._service.describe(parsed(Question, request) or Question())
 
     async def _decode(self, _: Any, context: Any) -> None:
         try:

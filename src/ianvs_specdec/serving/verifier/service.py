@@ -21,9 +21,11 @@ from ianvs_specdec.net.split.split_pb2 import (
     SPLIT,
     STREAM,
     UNAUTHENTICATED,
+    Cut,
     Down,
     Model,
     Open,
+    Question,
     Up,
 )
 from ianvs_specdec.net.split.wire import sampling_of
@@ -31,12 +33,14 @@ from ianvs_specdec.serving.verifier.drafter import RemoteDrafter
 from ianvs_specdec.serving.verifier.metrics import Metrics
 from ianvs_specdec.serving.verifier.served import Served
 from ianvs_specdec.serving.verifier.session import Outbox, Refused, Session
+from ianvs_specdec.serving.verifier.slices import Slices, SliceSession
 
 log = logging.getLogger(__name__)
 
 FIRST_SECONDS = 10.0
 """Within which a client says what it wants."""
 LONGEST_TASK = 100
+NANOS = 1e9
 MOST_STOPS, LONGEST_STOP = 16, 1000
 
 
@@ -57,7 +61,8 @@ class Service:
     def __init__(self, served: Served, bounds: Bounds, tokens: Iterable[bytes] | None, counts: Metrics) -> None:
         self._served, self.bounds, self._counts = served, bounds, counts
         self._tokens = None if tokens is None else list(tokens)
-        self.sessions: set[Session] = set()
+        self._slices = Slices(served.target, bounds.draft)
+        self.sessions: set[Session | SliceSession] = set()
         self.draining = False
 
     @property
@@ -65,7 +70,7 @@ class Service:
         """Whether a session is not over."""
         return any(not session.ended for session in self.sessions)
 
-    def describe(self) -> Model:
+    def describe(self, question: Question) -> Model:
         served = self._served
         return Model(
             name=served.name,
@@ -75,7 +80,13 @@ class Service:
             window=served.target.window or 0,
             ends=sorted(served.eos_ids),
             most_draft=self.bounds.draft,
+            layer=round(self._slices.layer_seconds() * NANOS) if question.timed else 0,
         )
+
+    @property
+    def largest_slice(self) -> int:
+        """Bytes of hidden states in one message."""
+        return self._slices.largest
 
     def authorize(self, token: str) -> None:
         """Raises ``Refused`` for a token that is not known."""
@@ -87,7 +98,7 @@ class Service:
     async def converse(self, outbox: Outbox, hear: Callable[[], Awaitable[Up | None]]) -> None:
         """Take what one client sends, which ``hear`` returns, None at its end. What it is sent is put into ``outbox``,
         which is closed when that is all."""
-        session: Session | None = None
+        session: Session | SliceSession | None = None
         try:
             try:
                 first = await asyncio.wait_for(hear(), FIRST_SECONDS)
@@ -110,25 +121,35 @@ class Service:
                 session.cancel()
                 self.sessions.discard(session)
 
-    def _open(self, outbox: Outbox, first: Up | None) -> Session:
-        if first is None or not first.HasField("open"):
-            raise Refused(INVALID, "a session begins with Open: is this another version of ianvs-specdec?")
+    def _open(self, outbox: Outbox, first: Up | None) -> Session | SliceSession:
+        if first is None or not (first.HasField("open") or first.HasField("cut")):
+            raise Refused(INVALID, "a session begins with Open or Cut: is this another version of ianvs-specdec?")
         # An answer that has begun may go on: its stream broke, or its edge drafts no more.
         if self.draining and not first.open.output:
             raise Refused(BUSY, "this verifier is about to stop: try again later, or another one")
         if len(self.sessions) >= self.bounds.sessions:
             raise Refused(BUSY, f"{len(self.sessions)} sessions are the most that this verifier serves at a time")
-        wanted, served = first.open, self._served
-        if wanted.fingerprint and wanted.fingerprint != served.fingerprint:
+        fingerprint, served = first.open.fingerprint or first.cut.fingerprint, self._served
+        if fingerprint and fingerprint != served.fingerprint:
             reason = f"this verifier serves {served.name} now, another model than the session began with"
             raise Refused(ANOTHER_MODEL, f"{reason}: ask anew, so that the whole answer is of one model")
+        session = self._open_answer(outbox, first.open) if first.HasField("open") else self._cut(outbox, first.cut)
+        self.sessions.add(session)
+        return session
+
+    def _cut(self, outbox: Outbox, cut: Cut) -> SliceSession:
+        session = self._slices.open(outbox, cut, self._counts)
+        self._counts.opened(0)
+        return session
+
+    def _open_answer(self, outbox: Outbox, wanted: Open) -> Session:
+        served = self._served
         _check(wanted)
         remote = RemoteDrafter(self.bounds.draft) if wanted.mode == SPLIT else None
         session = Session(outbox, remote, served.batcher.wake, self.bounds.idle, self._counts)
         session.request = self._request(wanted, remote or served.drafter.fork(), session.emit)
         served.batcher.submit(session.request, session.over)
         session.opened()
-        self.sessions.add(session)
         self._counts.opened(len(wanted.prompt) + len(wanted.output))
         return session
 
@@ -150,6 +171,9 @@ class Service:
             )
         except (ValueError, UserError) as error:
             raise Refused(INVALID, str(error)) from error
+
+    def close(self) -> None:
+        self._slices.close()
 
     def end_all(self, why: str) -> None:
         for session in tuple(self.sessions):

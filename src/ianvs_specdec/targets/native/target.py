@@ -9,12 +9,13 @@ This holds for one instruction set: another one rounds differently.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.engine.contracts import Output, Piece, Prompt, pieces
 from ianvs_specdec.engine.tree import TokenTree
 from ianvs_specdec.models.rotary import window_of
@@ -23,6 +24,7 @@ from ianvs_specdec.targets.native import interface, library
 from ianvs_specdec.targets.native.model import ALL, LAST, NONE, Features, Model, Parts, Rotations
 from ianvs_specdec.targets.native.packing import Packer, description_of, features_of, rotations_of, why_not_described
 from ianvs_specdec.targets.native.product import Product
+from ianvs_specdec.targets.native.range import LayerRange
 
 PROMPT_ROWS = 256
 """Rows from which a product gains little from more of them; a longer piece would only make others wait."""
@@ -69,20 +71,43 @@ class NativeTarget:
         queries: int = config.num_attention_heads
         self._rotations = Rotations(rotations_of(model, described))
         rotary = 2 * self._rotations(1)[0].shape[-1]
-        features = features_of(model, described, rotary)
+        self._features = features = features_of(model, described, rotary)
         # What drafters that use `unembed` have to do with its logits, see `finish`.
         self.logits_features = Features(logits_scale=features.logits_scale, logits_cap=features.logits_cap)
-        self.native = Model(
+        self._stack, self._final_norm = stack, packer.norm(model.model.norm)
+        self._sizes = {
+            "queries": queries,
+            "keys": config.num_key_value_heads,
+            "width": getattr(config, "head_dim", None) or config.hidden_size // queries,
+            "epsilon": config.rms_norm_eps,
+        }
+        self.native = self._model(0, self.layers)
+
+    def part(self, first: int, last: int) -> LayerRange:
+        """The layers from ``first`` to before ``last``, with these weights. What is given to one and taken from the
+        other of two that follow each other has the bits that it has in the whole model. Raises ``UserError`` for a
+        model that computes all positions anew at a length."""
+        if self.switch_length is not None:
+            raise UserError(
+                "this model's rotations change with the length of a sequence: it cannot be sliced", key="cut"
+            )
+        return LayerRange(self._model(first, last), self._rotations, first)
+
+    def layer_seconds(self) -> float:
+        """What one layer adds to a step of one row, measured."""
+        one, most = (self.part(0, layers).seconds() for layers in (1, self.layers))
+        return max(most - one, 0.0) / max(self.layers - 1, 1)
+
+    def _model(self, first: int, last: int) -> Model:
+        begins, ends = first == 0, last == self.layers
+        return Model(
             self._library,
-            stack,
-            queries=queries,
-            keys=config.num_key_value_heads,
-            width=getattr(config, "head_dim", None) or config.hidden_size // queries,
-            epsilon=config.rms_norm_eps,
-            embedding=self.embedding,
-            final_norm=packer.norm(model.model.norm),
-            unembed=self.unembed,
-            features=features,
+            self._stack[first:last],
+            embedding=self.embedding if begins else None,
+            final_norm=self._final_norm if ends else None,
+            unembed=self.unembed if ends else None,
+            features=self._features if begins else replace(self._features, embedding_scale=1.0),
+            **self._sizes,
         )
 
     @property

@@ -89,8 +89,9 @@ class Connection:
         self._metadata = [(AUTHORIZATION, f"Bearer {access.token}")] if access.token else []
         self.up = self.down = 0
 
-    def describe(self, patience: float) -> Model:
-        """What the verifier serves. Raises ``UserError`` where there is none within ``patience`` seconds."""
+    def describe(self, patience: float, *, timed: bool = False) -> Model:
+        """What the verifier serves, ``timed`` with a layer's time. Raises ``UserError`` where there is none within
+        ``patience`` seconds."""
         ask = self._channel.unary_unary(
             DESCRIBE, request_serializer=Question.SerializeToString, response_deserializer=Model.FromString
         )
@@ -98,7 +99,7 @@ class Connection:
         while True:
             left = max(deadline - time.monotonic(), LEAST_TIMEOUT)
             try:
-                return ask(Question(), timeout=left, metadata=self._metadata)
+                return ask(Question(timed=timed), timeout=left, metadata=self._metadata)
             except grpc.RpcError as error:
                 reason = _reason(error)
                 again = error.code() == grpc.StatusCode.UNAVAILABLE and not _is_untrusted(reason)

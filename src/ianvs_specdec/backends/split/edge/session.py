@@ -4,7 +4,9 @@ confirmed."""
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
 from ianvs_specdec.backends.split.edge.connection import Broken, Connection, Stream
@@ -113,16 +115,7 @@ class Session:
         if kind == "end":
             self.end = down.end
             return down.end
-        raise self._refusal(down)
-
-    def _refusal(self, down: Down) -> Exception:
-        """What to raise for a message that ends the session: ``Broken`` where to open anew may help."""
-        error = down.error
-        if not down.HasField("error"):
-            return AnswerError("the verifier says what this version does not know: use the same version on both sides")
-        if error.code in (IDLE, BUSY):
-            return Broken(error.message)
-        return AnswerError(f"the verifier refuses: {error.message}")
+        raise refusal(down)
 
     def _open(self) -> None:
         if self._complete():
@@ -135,7 +128,7 @@ class Session:
         first = self._stream.receive()
         assert first is not None
         if not first.HasField("opened"):
-            raise self._refusal(first)
+            raise refusal(first)
         self.opened += 1
         self.way = self._stream.arrived - sent
 
@@ -151,24 +144,45 @@ class Session:
         return self.end is not None
 
     def _recover(self, reason: str) -> None:
-        began = time.monotonic()
-        self.breaks += 1
-        while True:
+        def again() -> None:
             self.close()
-            gone = time.monotonic() - began
-            if self._outage.policy != "wait" and gone > self._outage.patience:
-                self._give_up(reason)
-            try:
-                self._open()
-                break
-            except Broken as broken:
-                reason = str(broken)
-            gone = time.monotonic() - began
-            time.sleep(min(max(SHORTEST_PAUSE, PAUSE_SHARE * gone), LONGEST_PAUSE))
-            self._connection.renew()
-        self.lost += time.monotonic() - began
+            self._open()
+
+        self.breaks += 1
+        patience = inf if self._outage.policy == "wait" else self._outage.patience
+        try:
+            self.lost += recover(again, self._connection, patience, reason)
+        except Broken as broken:
+            self._give_up(str(broken))
 
     def _give_up(self, reason: str) -> None:
         if self._outage.policy == "edge":
             raise Alone(reason)
         raise AnswerError(f"no verifier for {self._outage.patience:g} s (--patience): {reason}")
+
+
+def refusal(down: Down) -> Exception:
+    """What to raise for a message that ends a stream: ``Broken`` where to open it anew may help."""
+    error = down.error
+    if not down.HasField("error"):
+        return AnswerError("the verifier says what this version does not know: use the same version on both sides")
+    if error.code in (IDLE, BUSY):
+        return Broken(error.message)
+    return AnswerError(f"the verifier refuses: {error.message}")
+
+
+def recover(again: Callable[[], object], connection: Connection, patience: float, reason: str) -> float:
+    """Open a stream with ``again`` in place of one that broke for ``reason``. Returns the seconds without one. Raises
+    ``Broken`` where there is none after ``patience`` seconds."""
+    began = time.monotonic()
+    while True:
+        gone = time.monotonic() - began
+        if gone > patience:
+            raise Broken(reason)
+        try:
+            again()
+            return time.monotonic() - began
+        except Broken as broken:
+            reason = str(broken)
+        time.sleep(min(max(SHORTEST_PAUSE, PAUSE_SHARE * (time.monotonic() - began)), LONGEST_PAUSE))
+        connection.renew()

@@ -1,0 +1,192 @@
+"""A sliced model as a back end: this process has the lower layers, and a verifier elsewhere the others."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ianvs_specdec.backends.prompts import local_folder, model_folder
+from ianvs_specdec.backends.specdec import EngineLLM, Shared
+from ianvs_specdec.backends.split.backend import SplitSpecDecLLM
+from ianvs_specdec.backends.split.cloud import Cloud, check_packages
+from ianvs_specdec.backends.split.options import SlicedOptions, chosen, drafting, link_options
+from ianvs_specdec.backends.split.target import ENGINE, VerifierModel
+from ianvs_specdec.common.errors import AbandonedError, AnswerError, UserError
+from ianvs_specdec.common.sampling import Sampling
+from ianvs_specdec.common.settings import Settings
+from ianvs_specdec.common.types import SplitTrace
+from ianvs_specdec.models.layout import model_sizes, read_config
+from ianvs_specdec.records.identity import FileDigests
+
+if TYPE_CHECKING:
+    from ianvs_specdec.engine import Decoded, Length, Target
+    from ianvs_specdec.engine.costs import CostTable
+    from ianvs_specdec.engine.request import Request
+
+NANOS = 1e9
+
+log = logging.getLogger(__name__)
+
+
+class SlicedSpecDecLLM(EngineLLM):
+    """The edge computes the embedding and the first ``cut`` layers in this process, and a verifier the others. Hidden
+    states go up, and the tokens behind them come down: a round trip for each token, or for each draft. See
+    docs/strategies.md.
+
+    ``edge`` says how the edge drafts, if it does: ``method`` and its options. ``named``, ``link``, ``verifier``,
+    ``verifier_ca`` and ``token_file`` are those of ``SplitSpecDec``, ``dtype``, ``threads`` and ``quantization`` those
+    of both sides. ``states`` float32 keeps the model's bits.
+
+    Lossless and Speedup compare with the stream of ``SplitSpecDec`` without drafts over the same link.
+    """
+
+    backend: ClassVar[str] = "SlicedSpecDec"
+    letters: ClassVar[bool] = False
+    scores: ClassVar[bool] = False
+    method = "autoregressive"
+    Options: ClassVar[type[Settings]] = SlicedOptions
+
+    def __init__(self, model: str, **options: Any) -> None:
+        super().__init__(model, **options)
+        given = self.options
+        if given.emulate is not None or given.engine not in ("auto", "native"):
+            key = "emulate" if given.emulate is not None else "engine"
+            raise UserError(f"{key}: a sliced model is computed by the native step as it is: leave it out", key=key)
+        self._shared = {name: value for name, value in given.given().items() if name in ENGINE}
+        self._upper = VerifierModel(model, self._shared, {})
+        self._link = link_options(given.link)
+        self._cloud: Cloud | None = None
+
+    def _drafting(self) -> dict[str, Any]:
+        self.method, values = drafting(chosen(self.options.edge, self.options.named, "edge"))
+        return values
+
+    def check(self, sampling: Sampling) -> None:
+        check_packages()
+        for key, given in (
+            ("logprobs", sampling.logprobs),
+            ("repetition_penalty", sampling.repetition_penalty != 1.0),
+            ("min_tokens", sampling.min_tokens),
+        ):
+            if given:
+                raise UserError(f"{key}: the verifier of a sliced model has neither the text nor its end", key=key)
+        if not sampling.greedy and not self.options.acceptance:
+            raise UserError(
+                "above temperature 0 the verifier draws by noise of the seed: add acceptance: coupled",
+                key="temperature",
+            )
+
+    def check_files(self) -> None:
+        super().check_files()
+        folder = local_folder(self.model)
+        sizes = model_sizes(read_config(folder, key="model")) if folder is not None else None
+        if sizes is not None:
+            _cut(self.options.cut, sizes.layers)
+
+    @classmethod
+    def check_encode(cls) -> None:
+        super(EngineLLM, cls).check_encode()
+
+    def profile(self, seconds: float) -> CostTable:
+        raise UserError("the steps of a sliced model depend on the link and the verifier: profile the whole model")
+
+    def shared(self, length: Length, at_once: int) -> Shared:
+        raise UserError("a verifier computes a whole model: leave backend out", key="backend")
+
+    def lossy(self, sampling: Sampling) -> bool:
+        return bool(self.options.states != "float32")
+
+    def identity(self, digests: FileDigests) -> dict[str, Any]:
+        given = self.options
+        own = {"cut": given.cut, "states": given.states, "link": self._link, "acceptance": given.acceptance}
+        return {**super().identity(digests), **own, "backend": self.backend, "verifier": given.verifier}
+
+    def baseline_identity(self, digests: FileDigests) -> dict[str, Any] | None:
+        same = {name: getattr(self.options, name) for name in ("link", "verifier", "acceptance")}
+        return SplitSpecDecLLM(self.model, edge={"mode": "stream"}, **same, **self._shared).identity(digests)
+
+    def _new_target(self) -> Target:
+        from ianvs_specdec.backends.split.sliced.target import SlicedTarget
+        from ianvs_specdec.net.split.split_pb2 import Cut, States
+        from ianvs_specdec.targets.native.target import NativeTarget
+        from ianvs_specdec.targets.registry import why_not_native
+
+        if (reason := why_not_native(self._model)) is not None:
+            raise UserError(f"a sliced model is computed by the native step, which cannot: {reason}", key="backend")
+        whole, given = super()._new_target(), self.options
+        assert isinstance(whole, NativeTarget)
+        folder, timed = model_folder(self.model), given.cut == "auto"
+        self._cloud = cloud = Cloud(given, self._upper.command(None), self._link, folder, timed=timed)
+        slower = timed and whole.layer_seconds() >= cloud.model.layer / NANOS
+        layer = _cut(given.cut, whole.layers, slower)
+        log.info("the edge computes %d of %d layers", layer, whole.layers)
+        cut = Cut(fingerprint=cloud.model.fingerprint, layer=layer, states=States.Value(given.states.upper()))
+        return SlicedTarget(whole, cut, cloud.connection, given.patience)
+
+    def _request(self, scored: bool, prompt_ids: list[int], sampling: Sampling, **options: Any) -> Request:
+        from ianvs_specdec.backends.split.sliced.target import SlicedRequest
+
+        # A text that is continued, or a resumed answer, has not passed ``generate``.
+        self.check(sampling)
+        return SlicedRequest(self._target, self._drafter.fork(), prompt_ids, sampling, **options)
+
+    def _run(self, request: Callable[[], Request]) -> Decoded:
+        made: Any = request()
+        cloud, total = self._cloud, self._target.total
+        assert cloud is not None
+        before, messages = cloud.bytes(), (total.up, total.down)
+        try:
+            decoded = super()._run(lambda: made)
+        except AnswerError as error:
+            if not isinstance(error, AbandonedError):
+                cloud.check()
+            raise
+        counts, trace = made.sequence.counts, decoded.trace
+        # At the link; where answers overlap, each has the share that its messages have.
+        passed = [now - then for now, then in zip(cloud.bytes(), before, strict=True)]
+        shares = counts.up / (total.up - messages[0]), counts.down / (total.down - messages[1])
+        trace.bytes_up, trace.bytes_down = (round(all_ * share) for all_, share in zip(passed, shares, strict=True))
+        rounds, drafted = len(trace.steps), trace.drafting or 0.0
+        none = dict.fromkeys(("hidden", "ahead", "hits", "streamed", "alone"), 0)
+        trace.split = SplitTrace(
+            rounds=rounds,
+            in_flight=1,
+            waits=rounds,
+            drafting=drafted + counts.edge,
+            breaks=counts.breaks,
+            lost=counts.lost,
+            prefill=counts.prefill,
+            work=counts.work,
+            **none,
+        )
+        return decoded
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """The ids of the processes that were started, the verifier first."""
+        return self._cloud.processes if self._cloud is not None else ()
+
+    def _release(self) -> None:
+        if (target := self._target) is not None:
+            target.closing = True
+        super()._release()
+        if target is not None:
+            target.close()
+        if (cloud := self._cloud) is not None:
+            self._cloud = None
+            cloud.close()
+
+
+def _cut(cut: int | str, layers: int, slower: bool = False) -> int:
+    """The layers of the edge. Raises ``UserError`` where the model has no more than that.
+
+    Of the time of a token only ``cut * (edge - cloud)`` depends on the cut, with the seconds of a layer on each side;
+    the way, the bytes of a hidden state and the output layer do not. So "auto" is one end: the edge has as few layers
+    as it can where it is ``slower``, else as many.
+    """
+    if cut == "auto":
+        return 1 if slower else layers - 1
+    if int(cut) >= layers:
+        raise UserError(f"cut: a model of {layers} layers is cut at 1 to {layers - 1}, not {cut}", key="cut")
+    return int(cut)

@@ -1,0 +1,281 @@
+"""A target whose upper layers a verifier computes: hidden states go up, the tokens behind them come down."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ianvs_specdec.backends.split.edge.connection import FRAME_BYTES, Broken, Connection, Stream
+from ianvs_specdec.backends.split.edge.session import recover, refusal
+from ianvs_specdec.common.errors import AnswerError, UserError
+from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.engine.contracts import Output, Piece, Prompt, pieces
+from ianvs_specdec.engine.request import Request
+from ianvs_specdec.engine.tree import TokenTree
+from ianvs_specdec.net.split import split_pb2 as pb
+from ianvs_specdec.net.split.states import packed
+from ianvs_specdec.net.split.wire import set_sampling, up_of
+from ianvs_specdec.targets.native.range import Rows
+from ianvs_specdec.targets.native.target import PROMPT_ROWS, NativeTarget
+
+MICROS = 1e6
+
+
+@dataclass
+class Counts:
+    """Of one answer: bytes of its messages with what gRPC puts before each; seconds that the edge and the verifier
+    computed since the first token, and the verifier until then (``prefill``); broken streams, and the seconds without
+    one. What answers share is divided by their rows."""
+
+    up: float = 0.0
+    down: float = 0.0
+    edge: float = 0.0
+    prefill: float = 0.0
+    work: float = 0.0
+    breaks: int = 0
+    lost: float = 0.0
+
+    def add(self, **more: float) -> None:
+        for name, value in more.items():
+            setattr(self, name, getattr(self, name) + value)
+
+
+class SlicedTarget:
+    """Implements ``contracts.Target`` with the layers of ``whole`` before ``cut.layer``, and those of the verifier at
+    the end of ``connection`` from there on. Other layers of ``whole`` are not kept.
+
+    A stream that breaks is opened anew within ``patience`` seconds, and computes what the answers hold once more. Its
+    outputs have ``chosen`` tokens, no logits, and no hidden states.
+    """
+
+    kind: ClassVar[str] = "sliced"
+    near_tie: ClassVar[float] = 0.0
+    prompt_rows: ClassVar[int] = PROMPT_ROWS
+
+    def __init__(self, whole: NativeTarget, cut: pb.Cut, connection: Connection, patience: float) -> None:
+        self.lower = whole.part(0, cut.layer)
+        self.model, self.layers = whole.model, whole.layers
+        self.window, self.vocabulary, self.embedding = whole.window, whole.vocabulary, whole.embedding
+        self.dtype, self.device = whole.dtype, whole.device
+        self._cut, self._connection, self._patience = cut, connection, patience
+        self._stream: Stream | None = None
+        self._numbers: set[int] = set()
+        self._ended: list[int] = []
+        self.closing = False
+        """No stream is opened any more."""
+        self.total = Counts()
+
+    @property
+    def weights(self) -> Sequence[Any]:
+        return self.embedding, self.lower.model.layers
+
+    def unembed(self, hidden: Tensor) -> Tensor:
+        raise UserError("the output layer of a sliced model is the verifier's")
+
+    def warm(self, tokens: int) -> None:
+        """Nothing is compiled when it is first used."""
+
+    def memory(self, positions: int) -> int:
+        return self.lower.model.memory(positions)
+
+    def open(self, features: Sequence[int] = ()) -> SlicedSequence:
+        if features:
+            raise UserError("a sliced model has no hidden states of upper layers on the edge")
+        number = next(number for number in count() if number not in self._numbers)
+        self._numbers.add(number)
+        return SlicedSequence(self, number)
+
+    def step(self, parts: Sequence[tuple[Any, Piece]]) -> list[Output]:
+        """See ``contracts.Target``. Raises ``AnswerError`` where the verifier refuses, or cannot be had."""
+        began = time.perf_counter()
+        rows = [sequence.rows(piece) for sequence, piece in parts]
+        hidden = self.lower.step(rows, [token for _, piece in parts for token in piece.tokens])
+        states = packed(hidden, self._cut.states)
+        self._share(parts, edge=time.perf_counter() - began)
+        wanted = [part.wanted for part in rows]
+        chosen = self._exchange(parts, states, sum(wanted))
+        outputs = []
+        for (sequence, piece), own in zip(parts, wanted, strict=True):
+            tokens, chosen = chosen[:own], chosen[own:]
+            outputs.append(Output(torch.empty((own, self.vocabulary), device="meta"), chosen=tokens))
+            sequence.computed(piece)
+        return outputs
+
+    def ended(self, number: int) -> None:
+        """An answer is over. The verifier is told at once where none is under way."""
+        self._numbers.discard(number)
+        self._ended.append(number)
+        if not self._numbers and self._stream is not None:
+            self._send((), pb.Slice())
+
+    def _exchange(self, parts: Sequence[tuple[SlicedSequence, Piece]], states: bytes, wanted: int) -> list[int]:
+        """Send the rows of ``parts``, and take the ``wanted`` tokens behind them."""
+        while True:
+            try:
+                stream = self._stream or self._open()
+                for sequence, _ in parts:
+                    if sequence.stream is not stream:
+                        self._replay(sequence)
+                self._send(parts, pb.Slice(states=states, rows=[sequence.message(piece) for sequence, piece in parts]))
+                for sequence, _ in parts:
+                    sequence.stream = stream
+                return self._chosen(parts, stream, wanted) if wanted else []
+            except Broken as broken:
+                self._recover(parts, str(broken))
+            except AnswerError:
+                self.close()
+                raise
+
+    def _open(self) -> Stream:
+        if self.closing:
+            raise AnswerError("the model was closed")
+        stream = self._connection.stream()
+        try:
+            stream.send(pb.Up(cut=self._cut))
+            first = stream.receive()
+            assert first is not None
+            if not first.HasField("opened"):
+                raise refusal(first)
+        except BaseException:
+            stream.close()
+            raise
+        self._ended.clear()
+        self._stream = stream
+        return stream
+
+    def close(self) -> None:
+        """End the stream."""
+        if self._stream is not None:
+            self._stream.close()
+        self._stream = None
+
+    def _recover(self, parts: Sequence[tuple[SlicedSequence, Piece]], reason: str) -> None:
+        self.close()
+        try:
+            lost = recover(self._open, self._connection, self._patience, reason)
+        except Broken as broken:
+            raise AnswerError(f"no verifier for {self._patience:g} s (patience): {broken}") from broken
+        for sequence, _ in parts:
+            sequence.counts.add(breaks=1, lost=lost)
+
+    def _replay(self, sequence: SlicedSequence) -> None:
+        """Have the verifier compute what stays of a sequence."""
+        sequence.forget()
+        again = self.lower.model.open()
+        try:
+            for piece in pieces(sequence.kept, self.prompt_rows):
+                hidden = self.lower.step([Rows(again, len(piece.tokens))], piece.tokens)
+                message = sequence.message(replace(piece, last=False))
+                self._send([(sequence, piece)], pb.Slice(states=packed(hidden, self._cut.states), rows=[message]))
+        finally:
+            again.close()
+
+    def _send(self, parts: Sequence[tuple[SlicedSequence, Piece]], message: pb.Slice) -> None:
+        assert self._stream is not None
+        message.ended[:] = self._ended
+        self._ended.clear()
+        up = pb.Up(slice=message)
+        self._stream.send(up)
+        self._share(parts, up=up.ByteSize() + FRAME_BYTES)
+
+    def _chosen(self, parts: Sequence[tuple[SlicedSequence, Piece]], stream: Stream, wanted: int) -> list[int]:
+        down = stream.receive()
+        assert down is not None
+        if not down.HasField("chosen"):
+            raise refusal(down)
+        chosen = down.chosen
+        if len(chosen.tokens) != wanted or max(chosen.tokens) >= self.vocabulary:
+            raise AnswerError("the verifier chose other tokens than were asked for: use the same version on both sides")
+        self._share(parts, down=down.ByteSize() + FRAME_BYTES, work=chosen.micros / MICROS)
+        return list(chosen.tokens)
+
+    def _share(self, parts: Sequence[tuple[SlicedSequence, Piece]], **amounts: float) -> None:
+        self.total.add(**amounts)
+        rows = sum(len(piece.tokens) for _, piece in parts)
+        for sequence, piece in parts:
+            share = len(piece.tokens) / rows
+            sequence.counts.add(**{name: amount * share for name, amount in amounts.items()})
+
+
+class SlicedSequence:
+    """Implements ``contracts.SequenceState``. ``sampling`` is how its tokens are chosen, to be set before the first
+    step; ``stream`` the one on which the verifier holds what this does, None where it has to be computed there."""
+
+    sampling: Sampling
+
+    def __init__(self, target: SlicedTarget, number: int) -> None:
+        self._target, self._number = target, number
+        self._state = target.lower.model.open()
+        self.reach = target.window
+        self.kept: list[int] = []
+        self.counts = Counts()
+        self.stream: Stream | None = None
+        self._begun = False
+        self._path: Sequence[int] = ()
+        self._tree = TokenTree.chain(0)
+        self._closed = False
+
+    def rows(self, piece: Piece) -> Rows:
+        """What the lower layers compute for ``piece``."""
+        if isinstance(piece, Prompt):
+            return Rows(self._state, len(piece.tokens), last=piece.last)
+        return Rows(self._state, len(piece.tokens), piece.parents)
+
+    def message(self, piece: Piece) -> pb.Rows:
+        """What the verifier is sent with the hidden states of ``piece``."""
+        message = pb.Rows(answer=self._number, more=len(piece.tokens) - 1, path=self._path)
+        if isinstance(piece, Prompt):
+            message.kind = pb.PROMPT if piece.last else pb.READ
+        else:
+            message.kind = pb.TREE
+            message.up[:] = up_of(piece)
+        if not self._begun:
+            # Stop strings are text, and looked for on the edge.
+            set_sampling(message.begins, replace(self.sampling, stop=()))
+        self._begun, self._path = True, ()
+        return message
+
+    def forget(self) -> None:
+        """A stream knows nothing of this answer."""
+        self._begun, self._path = False, ()
+
+    def computed(self, piece: Piece) -> None:
+        if isinstance(piece, Prompt):
+            self.kept += piece.tokens
+            counts = self.counts
+            counts.prefill, counts.work, counts.edge = counts.prefill + counts.work, 0.0, 0.0
+        else:
+            self._tree = piece
+
+    def commit(self, path: Sequence[int]) -> None:
+        self._state.commit(path)
+        self._path = path[1:]
+        self.kept += [self._tree.tokens[node] for node in path]
+
+    def snapshot(self) -> Any:
+        raise NotImplementedError("the verifier's half goes forward only")
+
+    def restore(self, snapshot: Any) -> None:
+        raise NotImplementedError("the verifier's half goes forward only")
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._state.close()
+            self._target.ended(self._number)
+
+
+class SlicedRequest(Request):
+    """A request whose tokens the verifier chooses."""
+
+    sequence: SlicedSequence
+
+    def open(self) -> None:
+        super().open()
+        self.sequence.sampling = self.context.sampling

@@ -1,0 +1,233 @@
+"""The upper layers of a verifier's model, for edges that compute the lower ones."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.engine.acceptance import choose
+from ianvs_specdec.engine.loop import MOST_AT_ONCE
+from ianvs_specdec.engine.sampling import Noise
+from ianvs_specdec.net.split import split_pb2 as pb
+from ianvs_specdec.net.split.states import row_bytes, unpacked
+from ianvs_specdec.net.split.wire import parents_of, sampling_of
+from ianvs_specdec.serving.verifier.session import Counts, Outbox, Refused
+from ianvs_specdec.targets.native.range import LayerRange, Rows
+from ianvs_specdec.targets.native.target import PROMPT_ROWS, NativeTarget
+
+log = logging.getLogger(__name__)
+
+MOST_ANSWERS = 1024
+"""Of one edge at a time."""
+MICROS = 1e6
+
+
+@dataclass
+class _Answer:
+    """``drafted``: a tree was computed, of which the edge has yet to say what stays."""
+
+    state: Any
+    sampling: Sampling
+    noise: Noise
+    drafted: bool = False
+
+
+@dataclass(eq=False)
+class _Work:
+    """A message, and what it has for a step."""
+
+    session: SliceSession
+    slice: pb.Slice
+    parts: list[tuple[_Answer, Rows]] = field(default_factory=list)
+    given: Tensor = field(default_factory=lambda: torch.empty(0))
+    arrived: float = field(default_factory=time.perf_counter)
+
+
+class Slices:
+    """One thread computes the messages of all streams: those that wait, one of each stream, share a step."""
+
+    def __init__(self, target: Any, draft: int) -> None:
+        self._native = target if isinstance(target, NativeTarget) else None
+        self.most_rows = draft + 1
+        rows = MOST_AT_ONCE * self.most_rows + PROMPT_ROWS
+        self.largest = row_bytes(self._native.native.hidden, pb.FLOAT32) * rows if self._native else 0
+        """Bytes of the hidden states of one message."""
+        self._ranges: dict[int, LayerRange] = {}
+        self._waiting: list[_Work] = []
+        self._lock = threading.Lock()
+        threads = torch.get_num_threads()
+        self._pool = ThreadPoolExecutor(1, "slices", initializer=torch.set_num_threads, initargs=(threads,))
+        self._layer_seconds: float | None = None
+
+    def layer_seconds(self) -> float:
+        """What a layer takes in a step of one row, measured once; 0 where the model cannot be sliced."""
+        if self._layer_seconds is None:
+            self._layer_seconds = self._native.layer_seconds() if self._native else 0.0
+        return self._layer_seconds
+
+    def open(self, outbox: Outbox, cut: pb.Cut, counts: Counts) -> SliceSession:
+        """Raises ``Refused``."""
+        if (whole := self._native) is None:
+            raise Refused(pb.INVALID, "only a model that the native step computes can be sliced")
+        if not 0 < cut.layer < whole.layers or cut.states not in pb.States.values():
+            reason = f"a model of {whole.layers} layers is cut at 1 to {whole.layers - 1}, not {cut.layer}"
+            raise Refused(pb.INVALID, f"{reason}, and states have one of the formats {', '.join(pb.States.keys())}")
+        if cut.layer not in self._ranges:
+            try:
+                self._ranges[cut.layer] = whole.part(cut.layer, whole.layers)
+            except UserError as error:
+                raise Refused(pb.INVALID, str(error)) from error
+        session = SliceSession(self, self._ranges[cut.layer], cut.states, whole.window, outbox, counts)
+        outbox.put(pb.Down(opened=pb.Opened()))
+        return session
+
+    def submit(self, work: _Work) -> None:
+        with self._lock:
+            self._waiting.append(work)
+        self._pool.submit(self._compute)
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def _compute(self) -> None:
+        """One step for those that wait, as far as they share layers."""
+        with self._lock:
+            first: dict[SliceSession, _Work] = {}
+            for work in self._waiting:
+                first.setdefault(work.session, work)
+            works = [work for work in first.values() if work.session.layers is next(iter(first)).layers]
+            self._waiting = [work for work in self._waiting if work not in works]
+        try:
+            ready = [work for work in works if work.session.prepare(work)]
+            rows = [rows for work in ready for _, rows in work.parts]
+            given = torch.cat([work.given for work in ready]) if rows else torch.empty(0)
+            logits = ready[0].session.layers.step(rows, given) if rows else given
+            for work in ready:
+                wanted = sum(rows.wanted for _, rows in work.parts)
+                work.session.computed(work, logits[:wanted])
+                logits = logits[wanted:]
+        except Exception as error:
+            log.error("a step of slices failed", exc_info=error)
+            for work in works:
+                work.session.fail(pb.FAILED, "this step failed; the verifier's log says why")
+
+
+class SliceSession:
+    """The answers of one edge, over one stream. ``take``, ``end`` and ``cancel`` are called on the event loop, what
+    else there is on the thread that computes."""
+
+    def __init__(
+        self, slices: Slices, layers: LayerRange, states: pb.States, window: int | None, outbox: Outbox, counts: Counts
+    ) -> None:
+        self._slices, self.layers, self._states, self._window = slices, layers, states, window
+        self._outbox, self._counts = outbox, counts
+        self._loop = asyncio.get_running_loop()
+        self._answers: dict[int, _Answer] = {}
+        self._seconds = self._since = 0.0
+        """From the arrivals of messages to their ends, since the last tokens; and when the last message was done."""
+        self._closed = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether no answer is under way."""
+        return self._closed or not self._answers
+
+    def take(self, message: pb.Up) -> None:
+        """Raises ``Refused``."""
+        if not message.HasField("slice"):
+            raise Refused(pb.INVALID, "only slices follow the cut of a model")
+        if not self._closed:
+            self._slices.submit(_Work(self, message.slice))
+
+    def end(self, refused: Refused) -> None:
+        self._counts.refused(refused.code)
+        self._outbox.close(pb.Down(error=refused.to_message()))
+        self.cancel()
+
+    def cancel(self) -> None:
+        """Nothing more is wanted."""
+        self._closed = True
+        self._outbox.close()
+
+    def fail(self, code: pb.Code, message: str) -> None:
+        self._later(lambda: self.end(Refused(code, message)))
+
+    def prepare(self, work: _Work) -> bool:
+        """Turn a message into rows of a step. False where it is refused, or nothing is wanted any more."""
+        if self._closed:
+            return False
+        try:
+            work.given = unpacked(work.slice.states, self.layers.model.hidden, self._states)
+            for number in work.slice.ended:
+                self._answers.pop(number, None)
+            work.parts = [self._part(message) for message in work.slice.rows]
+            if len({id(answer) for answer, _ in work.parts}) < len(work.parts):
+                raise ValueError("an answer has rows once in a message")
+            if sum(rows.count for _, rows in work.parts) != len(work.given):
+                raise ValueError("a hidden state belongs to each row")
+        except (ValueError, UserError, MemoryError) as error:
+            self.fail(pb.FAILED if isinstance(error, MemoryError) else pb.INVALID, str(error))
+            return False
+        return True
+
+    def computed(self, work: _Work, logits: Tensor) -> None:
+        """``logits`` of the wanted rows."""
+        tokens: list[int] = []
+        for answer, rows in work.parts:
+            tokens += choose(logits[: rows.wanted], _positions(rows), answer.sampling, answer.noise)
+            logits = logits[rows.wanted :]
+        now = time.perf_counter()
+        self._seconds += now - max(work.arrived, self._since)
+        self._since = now
+        if tokens:
+            chosen = pb.Chosen(tokens=tokens, micros=round(self._seconds * MICROS))
+            self._seconds = 0.0
+            self._later(lambda: self._outbox.put(pb.Down(chosen=chosen)))
+
+    def _part(self, message: pb.Rows) -> tuple[_Answer, Rows]:
+        if message.HasField("begins"):
+            if len(self._answers) >= MOST_ANSWERS:
+                raise ValueError(f"an edge has at most {MOST_ANSWERS} answers at a time")
+            sampling, unembed = sampling_of(message.begins), self.layers.model.unembed
+            assert unembed is not None
+            noise = Noise(sampling.seed, unembed.out, torch.device("cpu"))
+            self._answers[message.answer] = _Answer(self.layers.model.open(), sampling, noise)
+        if (answer := self._answers.get(message.answer)) is None:
+            raise ValueError(f"answer {message.answer} has not begun on this stream")
+        if answer.drafted:
+            answer.state.commit([0, *message.path])
+        count = message.more + 1
+        answer.drafted = message.kind == pb.TREE
+        if self._window is not None and len(answer.state) + count > self._window:
+            raise ValueError(f"the rows are beyond the model's window of {self._window} positions")
+        if not answer.drafted:
+            return answer, Rows(answer.state, count, last=message.kind == pb.PROMPT)
+        if count > self._slices.most_rows:
+            raise ValueError(f"a draft has at most {self._slices.most_rows - 1} tokens here")
+        return answer, Rows(answer.state, count, parents_of(message.up, count))
+
+    def _later(self, function: Callable[[], None]) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function)
+
+
+def _positions(rows: Rows) -> Sequence[int]:
+    """Of the tokens behind the wanted rows. Called after the step: rows of a prompt are part of the state."""
+    length = len(rows.state)
+    if rows.parents is None:
+        return [length] * rows.wanted
+    depths: list[int] = []
+    for parent in rows.parents:
+        depths.append(depths[parent] + 1 if parent >= 0 else 1)
+    return [length + depth for depth in depths]

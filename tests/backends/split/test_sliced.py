@@ -1,0 +1,197 @@
+"""``SlicedSpecDec``: the answers of the whole model, however it is cut, and over whatever breaks."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("grpc", reason="needs the extra split: pip install 'ianvs-specdec[split]'")
+
+from ianvs_specdec.backends import backend
+from ianvs_specdec.common.errors import AnswerError, UserError
+from ianvs_specdec.common.types import Completion, Sampling
+from ianvs_specdec.records.identity import FileDigests
+from ianvs_specdec.targets.native.target import NativeTarget
+from tests.support.models import build_model
+from tests.support.verifiers import Breaking, Verifier, loaded, verifying
+
+LAYERS, HIDDEN = 4, 32
+GREEDY, DRAWN = Sampling(max_tokens=40), Sampling(max_tokens=40, temperature=0.8, seed=5)
+CHATS = [[{"role": "user", "content": f"ab ab ab {n} ab {'cd ' * 20 * n}"}] for n in range(4)]
+LOOKUP = {"method": "prompt_lookup", "length": "fixed:4"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_model(tmp_path_factory.mktemp("sliced") / "target", layers=LAYERS)
+
+
+@pytest.fixture(scope="module")
+def verifier(folder: Path) -> Iterator[Verifier]:
+    llm = loaded(folder)
+    with verifying(llm) as running:
+        yield running
+    llm.close()
+
+
+@pytest.fixture(scope="module")
+def whole(folder: Path) -> Iterator[Any]:
+    with backend("autoregressive")(str(folder), threads=1, device="cpu", acceptance="coupled") as llm:
+        yield llm
+
+
+@contextmanager
+def sliced(folder: Path, verifier: Verifier | Breaking, **options: Any) -> Iterator[Any]:
+    given = {"cut": 2, "threads": 1, "device": "cpu", "acceptance": "coupled", "verifier": verifier.address, **options}
+    with backend("SlicedSpecDec")(str(folder), **given) as llm:
+        yield llm
+
+
+def ids(answers: list[Completion]) -> list[list[int]]:
+    return [answer.token_ids for answer in answers]
+
+
+@pytest.mark.parametrize("edge", [None, LOOKUP], ids=["without drafts", "with drafts"])
+@pytest.mark.parametrize("cut", range(1, LAYERS))
+def test_every_cut_gives_the_answers_of_the_whole_model(
+    cut: int, edge: dict[str, Any] | None, folder: Path, verifier: Verifier, whole: Any
+) -> None:
+    with sliced(folder, verifier, cut=cut, edge=edge) as llm:
+        for sampling in (GREEDY, DRAWN):
+            for chat in CHATS[:2]:
+                answer = llm.generate(chat, sampling)
+                assert answer.token_ids == whole.generate(chat, sampling).token_ids
+                assert answer.trace.split.rounds == len(answer.trace.steps)
+
+
+def test_trees_of_a_draft_model_and_several_answers_at_once(folder: Path, verifier: Verifier, whole: Any) -> None:
+    edge = {"method": "draft_model", "draft": str(folder), "branches": 2, "length": "fixed:6"}
+    asked = [(chat, sampling) for chat in CHATS for sampling in (GREEDY, DRAWN)]
+    with sliced(folder, verifier, edge=edge) as llm, ThreadPoolExecutor(len(asked)) as pool:
+        llm.load()
+        answers = list(pool.map(lambda one: llm.generate(*one), asked))
+        assert ids(answers) == [whole.generate(*one).token_ids for one in asked]
+        steps = [step for answer in answers for step in answer.trace.steps]
+        assert max(step.drafted for step in steps) == 6
+        assert max(step.accepted for step in steps) > 1
+
+
+def test_a_stream_that_breaks_goes_on_with_the_same_answers(folder: Path, verifier: Verifier, whole: Any) -> None:
+    with contextlib.closing(Breaking(verifier.port)) as way, sliced(folder, way, edge=LOOKUP) as llm:
+        llm.load()
+        asked = [(chat, sampling) for chat in CHATS for sampling in (GREEDY, DRAWN)]
+        way.cut_after(300, 500, 700)
+        with ThreadPoolExecutor(len(asked)) as pool:
+            answers = list(pool.map(lambda one: llm.generate(*one), asked))
+        assert ids(answers) == [whole.generate(*one).token_ids for one in asked]
+        assert sum(answer.trace.split.breaks for answer in answers) >= 3
+
+
+def test_another_verifier_goes_on_where_the_first_was_killed(folder: Path, whole: Any) -> None:
+    llm = loaded(folder)
+    first, others = Verifier(llm), []
+
+    def replace(text: str, tokens: int) -> None:
+        if not others:
+            first.stop()
+            others.append(Verifier(llm, port=first.port))
+
+    with sliced(folder, first) as edge:
+        answer = edge.generate(CHATS[0], GREEDY, replace)
+    assert answer.token_ids == whole.generate(CHATS[0], GREEDY).token_ids
+    assert answer.trace.split.breaks == 1
+    assert answer.trace.split.lost > 0
+    others[0].stop()
+    llm.close()
+
+
+def test_a_text_is_continued_under_the_same_rules(folder: Path, verifier: Verifier, whole: Any) -> None:
+    with sliced(folder, verifier) as llm:
+        answer = llm.complete("ab ab ab", GREEDY)
+        assert answer.token_ids == whole.complete("ab ab ab", GREEDY).token_ids
+        with pytest.raises(UserError, match="min_tokens"):
+            llm.complete("ab ab ab", Sampling(max_tokens=8, min_tokens=4))
+
+
+def test_without_a_verifier_the_answer_fails_in_time(folder: Path) -> None:
+    llm = loaded(folder)
+    running = Verifier(llm)
+    with sliced(folder, running, patience=0.3) as edge:
+        edge.load()
+        running.stop()
+        with pytest.raises(AnswerError, match=r"no verifier for 0\.3 s"):
+            edge.generate(CHATS[0], GREEDY)
+    llm.close()
+
+
+@pytest.mark.parametrize("states", ["float32", "bfloat16", "int8"])
+def test_a_token_takes_the_bytes_of_its_hidden_state(states: str, folder: Path, verifier: Verifier) -> None:
+    size = {"float32": 4 * HIDDEN, "bfloat16": 2 * HIDDEN, "int8": HIDDEN + 4}[states]
+    with sliced(folder, verifier, states=states) as llm:
+        assert llm.lossy(GREEDY) == (states != "float32")
+        short, long = (llm.generate(CHATS[0], Sampling(max_tokens=count, ignore_eos=True)) for count in (10, 110))
+        with_drafts = llm.generate(CHATS[0], Sampling(max_tokens=10))
+        assert with_drafts.token_ids == short.token_ids[: len(with_drafts.token_ids)]
+    up, down = ((getattr(long.trace, way) - getattr(short.trace, way)) / 100 for way in ("bytes_up", "bytes_down"))
+    # Fields of the message, what gRPC and HTTP/2 put before it, and HTTP/2's answers to what comes back.
+    assert size < up <= size + 50
+    assert down <= 50
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
+    "a head": ({"edge": {"method": "eagle", "head": "x"}}, "edge", "method eagle needs hidden states or logits"),
+    "a head beside n-grams": ({"edge": {"method": "suffix", "head": "x"}}, "edge", "method suffix needs hidden"),
+    "an option": ({"edge": {"method": "prompt_lookup", "nodes": 3}}, "edge", "edge: unknown option"),
+    "another acceptance": ({"edge": {**LOOKUP, "acceptance": "typical"}}, "edge", "so it is coupled"),
+    "no cut": ({"cut": 0}, "cut", "cut must be"),
+    "a format": ({"states": "float16"}, "states", "unknown states 'float16'"),
+    "an engine": ({"engine": "torch"}, "engine", "computed by the native step"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_work_is_said_before_anything_is_started(what: str, folder: Path) -> None:
+    options, key, message = REFUSED[what]
+    with pytest.raises(UserError) as caught:
+        backend("SlicedSpecDec")(str(folder), **options)
+    assert (caught.value.key, message in str(caught.value)) == (key, True), caught.value
+
+
+def test_the_faster_side_has_the_layers(
+    folder: Path, verifier: Verifier, whole: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for edge, layer in ((0.0, LAYERS - 1), (9.0, 1)):
+        monkeypatch.setattr(verifier.service._slices, "_layer_seconds", 1e-3)
+        monkeypatch.setattr(NativeTarget, "layer_seconds", lambda _, edge=edge: edge)
+        with sliced(folder, verifier, cut="auto") as llm:
+            assert llm.generate(CHATS[0], GREEDY).token_ids == whole.generate(CHATS[0], GREEDY).token_ids
+            assert len(llm._target.lower.model.layers) == layer
+
+
+def test_answers_are_compared_with_the_stream_over_the_same_link(folder: Path) -> None:
+    given = {"link": "lte", "acceptance": "coupled", "threads": 1}
+    stream = backend("SplitSpecDec")(str(folder), edge={"mode": "stream"}, **given)
+    llm, digests = backend("SlicedSpecDec")(str(folder), cut=2, edge=LOOKUP, **given), FileDigests(None)
+    assert llm.baseline_identity(digests) == stream.identity(digests)
+    others = [{"cut": 3}, {"states": "int8"}, {"edge": None}, {"link": "lan"}]
+    known = [backend("SlicedSpecDec")(str(folder), **{"cut": 2, "edge": LOOKUP, **given, **other}) for other in others]
+    assert llm.identity(digests) not in [other.identity(digests) for other in known]
+
+
+def test_a_cut_beyond_the_model_is_found_in_its_files(folder: Path) -> None:
+    with pytest.raises(UserError, match=f"a model of {LAYERS} layers is cut at 1 to {LAYERS - 1}, not {LAYERS}"):
+        backend("SlicedSpecDec")(str(folder), cut=LAYERS).check_files()
+
+
+@pytest.mark.parametrize(
+    "sampling", [Sampling(logprobs=True), Sampling(repetition_penalty=1.1), Sampling(min_tokens=3), DRAWN]
+)
+def test_what_a_sliced_model_cannot_sample(sampling: Sampling, folder: Path) -> None:
+    with pytest.raises(UserError):
+        backend("SlicedSpecDec")(str(folder)).check(sampling)
