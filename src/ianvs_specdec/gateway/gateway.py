@@ -201,7 +201,8 @@ class Gateway:
         if job.timer is not None:
             job.timer.cancel()
         if isinstance(event, str):
-            job.begun, job.tokens = True, leg.tokens
+            # What the client has not seen can still be answered by the other side.
+            job.begun, job.tokens = job.chat.stream, leg.tokens
             job.tell(event)
         elif isinstance(event, Refusal):
             self._failed(job, event)

@@ -113,10 +113,10 @@ def test_another_verifier_goes_on_where_the_first_was_killed(folder: Path, whole
 
 def test_a_text_is_continued_under_the_same_rules(folder: Path, verifier: Verifier, whole: Any) -> None:
     with sliced(folder, verifier) as llm:
-        answer = llm.complete("ab ab ab", GREEDY)
-        assert answer.token_ids == whole.complete("ab ab ab", GREEDY).token_ids
+        answer = llm.generate("ab ab ab", GREEDY)
+        assert answer.token_ids == whole.generate("ab ab ab", GREEDY).token_ids
         with pytest.raises(UserError, match="min_tokens"):
-            llm.complete("ab ab ab", Sampling(max_tokens=8, min_tokens=4))
+            llm.generate("ab ab ab", Sampling(max_tokens=8, min_tokens=4))
 
 
 def test_without_a_verifier_the_answer_fails_in_time(folder: Path) -> None:

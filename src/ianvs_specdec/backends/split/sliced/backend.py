@@ -127,7 +127,7 @@ class SlicedSpecDecLLM(EngineLLM):
     def _request(self, scored: bool, prompt_ids: list[int], sampling: Sampling, **options: Any) -> Request:
         from ianvs_specdec.backends.split.sliced.target import SlicedRequest
 
-        # A text that is continued, or a resumed answer, has not passed ``generate``.
+        # A resumed answer has not passed ``generate``.
         self.check(sampling)
         return SlicedRequest(self._target, self._drafter.fork(), prompt_ids, sampling, **options)
 
