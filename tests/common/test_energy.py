@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from ianvs_specdec.common import energy
-from ianvs_specdec.common.energy import Meter, Power
+from ianvs_specdec.common.energy import Meter
 
 ZONES = {
     "intel-rapl:0": ("package-0", 100_000_000),
@@ -49,8 +48,9 @@ def battery(sysfs: Path, name: str = "BAT0", **texts: object) -> None:
 
 
 def begun(sysfs: Path) -> Meter:
-    meter = Meter(sysfs, idle_seconds=0.0)
-    assert meter.begin(), meter.lack
+    meter = Meter(sysfs)
+    assert meter.find(), meter.lack
+    meter.used()
     return meter
 
 
@@ -91,21 +91,6 @@ def test_a_counter_that_disappears_is_unknown(sysfs: Path) -> None:
     assert "intel-rapl:0:2/energy_uj" in meter.lack
 
 
-def test_idle_power_is_measured_once(sysfs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-
-    def sleep(seconds: float) -> None:
-        now[0] += seconds
-        count(sysfs, p0=100_000_000 + int(8_000_000 * now[0]))
-
-    monkeypatch.setattr(energy.time, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(energy.time, "sleep", sleep)
-    meter = Meter(sysfs, idle_seconds=2.0)
-    assert meter.begin()
-    assert meter.begin()
-    assert (meter.idle, now) == (8.0, [2.0])
-
-
 def test_a_missing_permission_says_what_to_do(sysfs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read_text = Path.read_text
 
@@ -117,12 +102,12 @@ def test_a_missing_permission_says_what_to_do(sysfs: Path, monkeypatch: pytest.M
     monkeypatch.setattr(Path, "read_text", refuse)
     meter = Meter(sysfs)
     folder = sysfs / "class/powercap"
-    assert not meter.begin()
+    assert not meter.find()
     assert meter.lack == (
-        f"no permission to read {folder}/intel-rapl:0/energy_uj: sudo chmod a+r {folder}/intel-rapl*/energy_uj"
+        f"no permission to read {folder}/intel-rapl:0/energy_uj: sudo chown $USER {folder}/intel-rapl*/energy_uj"
     )
     battery(sysfs, power_now=9_000_000)
-    assert begun(sysfs).source == f"battery ({meter.lack})", "what can be read is read, and says what is not in it"
+    assert begun(sysfs).source == "battery"
 
 
 @pytest.mark.parametrize(
@@ -135,7 +120,6 @@ def test_a_battery_counts_what_flows_out(
 ) -> None:
     now = [0.0]
     monkeypatch.setattr(energy.time, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(energy.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + 1.0))
     battery(tmp_path, **texts)
     battery(tmp_path, "BAT1", status="Full", power_now=0)
     battery(tmp_path, "hidpp_battery_0", scope="Device", capacity=80)
@@ -149,8 +133,8 @@ def test_a_battery_counts_what_flows_out(
 
 def test_without_counters_there_is_none(tmp_path: Path) -> None:
     meter = Meter(tmp_path)
-    assert not meter.begin()
-    assert (meter.source, meter.idle) == ("", None)
+    assert not meter.find()
+    assert meter.source == ""
 
 
 class NVMLError(Exception):
@@ -191,22 +175,10 @@ def test_gpus_count_their_energy_or_are_sampled(tmp_path: Path, gpus: SimpleName
     assert meter.lack == "NVML GPU 1: GPU is lost"
 
 
-def test_gpus_without_the_package_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "module/nvidia").mkdir(parents=True)
+def test_no_sum_is_without_the_gpus(sysfs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (sysfs / "module/nvidia").mkdir(parents=True)
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    meter = Meter(tmp_path)
-    assert not meter.begin()
+    meter = Meter(sysfs)
+    assert not meter.find()
+    assert meter.source == ""
     assert "pynvml is not installed: pip install 'nvidia-ml-py" in meter.lack
-
-
-def test_samples_between_two_readings_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A power that is high in between only: two readings would not see it."""
-    monkeypatch.setattr(energy, "SAMPLING", 0.001)
-    watts = [1.0]
-    power = Power("GPU", lambda: watts[0], sampled=True)
-    watts[0] = 1000.0
-    deadline = time.monotonic() + 60
-    while power._joules < 5.0 and time.monotonic() < deadline:
-        time.sleep(0.001)
-    watts[0] = 1.0
-    assert power.used() >= 5.0

@@ -110,6 +110,7 @@ def test_temperature_and_throttling_are_recorded(
         for folder, number in zip(throttle, counts, strict=True):
             (folder / "core_throttle_count").write_text(f"{number}\n")
             (folder / "package_throttle_count").write_text("7\n")
+            (folder / "core_power_limit_count").write_text("7\n")
 
     write(41_000, 45_500, (2, 5))
     watch = Watch(tmp_path)
@@ -119,6 +120,7 @@ def test_temperature_and_throttling_are_recorded(
     watch.look()
     write("nan", "-1", (1, "?"))
     (throttle[0] / "package_throttle_count").write_text("9\n")
+    (throttle[0] / "core_power_limit_count").write_text("99\n")
     found = watch.end()
     assert found["celsius"] == [46, 68, 91]
     assert found["throttled"] == 2

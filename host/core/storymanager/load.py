@@ -28,7 +28,7 @@ PAUSE = 5.0
 SENSORS = ("class/thermal/thermal_zone*/temp", "class/hwmon/hwmon*/temp*_input")
 MOST_CELSIUS = 150.0
 """A sensor that reads as more is broken, or is none."""
-THROTTLED = "devices/system/cpu/cpu*/thermal_throttle/*_count"
+THROTTLED = "devices/system/cpu/cpu*/thermal_throttle/*_throttle_count"
 HEAT = "heat"
 GPU_LIMITS = {0x4: "power cap", 0x20: HEAT, 0x40: HEAT, 0x80: "power brake"}
 """NVML's reasons (``nvmlClocksThrottleReasons``) that a GPU's clocks are low although it has work."""

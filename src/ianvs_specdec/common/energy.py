@@ -1,5 +1,5 @@
 """The energy that this machine uses, by its own counters: RAPL of processors and memory, NVML of NVIDIA's GPUs, and
-where neither can be read, the battery.
+where they cannot be read, the battery.
 
 RAPL (Documentation/power/powercap of the Linux kernel): a package has its sub-zones ``core`` and ``uncore`` in it, and
 ``psys`` has the packages in it; ``dram`` is a sub-zone, but no part of a package.
@@ -7,19 +7,14 @@ RAPL (Documentation/power/powercap of the Linux kernel): a package has its sub-z
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.common.errors import packages
 
-IDLE_SECONDS = 1.0
-SAMPLING = 0.1
-"""Seconds between two samples of a GPU's power, where it does not count its energy."""
 MOST_WATTS = 2_000.0
 """Of one counter. One that seems to have used more was reset, as by a suspend, or is broken."""
 LAG = 1.0
@@ -40,75 +35,45 @@ class Counter:
 
 
 class Power:
-    """``watts`` is read at each call and, if ``sampled``, by a thread in between; between two readings the mean of both
-    counts."""
+    """``watts`` is read at each call; between two readings the mean of both counts."""
 
-    def __init__(self, name: str, watts: Callable[[], float], *, sampled: bool = False) -> None:
-        self.name, self._watts, self._joules = name, watts, 0.0
+    def __init__(self, name: str, watts: Callable[[], float]) -> None:
+        self.name, self._watts = name, watts
         self._last = time.perf_counter(), watts()
-        self._mutex = threading.Lock()
-        if sampled:
-            threading.Thread(target=self._sample, daemon=True).start()
 
     def used(self) -> float:
         """As ``Counter.used``."""
-        with self._mutex:
-            self._add()
-            used, self._joules = self._joules, 0.0
-            return used
-
-    def _add(self) -> None:
-        (then, before), now, watts = self._last, time.perf_counter(), self._watts()
-        self._joules += (now - then) * (before + watts) / 2
-        self._last = now, watts
-
-    def _sample(self) -> None:
-        while True:
-            time.sleep(SAMPLING)
-            with suppress(Exception), self._mutex:
-                self._add()
+        then, before = self._last
+        now, watts = self._last = time.perf_counter(), self._watts()
+        return (now - then) * (before + watts) / 2
 
 
 Source = Counter | Power
 
 
 class Meter:
-    """The counters of this machine. ``source``: their names; ``lack``: why some, or all, cannot be read; ``idle``:
-    watts used without work. Not thread-safe."""
+    """The counters of this machine. ``source``: their names; ``lack``: why they cannot be read. Not thread-safe."""
 
-    def __init__(self, sysfs: Path = Path("/sys"), idle_seconds: float = IDLE_SECONDS) -> None:
-        self._sysfs, self._idle_seconds = sysfs, idle_seconds
+    def __init__(self, sysfs: Path = Path("/sys")) -> None:
+        self._sysfs = sysfs
         self._sources: list[Source] | None = None
-        self._begun = self._broken = False
+        self._broken = False
         self._since = 0.0
         self.source = self.lack = ""
-        self.idle: float | None = None
 
     def find(self) -> bool:
-        """Look for the counters, once; whether there is any."""
+        """Look for the counters, once; whether there are any. A sum without one of them would be too small: where one
+        cannot be read, only the battery, which has all of it in it, can take their place."""
         if self._sources is None:
             self._sources, lacks = [], []
-            for look in (_rapl, _gpus, _battery):
-                if look is not _battery or not self._sources:
-                    try:
-                        self._sources += list(look(self._sysfs))
-                    except Exception as error:
-                        lacks.append(_words(error))
+            for counters in ((_rapl, _gpus), (_battery,)):
+                try:
+                    self._sources = self._sources or [one for look in counters for one in look(self._sysfs)]
+                except Exception as error:
+                    lacks.append(_words(error))
             self.lack = "; ".join(lacks)
             self.source = ", ".join(dict.fromkeys(source.name for source in self._sources))
-            if self.source and lacks:
-                self.source += f" ({self.lack})"
         return bool(self._sources)
-
-    def begin(self) -> bool:
-        """``find``, and measure the idle power, once; nothing is to compute meanwhile."""
-        if self.find() and not self._begun:
-            self._begun = True
-            self.used()
-            time.sleep(self._idle_seconds)
-            joules, seconds = self.used()
-            self.idle = None if joules is None else joules / seconds
-        return self._begun
 
     def used(self) -> tuple[float | None, float]:
         """Joules and seconds since the call before; None where a counter cannot be read, or could not then."""
@@ -129,7 +94,7 @@ class Meter:
 def _words(error: Exception) -> str:
     if isinstance(error, PermissionError) and "intel-rapl" in str(error.filename):
         files = Path(error.filename).parent.parent / "intel-rapl*" / "energy_uj"
-        return f"no permission to read {error.filename}: sudo chmod a+r {files}"
+        return f"no permission to read {error.filename}: sudo chown $USER {files}"
     return str(error)
 
 
@@ -159,14 +124,14 @@ def _gpu(nvml: Any, name: str, handle: Any) -> Source:
     try:
         return Counter(name, lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3)
     except nvml.NVMLError_NotSupported:  # before Volta
-        return Power(name, lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3, sampled=True)
+        return Power(name, lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3)
 
 
 def _battery(sysfs: Path) -> Iterable[Source]:
-    """Batteries of mice and the like, which are of the same type, do not tell their current."""
+    """Batteries of mice and the like are of the same type, but report neither power nor current."""
     supplies = sorted((sysfs / "class/power_supply").glob("*"))
-    told = [supply for supply in supplies if (supply / "power_now").exists() or (supply / "current_now").exists()]
-    batteries = [supply for supply in told if _text(supply / "type") == "Battery"]
+    known = [supply for supply in supplies if (supply / "power_now").exists() or (supply / "current_now").exists()]
+    batteries = [supply for supply in known if _text(supply / "type") == "Battery"]
     if batteries:
         yield Power("battery", partial(_discharge, batteries))
 

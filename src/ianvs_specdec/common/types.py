@@ -30,7 +30,6 @@ LARGEST = 1 << 53
 Whole = Annotated[int, msgspec.Meta(gt=-LARGEST, lt=LARGEST)]
 Count = Annotated[int, msgspec.Meta(ge=0, lt=LARGEST)]
 Real = Annotated[float, msgspec.Meta(gt=-1e300, lt=1e300)]
-Seconds = Annotated[float, msgspec.Meta(ge=0, lt=LARGEST)]
 Amount = Annotated[float, msgspec.Meta(ge=0, lt=LARGEST)]
 
 Message = dict[str, str]
@@ -118,16 +117,16 @@ class SplitTrace(msgspec.Struct, omit_defaults=True):
     rounds: Count
     in_flight: Count
     waits: Count
-    drafting: Seconds
-    hidden: Seconds
+    drafting: Amount
+    hidden: Amount
     ahead: Count
     hits: Count
     streamed: Count
     breaks: Count
-    lost: Seconds
+    lost: Amount
     alone: Count
-    prefill: Seconds | None = None
-    work: Seconds | None = None
+    prefill: Amount | None = None
+    work: Amount | None = None
 
 
 class Energy(msgspec.Struct, omit_defaults=True):
@@ -135,7 +134,7 @@ class Energy(msgspec.Struct, omit_defaults=True):
     the counters that ``source`` names. Without work it would have used ``idle`` of the joules."""
 
     joules: Amount
-    seconds: Seconds
+    seconds: Amount
     idle: Amount | None = None
     source: str = ""
 
@@ -199,7 +198,7 @@ class Trace(msgspec.Struct, omit_defaults=True):
     split: SplitTrace | None = None
     drafts: tuple[Count, Count] | None = None
     passes: Count | None = None
-    drafting: Seconds | None = None
+    drafting: Amount | None = None
     energy: Energy | None = None
 
     @property

@@ -47,6 +47,7 @@ class EdgeModel(RoutedModel):
     def load(self, **kwargs: Any) -> None:
         """Called by Ianvs once per test case. Looks at the model's files; the weights wait until they are needed."""
         warn_unsupported_keys()
+        MACHINE.measure_idle()
         self._open()
 
     def predict(self, data: Any, **kwargs: Any) -> Response:

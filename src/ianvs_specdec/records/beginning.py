@@ -75,7 +75,7 @@ def saved_tokens(journal: Journal, keys: list[str], tokens: int) -> int | None:
 
 
 def _energy(one: Energy | None, two: Energy | None) -> Energy | None:
-    if one is None or two is None:
+    if one is None or two is None or one.source != two.source:
         return None
     idle = None if one.idle is None or two.idle is None else one.idle + two.idle
     return replace(two, joules=one.joules + two.joules, seconds=one.seconds + two.seconds, idle=idle)

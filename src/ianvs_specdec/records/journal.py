@@ -21,7 +21,7 @@ import msgspec
 
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.storage.claim import Claim, claim
-from ianvs_specdec.common.types import Completion, Count, Energy, Message, Seconds
+from ianvs_specdec.common.types import Amount, Completion, Count, Energy, Message
 from ianvs_specdec.records.configuration import ID_DIGITS, Configuration, changes_of, prompt_id
 from ianvs_specdec.records.database import FILE_NAME, OLD_FILE_NAME, Database, Newest, checksum
 from ianvs_specdec.records.identity import digest
@@ -49,8 +49,8 @@ class Prefill(msgspec.Struct, frozen=True):
 
     states: bytes
     prompt_tokens: Count
-    seconds: Seconds
-    issued: Seconds
+    seconds: Amount
+    issued: Amount
     energy: Energy | None = None
 
 

@@ -36,7 +36,7 @@ from typing import Any, Required, TypedDict
 
 import msgspec
 
-from ianvs_specdec.common.types import Count, Energy, Real, Seconds, Trace, Whole
+from ianvs_specdec.common.types import Amount, Count, Energy, Real, Trace, Whole
 
 EDGE_ANSWER = "edge_answer"
 """In a row, then in the cloud's response: the edge's answer, which a router has asked for."""
@@ -116,7 +116,7 @@ class _Slo(TypedDict, total=False):
 
 
 class _Prefill(TypedDict, total=False):
-    seconds: Required[Seconds]
+    seconds: Required[Amount]
     issued: Real | None
     replayed: bool | None
     hardware: str | None

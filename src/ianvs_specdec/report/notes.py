@@ -50,7 +50,7 @@ def energy(rows: Mapping[int, Row], environment: Mapping[str, str], empty: Seque
     for side, asked in (("edge", [row[2] for row in rows.values()]), ("cloud", [row[3] for row in rows.values()])):
         if any(asked) and any(name in empty for name in (f"{side.capitalize()} {column}" for column in ENERGY)):
             told = [text for key, text in environment.items() if re.fullmatch(rf"modules\.{side}model.*\.energy", key)]
-            other = "the answers are of several machines, or environment.json is missing"
+            other = "the answers are of several machines or counters, or environment.json is missing"
             reason = next((text for text in told if text.startswith("not measured")), other)
             notes.append(f"{side} energy is empty: {reason}")
     return notes

@@ -110,11 +110,20 @@ def _cost(response: Response | None, result: Response) -> float:
 
 
 def _energy(response: Response | None) -> Row:
+    return {name: sum(number(one.get(name)) for one in _energies(response)) for name in ENERGY}
+
+
+def energy_sources(response: Response | None) -> set[str]:
+    return {one["source"] for one in _energies(response) if one.get("source")}
+
+
+def _energies(response: Response | None) -> list[Response]:
+    """Of each request to a side; empty where it is not known."""
     parts = [] if response is None else [response, *response.get("samples", ())]
-    told = [turn["trace"].get("energy") for part in parts for turn in part.get("turns", ())]
+    found = [turn["trace"].get("energy") for part in parts for turn in part.get("turns", ())]
     if response and response.get("prefill"):
-        told.append(response["prefill"].get("energy"))
-    return {name: sum(number((one or {}).get(name)) for one in told) for name in ENERGY}
+        found.append(response["prefill"].get("energy"))
+    return [one or {} for one in found]
 
 
 def _tokens(response: Response | None, kind: str) -> float:

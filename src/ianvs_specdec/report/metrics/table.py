@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.records.response import answer_of
-from ianvs_specdec.report.metrics.rows import ENERGY, NAN, Response, Row, number, query_row, turn_row
+from ianvs_specdec.report.metrics.rows import ENERGY, NAN, Response, Row, energy_sources, number, query_row, turn_row
 from ianvs_specdec.workspace.scoring import scores
 
 Column = NDArray[np.float64]
@@ -121,7 +121,7 @@ class Table:
     a prompt that the edge read for a router, whichever side answers. Further samples of the edge's answer count in the
     same way, and where the edge's answer stays, to its own first turn: it is compared with them before it is given.
     Timings count if every answer was made in the running run or, with replayed answers among them, if the answers of
-    each side were made on one hardware; else they are NaN.
+    each side were made on one hardware; else they are NaN. So is a side's energy that several counters measured.
     """
 
     TIMINGS: ClassVar[tuple[str, ...]] = (
@@ -136,6 +136,7 @@ class Table:
         turns, queries, requests = _Rows(), _Rows(), _Requests()
         gaps: list[float] = []
         hardware: dict[Any, set[Any]] = {}
+        sources: dict[str, set[str]] = {"edge": set(), "cloud": set()}
         replayed = False
         for index, (hard, result, asked_first, cloud) in enumerate(y_pred):
             edge = answer_of(result, asked_first)
@@ -163,6 +164,8 @@ class Table:
                 hardware.setdefault(result.get("side"), set()).add(turn.get("hardware"))
                 waited = drafting = 0.0
             queries.append(query_row(hard, result, edge, cloud))
+            sources["edge"] |= energy_sources(edge)
+            sources["cloud"] |= energy_sources(cloud)
         self._turns, self._queries = {"query": np.empty(0), **turns.columns()}, queries.columns()
         self.gaps: Column = np.array(gaps, dtype=np.float64)
         self._unscored: UserError | None = None
@@ -175,12 +178,12 @@ class Table:
         self._queries["score"] = np.array([number(score) for score in scored], dtype=np.float64)
         self.groups = [str(result.get("group", "")) for _, result, _, _ in y_pred]
         self._turns["busy"], self._turns["base_busy"] = requests.busy(len(turns))
-        if replayed and any(len(machines) > 1 for machines in hardware.values()):
+        if mixed := replayed and any(len(machines) > 1 for machines in hardware.values()):
             for name in self.TIMINGS:
                 self._turns[name] = np.full_like(self._turns[name], NAN)
-            for name in (f"{side}_{part}" for side in ("edge", "cloud") for part in ENERGY):
-                self._queries[name] = np.full_like(self._queries[name], NAN)
             self.gaps = np.empty(0)
+        blank = [side for side, names in sources.items() if mixed or len(names) > 1]
+        self._queries |= {f"{side}_{part}": np.full(len(queries), NAN) for side in blank for part in ENERGY}
 
     @classmethod
     def of(cls, y_true: Sequence[Any], y_pred: Sequence[Any]) -> Table:
