@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.learned.classifier import CLASSIFIERS
-from tests.support.rivers import KIND, file, lines, outcomes, refused, run, trained, values
+from tests.support.rivers import KIND, Rivers, file, lines, outcomes, refused, run, trained, values
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +31,6 @@ def test_flips_are_in_the_tables_and_files(tmp_path: Path, capsys: pytest.Captur
     assert found["flips:spaces"] == found["flips:politeness"] == found["change:spaces"] == 0.0
     assert "flips:options" not in found
     assert found["change:case"] == pytest.approx(0.7 * found["flips:case"] / 100, abs=1e-5)
-    assert found["shift:case"] == pytest.approx(-found["change:case"])
     assert found["flips:all_low"] <= found["flips:all"] <= found["flips:all_high"]
     assert not [name for name in values(document, "R") if name.startswith("flips")]
     told = capsys.readouterr()
@@ -49,6 +51,17 @@ def test_in_a_pool_a_flip_is_another_model(tmp_path: Path) -> None:
     assert values(run(*given, out=tmp_path / "out"), "r")["flips:case"] > 0
     # From the edge's score on all go to the dearest.
     assert values(run(*given, "--threshold", 0.1, 0.2, out=tmp_path / "all"), "r")["flips:case"] == 0
+
+
+def test_a_reworded_question_without_a_score(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def score(_: Rivers, queries: Sequence[Query]) -> Any:
+        return np.array([np.nan if query.turns[0].isupper() else 0.2 for query in queries])
+
+    monkeypatch.setattr(Rivers, "score", score)
+    given = ("--outcomes", outcomes(tmp_path), "--router", trained(tmp_path / "r"), "--robustness")
+    assert "its score of the query with id '" in refused(capsys, *given, out=tmp_path / "out")
 
 
 def test_without_a_router_there_is_nothing_to_ask(tmp_path: Path, capsys: Any) -> None:

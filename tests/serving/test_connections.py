@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from ianvs_specdec.serving.engine import Engine
 from ianvs_specdec.serving.metrics import Metrics
 from ianvs_specdec.serving.server import bind, server_of
 from tests.support.instant import Instant
+from tests.support.servers import make_certificate
 
 from .conftest import LONGEST, wait_until
 
@@ -55,14 +56,14 @@ class _Waiting(Instant):
 
 
 class _Serving:
-    def __init__(self, llm: _Waiting, most: int) -> None:
+    def __init__(self, llm: _Waiting, most: int, *tls: Path) -> None:
         metrics, self.llm = Metrics("m", "waiting"), llm
         self._clients: list[socket.socket] = []
         self._engine = Engine(llm, 1000, 64, metrics)
         bound = bind("127.0.0.1", 0)
         self.address = bound.getsockname()
         service = Service(("m",), Sampling(), "", LONGEST, 1000)
-        self._server = server_of(create_app(service, self._engine, metrics), self._engine, bound, 0.0, most)
+        self._server = server_of(create_app(service, self._engine, metrics), self._engine, bound, 0.0, most, *tls)
         self._thread = threading.Thread(target=self._server.run, args=([bound],), daemon=True)
         self._thread.start()
         wait_until(lambda: self._server.started)
@@ -106,8 +107,8 @@ def ask(connection: socket.socket) -> bytes:
 
 
 @contextmanager
-def running(most: int = 1000) -> Iterator[_Serving]:
-    serving = _Serving(_Waiting(), most)
+def running(most: int = 1000, tls: Sequence[Path] = ()) -> Iterator[_Serving]:
+    serving = _Serving(_Waiting(), most, *tls)
     try:
         yield serving
     finally:
@@ -157,6 +158,16 @@ def test_a_head_that_does_not_come_is_not_waited_for(
     if half != "nothing":
         second.sendall(HALVES[half])
         assert ask(second) == b""
+
+
+def test_a_tls_handshake_that_does_not_come_is_not_waited_for(
+    start: Callable[..., _Serving], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("ianvs_specdec.serving.server.HANDSHAKE", 0.5)
+    silent = start(tls=make_certificate(tmp_path)).connect()
+    # Asyncio's own limit is 60.
+    silent.settimeout(30)
+    assert ask(silent) == b""
 
 
 def test_an_idle_connection_ends_and_so_does_one_with_a_body_that_nobody_wants(

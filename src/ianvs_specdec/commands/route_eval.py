@@ -264,7 +264,7 @@ def _reword(
         for place, one in enumerate(named, start=len(recorded)):
             choose = functools.partial(inputs.choices, one.threshold, options.threshold)
             scores, drawn = inputs.routers[place].scores, {"resamples": options.resamples, "seed": options.seed}
-            found = robustness(scores, reworded, one.score, choose, **drawn)
+            found = robustness(scores, reworded, one.scores, choose, **drawn)
             inputs.routers[place] = replace(inputs.routers[place], reworded=found)
 
 

@@ -27,9 +27,7 @@ def check(options: argparse.Namespace) -> None:
         # Without a password, OpenSSL would ask for that of an encrypted key at the terminal.
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key, password="")
     except ssl.SSLError as error:
-        files = f"--tls-cert {certificate}, --tls-key {key}"
-        raise UserError(
-            f"{files}: not a certificate and its key, in PEM without a password ({error.reason})"
-        ) from error
+        files, reason = f"--tls-cert {certificate}, --tls-key {key}", f" ({error.reason})" if error.reason else ""
+        raise UserError(f"{files}: not a certificate and its key, in PEM without a password{reason}") from error
     except OSError as error:
         raise UserError(f"--tls-cert, --tls-key: {error.filename}: {error.strerror}") from error

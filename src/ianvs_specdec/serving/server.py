@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import signal
 import socket
 import time
@@ -18,6 +19,8 @@ from ianvs_specdec.serving.engine import Serving
 
 LOOKED_AT = 5
 """Ticks of a tenth of a second between two looks at the connections."""
+HANDSHAKE = 10.0
+"""Seconds for that of TLS."""
 LAST_WORDS = 5
 """Seconds for telling the clients of requests that were given up."""
 
@@ -95,6 +98,11 @@ class _Server(uvicorn.Server):
         self._engine, self._url, self._grace = engine, url, grace
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self.config.ssl is not None:
+            # Uvicorn has no option for it.
+            loop = asyncio.get_running_loop()
+            create = functools.partial(loop.create_server, ssl_handshake_timeout=HANDSHAKE)
+            loop.create_server = create  # type: ignore[method-assign]
         await super().startup(sockets)
         for bound in sockets or ():
             # Accepting few at once is no reason to let others wait outside.

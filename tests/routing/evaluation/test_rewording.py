@@ -64,10 +64,38 @@ def test_of_worked_examples_only_the_last_question_moves() -> None:
     assert re.sub(r"[ \r\n]+$", "", reworded(text, "politeness")).endswith("Answer:")
 
 
-@pytest.mark.parametrize("option", ["None of the above", "Both A and C", "B only", "either the former or C"])
-def test_options_that_name_others_keep_their_place(option: str) -> None:
-    text = CHOICE.replace("Bern", option)
-    assert reworded(text, "options") == text
+@pytest.mark.parametrize(
+    "option",
+    [
+        *("None of the Above", "All Of The Above", "None of these", "All of these", "None of the other answers"),
+        *(
+            "None",
+            "Neither",
+            "Both",
+            "Both of them",
+            "Both A and C",
+            "B only",
+            "either the former or C",
+            "all are correct",
+        ),
+        *("A & B", "A, B", "(A) or (C)"),
+    ],
+)
+def test_a_question_with_an_option_that_names_others_is_left_out(option: str) -> None:
+    assert reworded(CHOICE.replace("Bern", option), "options") == CHOICE.replace("Bern", option)
+    plain = CHOICE.replace("Bern", "A better, all-day bus")
+    assert reworded(plain, "options") != plain
+
+
+@pytest.mark.parametrize("behind", ["\nof the Swiss\nAnswer:", "\nof the Swiss", "\n\nB. is not so.", "\nA. B.:"])
+def test_a_question_goes_on_behind_its_options(behind: str) -> None:
+    assert reworded(CHOICE + behind, "options") == CHOICE + behind
+    assert reworded(f"{CHOICE}\n\nThe answer is:", "options") != f"{CHOICE}\n\nThe answer is:"
+
+
+def test_case_keeps_symbols_units_and_letters() -> None:
+    changed = {reworded("Put 5 mg of Co and Pb into Maß or Mg.", "case", seed) for seed in range(9)}
+    assert changed == {"put 5 mg of Co and Pb into maß or Mg.", "PUT 5 mg of Co AND Pb INTO Maß or Mg."}
 
 
 def test_a_long_word_takes_no_longer_than_many() -> None:

@@ -140,14 +140,18 @@ class Named:
         """See ``TrainedRouter.probe``."""
         return None if self.trained is None else self.trained.probe
 
-    def scored(self, outcomes: Outcomes | Pool, sample: int) -> Scored:
-        """Its scores of all queries, and the time of up to ``sample`` single ones. UserError if one is no number."""
-        seconds = self._times(outcomes.queries, sample)
-        scores = np.asarray(self.score(outcomes.queries), dtype=np.float64)
+    def scores(self, queries: Sequence[Query]) -> Floats:
+        """Raises UserError if one is no number."""
+        scores = np.asarray(self.score(queries), dtype=np.float64)
         if len(bad := np.flatnonzero(~np.isfinite(scores))):
-            identifier = outcomes.queries[bad[0]].id
+            identifier = queries[bad[0]].id
             raise UserError(f"router {self.given}: its score of the query with id {identifier!r} is {scores[bad[0]]}")
-        known = self.trained
+        return scores
+
+    def scored(self, outcomes: Outcomes | Pool, sample: int) -> Scored:
+        """Its scores of all queries, and the time of up to ``sample`` single ones."""
+        seconds = self._times(outcomes.queries, sample)
+        scores, known = self.scores(outcomes.queries), self.trained
         labels = None if known is None else label_of(outcomes, known.label, known.epsilon)
         return Scored.at(self.name, scores, self.threshold, labels=labels, seconds=seconds)
 

@@ -18,23 +18,27 @@ from ianvs_specdec.routing.outcomes.recorded import digests
 
 _CODE = r"(?s:```.*?(?:```|\Z))|`[^`\n]*`|(?m:^(?: {4}|\t).*$)"
 _KEPT = re.compile(rf"{_CODE}|(?m:{OPTION.pattern})|(?<!\S)\S*(?:[\d\\@_=<>]|://)\S*")
-_WORD = re.compile(r"[^\W\d_]{2,}")
+# Of two letters are many symbols and units: Co, Mg, kg.
+_WORD = re.compile(r"[^\W\d_]{3,}")
 _LONG_WORD = re.compile(r"\b[a-z]{4,}\b")
 # An option that names others, by their place or letter, is valid in its place only.
 _OF_OTHERS = re.compile(
-    r"\b(?:above|below|former|latter|both|neither|preceding|following)\b"
-    r"|(?i:\b(?:and|or|only|options?)\s+\(?)[A-J]\b|\b[A-J]\)?(?i:\s+(?:and|or|only)\b)"
+    r"(?i:\b(?:above|below|former|latter|both|n?either|preceding|previous|following|others|answers?|options?|choices?)\b"
+    r"|\bof\s+(?:these|those|them)\b|\b(?:all|any|none)(?:\s+(?:of|are|is|apply|correct|true)\b|\W*$)"
+    r"|\b[A-J]\)?\s*(?:[,&/+\u2013-]|\b(?:and|or)\b)\s*\(?[A-J]\b)"
+    r"|(?i:\b(?:and|or|only)\s+\(?)[A-J]\b|\b[A-J]\)?(?i:\s+(?:and|or|only)\b)"
 )
 _KEYS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 _POLITE = (("Please answer this: ", ""), ("", "\nThank you."), ("Please help me. ", "\nThank you very much!"))
 
 
 def case(text: str, random: Random) -> str:
-    """All in small letters or all in capitals, without names such as NaCl."""
+    """All in small letters or all in capitals, without short words and names such as NaCl."""
     change = random.choice((str.lower, str.upper))
 
     def changed(word: re.Match[str]) -> str:
-        return change(word[0]) if word[0].istitle() or word[0].islower() else word[0]
+        new = change(word[0]) if word[0].istitle() or word[0].islower() else word[0]
+        return new if len(new) == len(word[0]) else word[0]
 
     return _elsewhere(text, lambda part: _WORD.sub(changed, part))
 
@@ -51,18 +55,21 @@ def spaces(text: str, random: Random) -> str:
 
 
 def options(text: str, random: Random) -> str:
-    """The options in another order, under the same letters."""
+    """The options in another order, under the same letters, if they are single lines at the end or before a cue."""
     lines, letters = text.split("\n"), options_of(text)
-    labels = {place: found.end() for place, line in enumerate(lines) if (found := OPTION.match(line))}
-    last = list(labels.items())[-len(letters) :] if letters else []
-    contents = [lines[place][end:] for place, end in last]
-    if len({*contents}) < 2 or last[-1][0] - last[0][0] >= len(last) or any(map(_OF_OTHERS.search, contents)):
+    labels = [OPTION.match(line) for line in lines]
+    end = 1 + max((place for place, label in enumerate(labels) if label), default=-1)
+    start = end - len(letters)
+    last = [label for label in labels[start:end] if label]
+    contents = [label.string[label.end() :] for label in last]
+    cue = "\n".join(lines[end:]).strip()
+    whole = "".join(label[1] for label in last) == letters and (not cue or re.fullmatch(".*:", cue))
+    if not whole or len({*contents}) < 2 or any(map(_OF_OTHERS.search, contents)):
         return text
     moved = contents
     while moved == contents:
         moved = random.sample(contents, len(contents))
-    for (place, end), content in zip(last, moved, strict=True):
-        lines[place] = lines[place][:end] + content
+    lines[start:end] = [label[0] + content for label, content in zip(last, moved, strict=True)]
     return "\n".join(lines)
 
 

@@ -1,8 +1,8 @@
 """How often a router decides otherwise when a question is reworded in ways that change nothing.
 
 ``flips``: the share of the reworded questions (%) that go to another model than the original ones; the rest is what
-RouterArena (arXiv 2510.00202) calls robustness, with rewordings of its own. ``change`` and ``shift``: the mean change
-of the score, without and with its sign. Each for a kind of rewording, as ``flips:case``, and for ``all``.
+RouterArena (arXiv 2510.00202) calls robustness, with rewordings of its own. ``change``: the mean absolute change
+of the score. Each for a kind of rewording, as ``flips:case``, and for ``all``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.evaluation.bootstrap import Estimate, draws, estimate
 from ianvs_specdec.routing.outcomes.recorded import Floats
 
-MEASURES = ("flips", "change", "shift")
+MEASURES = ("flips", "change")
 
 
 def robustness(
@@ -37,8 +37,8 @@ def robustness(
     for place, queries in enumerate(reworded.values()):
         if queries:
             rows, now = list(queries), score(list(queries.values()))
-            flips, change = choose(now) != choose(scores[rows]), now - scores[rows]
-            table[rows, :, place] = np.stack([np.ones(len(rows)), 100.0 * flips, np.abs(change), change], axis=1)
+            flips, change = choose(now) != choose(scores[rows]), np.abs(now - scores[rows])
+            table[rows, :, place] = np.stack([np.ones(len(rows)), 100.0 * flips, change], axis=1)
     table[:, :, -1] = table.sum(axis=2)
     weights = itertools.chain([np.ones((1, len(scores)))], draws(len(scores), resamples, seed))
     count, *sums = np.moveaxis(np.concatenate([np.tensordot(one, table, axes=1) for one in weights]), 1, 0)

@@ -76,7 +76,6 @@ TITLES = {
 REWORDED = {
     "decisions that flip when a question is reworded, %": ("flips", "{:.1f}"),
     "mean change of the score when a question is reworded": ("change", "{:.3f}"),
-    "the same, with its sign": ("shift", "{:+.3f}"),
 }
 """Title -> measure of ``robustness``, and how its values are shown."""
 
