@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.backends.prompts import TextStream
+from ianvs_specdec.backends.prompts import Chat, TextStream
+from ianvs_specdec.common.errors import AbandonedError
+from ianvs_specdec.common.types import Hints, Sampling
 from ianvs_specdec.engine.stopping import StopStrings
 
 TEXT = "Zoë paid 5 € for 😀😀, a naïve été at the café. " * 8
@@ -19,6 +21,25 @@ def tokenizer(tiny_model: Path) -> Any:
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(tiny_model)
+
+
+def test_a_text_is_encoded_once_and_only_while_it_is_wanted(tokenizer: Any) -> None:
+    encoded = list[str]()
+
+    class Counting:
+        chat_template = ""
+
+        def __call__(self, text: str, **options: Any) -> Any:
+            encoded.append(text)
+            return tokenizer(text, **options)
+
+    chat = Chat(Counting(), None)
+    first = chat.encoded(TEXT, Sampling())
+    first.append(0)
+    assert chat.encoded(TEXT, Sampling()) == first[:-1]
+    with pytest.raises(AbandonedError):
+        chat.encoded("another", Sampling(), Hints(given_up=lambda: True))
+    assert encoded == [TEXT]
 
 
 def streamed(tokenizer: Any, ids: list[int], stop: tuple[str, ...], sizes: random.Random) -> tuple[list[Any], str, int]:

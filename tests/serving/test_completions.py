@@ -46,6 +46,7 @@ def test_several_prompts_and_choices(server: Server) -> None:
     create = server.client().completions.create
     asked: dict[str, Any] = {"model": "tiny", "max_tokens": 8, "temperature": 1.0}
     alone = [create(prompt=prompt, seed=seed, **asked).choices[0].text for prompt in (TEXT, "three") for seed in (7, 8)]
+    assert alone[0] != alone[1]
     together = create(prompt=[TEXT, "three"], n=2, seed=7, **asked)
     assert [choice.text for choice in together.choices] == alone
     assert [choice.index for choice in together.choices] == [0, 1, 2, 3]
@@ -106,6 +107,14 @@ def test_a_prompt_is_scored(server: Server, reference: Any, max_tokens: int) -> 
         ({"max_tokens": 0}, "max_tokens"),
         ({"messages": []}, "messages"),
         ({"best_of": 2}, "best_of"),
+        ({"prompt": ["a", "b"], "specdec": True}, "specdec"),
+        ({"echo": True, "logprobs": 0, "n": 2}, "n"),
+        ({"echo": True, "max_tokens": False}, "max_tokens"),
+        ({"echo": True, "max_tokens": 0.0}, "max_tokens"),
+        ({"echo": True, "max_tokens": 0, "min_tokens": 4}, "min_tokens"),
+        ({"prompt": "a" * 600}, "prompt"),
+        ({"prompt": [1, 10**6]}, "prompt"),
+        ({"prompt": [1, 2**70]}, "prompt"),
     ],
 )
 def test_what_cannot_be_completed_is_named(server: Server, change: dict[str, Any], param: str) -> None:
@@ -115,28 +124,69 @@ def test_what_cannot_be_completed_is_named(server: Server, change: dict[str, Any
     assert (status, json.loads(body)["error"]["param"]) == (400, param)
 
 
-def test_a_token_that_the_model_does_not_know(server: Server) -> None:
-    status, _, _ = server.request("POST", "/v1/completions", {"model": "tiny", "prompt": [1, 10**6]})
-    assert status == 400
+def test_advice_is_what_helps(server: Server) -> None:
+    body = {"model": "tiny", "prompt": "a" * 600}
+    for scored in (False, True):
+        answer = server.request("POST", "/v1/completions", {**body, "echo": scored, "logprobs": 0})[2]
+        assert ("truncate_prompts" in answer.decode()) != scored
 
 
 def test_choices_that_find_no_room_are_refused_together(narrow: Server) -> None:
-    body = {"model": "endless", "prompt": ["a"] * 5, "max_tokens": 5}
-    assert narrow.request("POST", "/v1/completions", body)[0] == 429
+    import json
+
+    body = {"model": "endless", "max_tokens": 5}
+    for more in ({"prompt": ["a"] * 4}, {"prompt": "a", "n": 4}):
+        # There is never room for these.
+        status, headers, text = narrow.request("POST", "/v1/completions", {**body, **more})
+        assert (status, "retry-after" in headers) == (400, False)
+        assert json.loads(text)["error"]["param"] == ("n" if "n" in more else "prompt")
+    busy = narrow.connect()
+    headers = {"Content-Type": "application/json"}
+    busy.request("POST", "/v1/completions", json.dumps({**body, "prompt": "a", "max_tokens": 90_000}), headers)
+    narrow.wait_for(in_flight=1)
+    assert narrow.request("POST", "/v1/completions", {**body, "prompt": ["a"] * 3})[0] == 429
+    narrow.wait_for(queue_length=0)
+    busy.close()
     narrow.idle()
+
+
+def test_choices_share_their_settings() -> None:
+    """To check them takes a while, on the event loop."""
+    from ianvs_specdec.common.types import Sampling
+    from ianvs_specdec.serving.requests import parse_completion
+
+    asked = parse_completion(b'{"model": "m", "prompt": ["a", "b"], "n": 64, "seed": 7}', ("m",), Sampling())
+    choices = asked.choices()
+    assert len({id(one.sampling) for one in choices}) == 1
+    assert len({id(one.with_defaults(Sampling(max_tokens=9)).sampling) for one in choices}) == 1
+
+
+def test_an_echo_that_is_not_scored_has_no_log_probabilities(tiny: Path) -> None:
+    """Whatever the settings say: those of the output alone would be read as the prompt's."""
+    from ianvs_specdec.backends import AutoregressiveLLM
+    from ianvs_specdec.common.types import Hints, Sampling
+    from ianvs_specdec.serving.requests import parse_completion
+
+    settings = Sampling(max_tokens=3, logprobs=True)
+    asked = parse_completion(b'{"model": "m", "prompt": "a", "echo": true}', ("m",), settings)
+    with AutoregressiveLLM(str(tiny)) as llm:
+        llm.load()
+        assert asked.ask(llm, None, Hints()).trace.confidence is None
 
 
 def test_back_ends_that_cannot_are_named() -> None:
     from ianvs_specdec.backends import APIBasedLLM
     from ianvs_specdec.backends.huggingface import HuggingfaceLLM
-    from ianvs_specdec.common.errors import UserError
     from ianvs_specdec.common.types import Hints, Sampling
+    from ianvs_specdec.serving.refusal import Refusal
     from ianvs_specdec.serving.requests import parse, parse_completion
 
+    api = APIBasedLLM("m", api_base_url="http://127.0.0.1:9/v1")
     plain = parse_completion(b'{"model": "m", "prompt": "a"}', ("m",), Sampling())
-    with pytest.raises(UserError, match="the back end api takes chats only"):
-        plain.ask(APIBasedLLM("m", api_base_url="http://127.0.0.1:9/v1"), None, Hints())
+    with pytest.raises(Refusal, match="the back end api takes chats only"):
+        plain.ask(api, None, Hints())
     likely = b'{"model": "m", "messages": [{"role": "user", "content": "a"}], "logprobs": true, "top_logprobs": 2}'
     chat = parse(likely, ("m",), Sampling())
-    with pytest.raises(UserError, match="the back end huggingface has no log-probabilities of alternatives"):
-        chat.ask(HuggingfaceLLM("m"), None, chat.hints)
+    for llm in (HuggingfaceLLM("m"), api):
+        with pytest.raises(Refusal, match=f"the back end {llm.backend} has no log-probabilities of alternatives"):
+            chat.ask(llm, None, chat.hints)

@@ -38,19 +38,19 @@ def events(text: str) -> list[Any]:
     return [json.loads(line.removeprefix("data: ")) for line in text.split("\n") if line.startswith("data: {")]
 
 
-@pytest.mark.parametrize("streamed", [True, False])
-def test_who_leaves_frees_the_place_and_the_next_answer_is_whole(narrow: Server, streamed: bool) -> None:
+@pytest.mark.parametrize(("streamed", "choices"), [(True, 1), (False, 1), (True, 3)])
+def test_who_leaves_frees_the_place_and_the_next_answer_is_whole(narrow: Server, streamed: bool, choices: int) -> None:
     before = narrow.metrics()
-    leaving = start(narrow, body(FOR_EVER, stream=streamed))
+    leaving = start(narrow, body(FOR_EVER, stream=streamed, n=choices))
     if streamed:
         response = leaving.getresponse()
         assert response.readline().startswith(b"data: ")
         response.close()
-    narrow.wait_for(in_flight=1)
+    narrow.wait_for(in_flight=1, queue_length=choices - 1)
     leaving.close()
     narrow.idle()
     after = narrow.metrics()
-    assert after["requests_total.disconnected"] - before["requests_total.disconnected"] == 1
+    assert after["requests_total.disconnected"] - before["requests_total.disconnected"] == choices
     assert after["requests_total.completed"] == before["requests_total.completed"]
     if streamed:
         assert after["completion_tokens_total"] > before["completion_tokens_total"]

@@ -11,7 +11,7 @@ import pytest
 from ianvs_specdec.common.types import Completion, Sampling
 from ianvs_specdec.serving.engine import Engine
 from ianvs_specdec.serving.metrics import Metrics
-from ianvs_specdec.serving.requests import parse
+from ianvs_specdec.serving.requests import parse, parse_completion
 from tests.support.instant import Instant
 
 
@@ -43,7 +43,7 @@ class Gathering(Instant):
         self.seen.append(told)
 
     async def came(self) -> list[str]:
-        return [piece for piece in self.job._events._queue if isinstance(piece, str)]
+        return [piece for _, piece in self.job.inbox._queue if isinstance(piece, str)]
 
 
 def test_chunks_are_sent_on_when_the_back_end_says_so_and_at_the_end() -> None:
@@ -53,17 +53,27 @@ def test_chunks_are_sent_on_when_the_back_end_says_so_and_at_the_end() -> None:
         engine = Engine(llm, 0, 1, Metrics("m", "instant"))
         asked = parse(b'{"model": "m", "messages": [{"role": "user", "content": "x"}]}', ("m",), Sampling())
         llm.job = job = engine.submit(asked)
-        events: list[object] = []
-        while not (events and isinstance(events[-1], Completion)):
+        while not job.over:
             await asyncio.sleep(0.01)
-            if job.over:
-                events += await asyncio.wait_for(job.events(), 60)
+        events: list[object] = [job.inbox.get_nowait()[1] for _ in range(job.inbox.qsize())]
         engine.close()
         return llm.seen, events
 
     seen, events = asyncio.run(run())
     assert seen == [[], [], ["a", "b"], ["a", "b"]]
     assert [*map(type, events)] == [str, str, str, Completion]
+
+
+def test_what_a_server_behind_cannot_do_is_the_clients_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> Any:
+        monkeypatch.setattr(Instant, "local", False)
+        engine = Engine(Instant("m"), 0, 1, Metrics("m", "instant"))
+        job = engine.submit(parse_completion(b'{"model": "m", "prompt": "x"}', ("m",), Sampling()))
+        _, happened = await asyncio.wait_for(job.inbox.get(), 60)
+        engine.close()
+        return happened
+
+    assert asyncio.run(run()).status == 400
 
 
 def test_an_answer_comes_even_if_it_cannot_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,9 +89,9 @@ def test_an_answer_comes_even_if_it_cannot_be_counted(monkeypatch: pytest.Monkey
         job = engine.submit(
             parse(b'{"model": "m", "messages": [{"role": "user", "content": "x"}]}', ("m",), Sampling())
         )
-        events = await asyncio.wait_for(job.events(), 60)
+        _, happened = await asyncio.wait_for(job.inbox.get(), 60)
         engine.close()
-        return list(events)
+        return [happened]
 
     assert [type(event) for event in asyncio.run(run())] == [Completion]
     assert [type(error) for error in failed] == [ValueError]

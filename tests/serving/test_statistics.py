@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ianvs_specdec.backends import APIBasedLLM
+from ianvs_specdec.backends import APIBasedLLM, AutoregressiveLLM
+from ianvs_specdec.backends.prompts import Chat
 from ianvs_specdec.common.types import Message, Sampling
 
 from .conftest import Server, serving
+
+pytest.importorskip("starlette", reason="needs the extra serve: pip install 'ianvs-specdec[serve]'")
+
+from starlette.requests import Request
+
+from ianvs_specdec.serving.app import Service
+from ianvs_specdec.serving.tokens import MOST_WAITING, token_routes
 
 AGAIN: list[Message] = [{"role": "user", "content": "again and again and again"}]
 
@@ -54,6 +64,7 @@ def test_our_own_client_reads_them(drafting: Server) -> None:
         read = plain.generate(AGAIN, Sampling(max_tokens=60)).trace.steps
     with APIBasedLLM("endless", api_base_url=drafting.url, api_extra_body={"specdec": True}) as full:
         exact = full.generate(AGAIN, Sampling(max_tokens=60)).trace.steps
+    assert sum(step.accepted for step in exact) > 0
     for name in ("drafted", "accepted", "emitted"):
         assert sum(getattr(step, name) for step in read) == sum(getattr(step, name) for step in exact)
 
@@ -70,14 +81,58 @@ def test_tokens_of_texts_and_chats(server: Server, tiny: Path) -> None:
     ids = tokenizer("one two")["input_ids"]
     window = server.client().models.retrieve("tiny").max_model_len
     assert ask("/tokenize", prompt="one two") == (200, {"count": len(ids), "max_model_len": window, "tokens": ids})
+    assert ask("/tokenize", model=None, prompt="one two")[0] == 200
     assert ask("/detokenize", tokens=ids) == (200, {"prompt": "one two"})
+    assert ask("/detokenize", tokens=[]) == (200, {"prompt": ""})
     chat = ask("/tokenize", model="tiny", messages=AGAIN)[1]
     answer = server.chat({"model": "tiny", "messages": AGAIN, "max_tokens": 1})[2]
     assert chat["count"] == len(chat["tokens"]) == answer["usage"]["prompt_tokens"]
     assert ask("/tokenize", prompt=3)[1]["error"]["param"] == "prompt"
     assert ask("/tokenize", messages=AGAIN, tools=[{}])[1]["error"]["param"] == "tools"
-    assert ask("/detokenize", tokens=[10**9])[0] == 400
+    assert ask("/tokenize", tokens=ids)[1]["error"]["param"] == "tokens"
+    assert ask("/detokenize", prompt="one two")[1]["error"]["param"] == "prompt"
+    assert ask("/detokenize")[1]["error"]["param"] == "tokens"
+    for number in (10**9, 2**70, -1):
+        assert ask("/detokenize", tokens=[number])[1]["error"]["param"] == "tokens"
+    assert ask("/tokenize", prompt="a" * (1 << 20))[0] == 413
     assert json.loads(server.request("GET", "/version")[2]).keys() == {"version"}
+
+
+def test_few_texts_wait_for_the_tokenizer(tiny: Path) -> None:
+    """And only one is with it, which chats need as well."""
+    go, at_work, most = threading.Event(), list[int](), 0
+
+    class Held(Chat):
+        def __init__(self) -> None:
+            self.window = 8
+
+        def encoded(self, *asked: Any, special: bool = True) -> list[int]:
+            nonlocal most
+            at_work.append(1)
+            most = max(most, len(at_work))
+            go.wait(60)
+            at_work.pop()
+            return [1]
+
+    async def run() -> list[int]:
+        llm = AutoregressiveLLM(str(tiny))
+        llm._chat = Held()
+        route = token_routes(llm, Service(("m",), Sampling(), "", 60.0, 1000))[0]
+
+        async def ask() -> int:
+            async def receive() -> Any:
+                return {"type": "http.request", "body": b'{"prompt": "a"}'}
+
+            scope = {"type": "http", "method": "POST", "headers": [(b"content-type", b"application/json")]}
+            return int((await route.endpoint(Request(scope, receive))).status_code)
+
+        asked = [asyncio.create_task(ask()) for _ in range(MOST_WAITING + 1)]
+        await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+        go.set()
+        return await asyncio.gather(*asked)
+
+    assert sorted(asyncio.run(run())) == [200] * MOST_WAITING + [429]
+    assert most == 1
 
 
 def test_alternatives_of_each_token(server: Server) -> None:

@@ -54,6 +54,17 @@ def test_thoughts_have_fields_of_their_own(special: bool, tmp_path: Path) -> Non
         for name, text in (("reasoning_content", "ma"), ("reasoning", "ma"), ("content", "B")):
             assert "".join(delta.get(name) or "" for delta in deltas) == text
         assert usage.completion_tokens_details.reasoning_tokens == thought
+        chunks = list(server.client().chat.completions.create(**BODY, n=2, stream=True))
+        for index in range(2):
+            own = [chunk.choices[0].delta.model_dump() for chunk in chunks if chunk.choices[0].index == index]
+            assert own[0]["role"] == "assistant"
+            assert [delta.get("reasoning") for delta in own if delta.get("reasoning")]
+            assert "".join(delta.get("content") or "" for delta in own) == "B"
+        both = server.chat({**BODY, "n": 2})[2]
+        assert [choice["message"] for choice in both["choices"]] == [message] * 2
+        assert both["usage"]["completion_tokens"] == 2 * answer["usage"]["completion_tokens"]
+        assert both["usage"]["completion_tokens_details"]["reasoning_tokens"] == 2 * thought
+        assert both["usage"]["prompt_tokens"] == answer["usage"]["prompt_tokens"]
         cut = server.chat({**BODY, "max_tokens": 3})[2]["choices"][0]
         assert (cut["message"]["content"], cut["finish_reason"]) == ("", "length")
         if not special:

@@ -204,15 +204,17 @@ class LocalLLM(LoadedLLM):
         self, prompt: Asked, sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
     ) -> Completion:
         started = time.perf_counter()
-        prompt_ids, truncated = self._prompt(prompt, sampling, truncate=truncate)
+        prompt_ids, truncated = self._prompt(prompt, sampling, hints, truncate=truncate)
         raw = not isinstance(prompt, list)
         return self._continue(prompt_ids, truncated, sampling, on_chunk, hints, started, raw=raw)
 
-    def _prompt(self, prompt: Asked, sampling: Sampling, *, truncate: bool) -> tuple[list[int], int]:
+    def _prompt(
+        self, prompt: Asked, sampling: Sampling, hints: Hints = NO_HINTS, *, truncate: bool
+    ) -> tuple[list[int], int]:
         """As ``Chat.prompt``, and this thread computes with the model's threads."""
         assert self._chat is not None
         self._set_threads()
-        return self._chat.prompt(prompt, sampling, truncate=truncate)
+        return self._chat.prompt(prompt, sampling, hints, truncate=truncate)
 
     def _continue(
         self,

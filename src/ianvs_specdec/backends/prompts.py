@@ -5,17 +5,19 @@ What every back end needs that hands token ids to an engine. Nothing heavy is im
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 import threading
+from array import array
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.backends.base import LLM, Asked, OnChunk
+from ianvs_specdec.backends.base import LLM, NO_HINTS, Asked, OnChunk
 from ianvs_specdec.benchmarks.thoughts import answer_start, marks, opened
-from ianvs_specdec.common.errors import ContextWindowError, PromptError, UserError, packages
-from ianvs_specdec.common.types import Sampling, Trace
+from ianvs_specdec.common.errors import AbandonedError, ContextWindowError, PromptError, UserError, packages
+from ianvs_specdec.common.types import Hints, Sampling, Trace
 from ianvs_specdec.models.documents import unmarked
 from ianvs_specdec.models.gguf.cached import IMPORT_VERSION, files_of, gguf_of
 from ianvs_specdec.models.templates import failed, render, template_of
@@ -23,6 +25,7 @@ from ianvs_specdec.records.identity import FileDigests, digest
 
 LONGEST_MARK = 32
 """Tokens of a prompt's end that may open a thought."""
+LARGEST_VOCABULARY = 1 << 31
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
@@ -105,6 +108,10 @@ class Chat:
         self.tokenizer, self.window, self._vocabulary = tokenizer, window, vocabulary
         # A tokenizer keeps settings of the call in progress in itself.
         self._encoding = threading.Lock()
+        # The choices of a request have one text, which may take a second.
+        self._encode = functools.lru_cache(4)(
+            lambda text, special: array("i", tokenizer(text, add_special_tokens=special)["input_ids"])
+        )
         self._alone: dict[int, str] = {}
         added = getattr(tokenizer, "added_tokens_decoder", {})
         special = {number: token.content for number, token in added.items() if token.special}
@@ -112,32 +119,35 @@ class Chat:
         self._marks = frozenset(number for number, content in special.items() if content in known)
         self._skipped = special.keys() - self._marks
 
-    def prompt(self, asked: Asked, sampling: Sampling, *, truncate: bool) -> tuple[list[int], int]:
+    def prompt(
+        self, asked: Asked, sampling: Sampling, hints: Hints = NO_HINTS, *, truncate: bool
+    ) -> tuple[list[int], int]:
         """The prompt's ids, and how many were left out at its front. Raises ContextWindowError for one that does not
         fit, unless ``truncate`` permits to cut it, and PromptError for one that has no token, or one that the model
         does not know.
         """
-        return self._fitted(self.encoded(asked, sampling), sampling, truncate=truncate)
+        return self._fitted(self.encoded(asked, sampling, hints), sampling, hints, truncate=truncate)
 
-    def encoded(self, asked: Asked, sampling: Sampling, *, special: bool = True) -> list[int]:
+    def encoded(self, asked: Asked, sampling: Sampling, hints: Hints = NO_HINTS, *, special: bool = True) -> list[int]:
         """The ids of a chat, or of what is continued as it is: ids, or a text, with the special tokens that the
         tokenizer adds where ``special``. Raises PromptError as ``prompt``."""
         if isinstance(asked, list) and self.tokenizer.chat_template:
-            ids = self.ids(render(self.tokenizer, asked, sampling))
+            ids = self.ids(render(self.tokenizer, asked, sampling), hints)
             if not ids:
                 raise failed("it and the tokenizer make no token")
             return ids
         if isinstance(asked, list):
             transcript = "".join(f"{message['role'].capitalize()}: {message['content']}\n\n" for message in asked)
             asked = f"{transcript}Assistant:"
-        return self.ids(asked, special=special) if isinstance(asked, str) else self._checked(asked)
+        return self.ids(asked, hints, special=special) if isinstance(asked, str) else self._checked(asked)
 
     def _checked(self, ids: Sequence[int]) -> list[int]:
-        if ids and (self._vocabulary is None or 0 <= min(ids) <= max(ids) < self._vocabulary):
+        vocabulary = self._vocabulary or LARGEST_VOCABULARY
+        if ids and 0 <= min(ids) <= max(ids) < vocabulary:
             return list(ids)
-        raise PromptError(f"a prompt must have at least one token, each from 0 to {(self._vocabulary or 0) - 1}")
+        raise PromptError(f"a prompt must have at least one token, each from 0 to {vocabulary - 1}")
 
-    def _fitted(self, ids: list[int], sampling: Sampling, *, truncate: bool) -> tuple[list[int], int]:
+    def _fitted(self, ids: list[int], sampling: Sampling, hints: Hints, *, truncate: bool) -> tuple[list[int], int]:
         if not ids:
             raise PromptError("a prompt must have at least one token")
         if self.window is None or len(ids) < self.window:
@@ -146,15 +156,19 @@ class Chat:
             reason = (
                 f"the prompt has {len(ids)} tokens and leaves no room in the model's context window of {self.window}"
             )
-            advice = "shorten it, take a model with a longer window, or cut such prompts (truncate_prompts: true)"
+            # What is cut off would have no scores.
+            cut = "" if hints.scored else ", or cut such prompts (truncate_prompts: true)"
+            advice = f"shorten it, or take a model with a longer window{cut}"
             raise ContextWindowError(f"{reason}: {advice}", [(0.0, ContextWindowError.KIND)])
         truncated = len(ids) - (self.window - min(sampling.max_tokens, self.window // 2))
         return ids[truncated:], truncated
 
-    def ids(self, text: str, *, special: bool = False) -> list[int]:
+    def ids(self, text: str, hints: Hints = NO_HINTS, *, special: bool = False) -> list[int]:
         """The ids of ``text``, with those that begin or end a sequence where ``special``."""
         with self._encoding:
-            return self._known(self.tokenizer(text, add_special_tokens=special)["input_ids"])
+            if hints.given_up is not None and hints.given_up():
+                raise AbandonedError
+            return self._known(list(self._encode(text, special)))
 
     def _known(self, ids: list[int]) -> list[int]:
         if self._vocabulary is not None and ids and max(ids) >= self._vocabulary:

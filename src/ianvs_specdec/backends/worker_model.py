@@ -80,7 +80,7 @@ class WorkerLLM(LoadedLLM):
         assert chat is not None
         assert chat.window is not None
         answer = PendingAnswer(worker.name, chat, sampling, on_chunk, self._steps, speculative=self._speculates)
-        prompt, truncated = chat.prompt(asked, sampling, truncate=truncate)
+        prompt, truncated = chat.prompt(asked, sampling, hints, truncate=truncate)
         if isinstance(asked, list):
             answer.follow(prompt)
         worker.ask(prompt, self._request(sampling, chat.window - len(prompt)), answer.take)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -26,8 +27,8 @@ class Answer:
     def __init__(self, chat: ChatRequest) -> None:
         self._chat = chat
         self.routing: Mapping[str, Any] | None = None
-        # Who asks for what the engine counted wants its text, a piece for each step.
-        self._splits = {} if chat.details else {index: ThoughtStream() for index in range(len(chat.choices()))}
+        # With what the engine counted comes its text, a piece for each step.
+        self._splits = None if chat.details else defaultdict[int, ThoughtStream](ThoughtStream)
         self._head = {"id": chat.id, "created": int(time.time()), "model": chat.model}
 
     def body(self, completions: Sequence[Completion]) -> dict[str, Any]:
@@ -39,8 +40,8 @@ class Answer:
 
     def piece(self, index: int, text: str, *, last: bool = False) -> bytes:
         thought, content = self._parts(index, text, last=last)
-        told = {**_reasoning(thought), **({"content": content} if content else {})}
-        return self._delta(index, told) if told else b""
+        delta = {**_reasoning(thought), **({"content": content} if content else {})}
+        return self._delta(index, delta) if delta else b""
 
     def last(self, index: int, completion: Completion) -> bytes:
         """A choice's finish reason, with it how much of the prompt was cut and, if they are wanted, the
@@ -66,18 +67,18 @@ class Answer:
 
     def _counts(self, completions: Sequence[Completion]) -> dict[str, Any]:
         """What an answer says of all its choices; of a single one, how it was decoded."""
-        told: dict[str, Any] = {"usage": usage(completions, self._chat.n)}
-        if any(split.found for split in self._splits.values()):
+        counts: dict[str, Any] = {"usage": usage(completions, self._chat.n)}
+        if any(split.found for split in (self._splits or {}).values()):
             thoughts = sum(completion.trace.thinking for completion in completions)
-            told["usage"]["completion_tokens_details"] = {"reasoning_tokens": thoughts}
+            counts["usage"]["completion_tokens_details"] = {"reasoning_tokens": thoughts}
         if len(completions) == 1:
-            told |= cut(completions[0])
+            counts |= cut(completions[0])
             if drafts := speculation(completions[0]):
-                told["metrics"] = {"speculative_decoding": drafts}
-        return {**told, **({"specdec": details(completions[0])} if self._chat.details else {})}
+                counts["metrics"] = {"speculative_decoding": drafts}
+        return {**counts, **({"specdec": details(completions[0])} if self._chat.details else {})}
 
     def _parts(self, index: int, text: str, *, last: bool) -> tuple[str, str]:
-        return self._splits[index](text, last=last) if self._splits else ("", text)
+        return self._splits[index](text, last=last) if self._splits is not None else ("", text)
 
     def _routed(self) -> dict[str, Any]:
         return {} if self.routing is None else {"routing": dict(self.routing)}
@@ -97,7 +98,7 @@ class TextAnswer(Answer):
 
     def __init__(self, chat: ChatRequest) -> None:
         super().__init__(chat)
-        self._splits = {}
+        self._splits = None
 
     def first(self, index: int) -> bytes:
         return b""
@@ -109,8 +110,8 @@ class TextAnswer(Answer):
         return self._chunk(choices=[{**self._choice(index, completion), "text": ""}], **cut(completion))
 
     def _choice(self, index: int, completion: Completion) -> dict[str, Any]:
-        told = {"logprobs": text_logprobs(completion), "finish_reason": completion.finish_reason}
-        return {**self._part(index, completion.text), **told}
+        end = {"logprobs": text_logprobs(completion), "finish_reason": completion.finish_reason}
+        return {**self._part(index, completion.text), **end}
 
     def _part(self, index: int, text: str) -> dict[str, Any]:
         return {"index": index, "text": text, "logprobs": None, "finish_reason": None}
@@ -129,9 +130,9 @@ def _tokens(completion: Completion) -> Iterator[tuple[str, float | None, list[tu
     confidence, characters = trace.confidence or [], trace.characters or []
     ends = list(itertools.accumulate(characters))
     before = len(characters) - len(confidence)
-    told = [*([None] * before), *(max(own, LEAST) for own, _, _ in confidence)]
+    values = [*([None] * before), *(max(own, LEAST) for own, _, _ in confidence)]
     top = [*([[]] * before), *(trace.top or itertools.repeat([], len(confidence)))]
-    for start, end, own, likely in zip([0, *ends[:-1]], ends, told, top, strict=True):
+    for start, end, own, likely in zip([0, *ends[:-1]], ends, values, top, strict=True):
         yield completion.text[start:end], own, [(str(token), max(value, LEAST)) for token, value in likely]
 
 
@@ -152,7 +153,8 @@ def logprobs(completion: Completion) -> dict[str, Any] | None:
 
 def text_logprobs(completion: Completion) -> dict[str, Any] | None:
     """``logprobs`` of a text: with the token itself among its alternatives, as in vLLM; None where they were not asked
-    for."""
+    for. Alternatives are known by their texts: of tokens with the same, such as parts of characters and the end, the
+    likeliest counts."""
     if completion.trace.confidence is None or completion.trace.characters is None:
         return None
     tokens = list(_tokens(completion))
@@ -160,7 +162,6 @@ def text_logprobs(completion: Completion) -> dict[str, Any] | None:
     return {
         "tokens": [piece for piece, _, _ in tokens],
         "token_logprobs": [own for _, own, _ in tokens],
-        # Of tokens with the same text, the likeliest counts.
         "top_logprobs": [None if own is None else {piece: own, **dict(likely[::-1])} for piece, own, likely in tokens],
         "text_offset": list(itertools.accumulate(lengths, initial=0))[:-1],
     }

@@ -218,7 +218,6 @@ class ChatEndpoint:
                 timer.cancel()
             watcher.cancel()
             choices.end(DISCONNECTED)
-            choices.close()
 
     async def _watch(self, choices: Choices, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":

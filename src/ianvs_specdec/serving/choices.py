@@ -6,24 +6,26 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from ianvs_specdec.serving.engine import Event, Job, Serving
+from ianvs_specdec.serving.engine import Event, Inbox, Job, Serving
 from ianvs_specdec.serving.refusal import Refusal
 from ianvs_specdec.serving.requests import ChatRequest
 
 
 class Choices:
-    """The jobs of a request's choices. Raises Refusal where one of them is refused; then none is worked on."""
+    """The jobs of a request's choices. Raises Refusal where one of them is refused; those before it are given up."""
 
     def __init__(self, engine: Serving, chat: ChatRequest) -> None:
         self._engine = engine
         self.jobs: list[Job] = []
+        self._events: Inbox = asyncio.Queue()
         try:
-            for one in chat.choices():
-                self.jobs.append(engine.submit(one))
+            for number, one in enumerate(chat.choices()):
+                job = engine.submit(one)
+                job.number, job.inbox = number, self._events
+                self.jobs.append(job)
         except Refusal as refusal:
             self.end(refusal)
             raise
-        self._reading: dict[asyncio.Task[list[Event]], int] = {}
 
     def end(self, refusal: Refusal) -> None:
         for job in self.jobs:
@@ -35,23 +37,7 @@ class Choices:
 
     async def events(self) -> list[tuple[int, Event]]:
         """What has happened since the last call, at least one event, each with the index of its choice."""
-        if len(self.jobs) == 1:
-            return [(0, happened) for happened in await self.jobs[0].events()]
-        if not self._reading:
-            for index in range(len(self.jobs)):
-                self._read(index)
-        done, _ = await asyncio.wait(self._reading, return_when=asyncio.FIRST_COMPLETED)
-        events = []
-        for task in done:
-            index = self._reading.pop(task)
-            events += [(index, happened) for happened in task.result()]
-            if isinstance(events[-1][1], str):
-                self._read(index)
+        events = [await self._events.get()]
+        while not self._events.empty():
+            events.append(self._events.get_nowait())
         return events
-
-    def _read(self, index: int) -> None:
-        self._reading[asyncio.ensure_future(self.jobs[index].events())] = index
-
-    def close(self) -> None:
-        for task in self._reading:
-            task.cancel()

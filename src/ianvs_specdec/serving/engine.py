@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from ianvs_specdec.backends.base import LLM
-from ianvs_specdec.common.errors import AnswerError, ChatTemplateError, ContextWindowError, PromptError, UserError
+from ianvs_specdec.common.errors import AnswerError, ContextWindowError, PromptError, UserError
 from ianvs_specdec.common.types import Completion
 from ianvs_specdec.serving.metrics import Metrics
 from ianvs_specdec.serving.refusal import Refusal
@@ -31,17 +31,20 @@ log = logging.getLogger(__name__)
 LONGEST_RETRY = 60
 
 Event = str | Completion | Refusal
+Inbox = asyncio.Queue[tuple[int, Event]]
 
 
 class Job:
-    """One request on its way through the engine. Its events, for one reader, are pieces of text, and at the end a
-    Completion or a Refusal. ``routing``, of an answer behind a router, is there before its first event: ``side``,
-    ``model``, ``router``, ``score``, ``hard``, ``seconds`` and ``reason``, each where it is known.
+    """One request on its way through the engine. Its events, which come into the ``inbox`` with the job's ``number``,
+    are pieces of text, and at the end a Completion or a Refusal. ``routing``, of an answer behind a router, is there
+    before its first event: ``side``, ``model``, ``router``, ``score``, ``hard``, ``seconds`` and ``reason``, each where
+    it is known.
     """
 
     routing: Mapping[str, Any] | None = None
     listener: Callable[[Event], None] | None = None
     """Called with each event as well."""
+    number = 0
 
     def __init__(self, chat: ChatRequest) -> None:
         self.chat = chat
@@ -50,20 +53,12 @@ class Job:
         self.tokens = 0
         self.over = False
         """Read by the decoding thread: the rest is not wanted."""
-        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self.inbox: Inbox = asyncio.Queue()
 
     def tell(self, event: Event) -> None:
-        self._events.put_nowait(event)
+        self.inbox.put_nowait((self.number, event))
         if self.listener is not None:
             self.listener(event)
-
-    async def events(self) -> list[Event]:
-        """What has happened since the last call, at least one event."""
-        events = [await self._events.get()]
-        with contextlib.suppress(asyncio.QueueEmpty):
-            while True:
-                events.append(self._events.get_nowait())
-        return events
 
 
 class Serving(Protocol):
@@ -153,6 +148,9 @@ class Engine:
         """As ``submit``, of a request that has a job already."""
         if self.draining:
             raise shutting_down()
+        if (total := job.chat.total) > (most := self._slots + self._bound):
+            message = f"{total} choices; this server has room for {most} (--concurrency and --queue)"
+            raise Refusal(400, message, param="n" if job.chat.n > 1 else "prompt")
         if len(self._working) == self._slots and len(self._waiting) == self._bound:
             raise queue_full(len(self._waiting), self._seconds / self._slots)
         self._waiting.append(job)
@@ -229,7 +227,7 @@ class Engine:
         if job.over:
             return
         job.over = True
-        outcome = result if isinstance(result, Completion) else self._failure(result)
+        outcome = result if isinstance(result, Completion) else self._failure(job.chat, result)
         # First: whatever becomes of the counts, somebody waits for this.
         job.tell(outcome)
         if isinstance(outcome, Completion):
@@ -240,11 +238,13 @@ class Engine:
             self._metrics.unfinished(job.tokens)
             self._metrics.outcome(outcome.outcome)
 
-    def _failure(self, error: Exception) -> Refusal:
+    def _failure(self, chat: ChatRequest, error: Exception) -> Refusal:
+        param = "prompt" if chat.prompts else "messages"
+        if isinstance(error, Refusal):
+            return error
         if isinstance(error, ContextWindowError):
-            return Refusal(400, str(error), param="messages", code="context_length_exceeded")
+            return Refusal(400, str(error), param=param, code="context_length_exceeded")
         if isinstance(error, PromptError):
-            param = "messages" if isinstance(error, ChatTemplateError) else "prompt"
             return Refusal(400, str(error), param=param, outcome="failed")
         if isinstance(error, UserError) and self._llm.local and not isinstance(error, AnswerError):
             return Refusal(400, str(error), outcome="failed")

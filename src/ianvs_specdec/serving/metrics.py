@@ -1,6 +1,6 @@
 """What the server counts, in the text format of Prometheus.
 
-Every choice of a request has one outcome: ``completed``; ``rejected`` (nothing that can be answered: 4xx);
+Each choice of a request counts as one, by outcome: ``completed``; ``rejected`` (nothing that can be answered: 4xx);
 ``queue_full``; ``deadline``; ``disconnected`` (the client left); ``shutdown``; ``failed``. Tokens are counted by the
 engine, those of unfinished answers included; times and steps are those of completed answers. Where our own engine
 answers, what it has done so far is reported as well (``specdec_engine_...``), to look at it while it works.
@@ -94,10 +94,9 @@ class Metrics(Counts):
 
     def watch_emulation(self, emulation: Callable[[], Mapping[str, Any] | None]) -> None:
         """Show which machine's speed is emulated, if one is: all times are those of that machine, times the scale."""
-        told = emulation()
-        if told is None:
+        if (emulated := emulation()) is None:
             return
-        about = {name: str(told[name]) for name in ("machine", "model", "method", "scale")}
+        about = {name: str(emulated[name]) for name in ("machine", "model", "method", "scale")}
         text = "Whose speed is emulated: all times are made, not taken."
         Info("specdec_emulated", text, registry=self.registry).info(about)
 

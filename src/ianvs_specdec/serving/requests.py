@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ianvs_specdec.backends.base import LLM, OnChunk, Plain
-from ianvs_specdec.backends.loaded import loaded
+from ianvs_specdec.backends.loaded import LoadedLLM, loaded
 from ianvs_specdec.common.errors import UserError, unknown
 from ianvs_specdec.common.settings import build
 from ianvs_specdec.common.types import Completion, Hints, Message, Sampling
@@ -46,6 +46,7 @@ NOT_SUPPORTED: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(("audio", "reasoning_effort", "verbosity", "web_search_options", "truncate_prompt_tokens"), ()),
 }
 """Parameters that cannot be had, with the values that ask for nothing."""
+NOT_WITH_PROMPTS = {**NOT_SUPPORTED, "echo": (True, False), "suffix": ("",), "add_special_tokens": (True,)}
 READ = (
     *("model", "messages", "stream", "stream_options", "max_tokens", "max_completion_tokens", "temperature", "top_p"),
     *("top_k", "repetition_penalty", "min_tokens", "ignore_eos", "seed", "stop", "logprobs", "prediction", "specdec"),
@@ -63,58 +64,72 @@ SEEDS = range(-(2**63), 2**63)
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """What the engine is asked: a chat, or ``prompts`` without a chat template. ``stream``: piece by piece; ``usage``:
-    with a usage chunk at the end of the stream; ``details``: with what the engine counted; ``n``: choices for each
-    prompt, of which this is the one numbered ``choice``; ``echo``: behind the prompt, which stands ``alone`` where no
-    output is wanted. ``given``: the request's parameters; ``model``: the name it asks for; ``id``: the answer's.
-    """
+    """What the engine is asked: a chat, or prompts without a chat template."""
 
     messages: list[Message]
     sampling: Sampling
     hints: Hints
     stream: bool
     usage: bool
+    """Whether the stream ends with a usage chunk."""
     details: bool
+    """Whether the answer has what the engine counted."""
     given: Mapping[str, Any]
+    """The request's parameters."""
     model: str
+    """The name that is asked for."""
     id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
+    """The answer's."""
     n: int = 1
+    """Choices for each prompt."""
     choice: int = 0
+    """Which of them this is."""
+    total: int = 1
+    """Choices for all prompts."""
     prompts: tuple[Plain, ...] = ()
     echo: bool = False
+    """Whether the answer begins with the prompt."""
     alone: bool = False
+    """Whether it is the prompt only."""
+    settled: dict[Sampling, Sampling] = field(default_factory=dict)
+    """By the defaults, for all choices: to check long ``chat_template_kwargs`` takes a while."""
+
+    @property
+    def scored(self) -> bool:
+        """Whether the prompt's own tokens have log-probabilities."""
+        return self.echo and "logprobs" in self.given
 
     def choices(self) -> list[ChatRequest]:
-        """The requests of the choices, prompt by prompt: their seeds follow each other, as in vLLM."""
-        if self.n == 1 and len(self.prompts) < 2:
-            return [self]
+        """The requests of the choices, prompt by prompt."""
         prompts: list[tuple[Plain, ...]] = [(prompt,) for prompt in self.prompts] or [()]
-        numbered = [replace(self, prompts=prompt, choice=index) for prompt in prompts for index in range(self.n)]
-        return [one.with_defaults(self.sampling) for one in numbered]
+        return [replace(self, prompts=prompt, choice=index) for prompt in prompts for index in range(self.n)]
 
     def with_defaults(self, defaults: Sampling) -> ChatRequest:
         """The same request of a model with other settings. Raises Refusal."""
-        sampling = _sampling(self.given, defaults)
-        return replace(self, sampling=replace(sampling, seed=sampling.seed + self.choice))
+        if defaults not in self.settled:
+            self.settled[defaults] = _sampling(self.given, defaults)
+        return replace(self, sampling=self.settled[defaults])
 
     def ask(self, llm: LLM, on_chunk: OnChunk | None, hints: Hints) -> Completion:
-        """The answer of ``llm`` to one choice. Raises UserError where its back end cannot be asked for it."""
-        scored = self.echo and self.sampling.logprobs
-        if (hints.top or scored) and not loaded(llm).scores:
-            what = "a prompt's tokens" if scored else "alternatives"
-            raise UserError(f"logprobs: the back end {llm.backend} has no log-probabilities of {what}")
+        """The answer of ``llm`` to one choice; seeds of choices follow each other, as in vLLM. Raises Refusal where the
+        back end cannot be asked for it."""
+        sampling, scored = self.sampling, self.scored
+        if self.choice or self.echo:
+            logprobs = scored if self.echo else sampling.logprobs
+            sampling = replace(sampling, seed=sampling.seed + self.choice, logprobs=logprobs)
+        self._check(llm, sampling)
         if not self.prompts:
-            return llm.generate(self.messages, self.sampling, on_chunk, hints)
+            return llm.generate(self.messages, sampling, on_chunk, hints)
         model, prompt = loaded(llm), self.prompts[0]
         if not self.echo:
-            return model.generate(prompt, self.sampling, on_chunk, hints)
-        ids = tuple(model.chat.encoded(prompt, self.sampling))
+            return model.generate(prompt, sampling, on_chunk, hints)
+        ids = tuple(model.chat.encoded(prompt, sampling, hints))
         pieces = model.chat.pieces(list(ids))
         text = prompt if isinstance(prompt, str) and not scored else "".join(pieces)
         if on_chunk is not None:
             on_chunk(text, 0)
         put_out = None if self.alone else on_chunk
-        completion = model.generate(ids, self.sampling, put_out, replace(hints, scored=scored))
+        completion = model.generate(ids, sampling, put_out, replace(hints, scored=scored))
         trace = completion.trace
         if scored:
             trace.letters, trace.characters = [], [*map(len, pieces), *(trace.characters or ())]
@@ -126,6 +141,18 @@ class ChatRequest:
             completion.text, completion.completion_tokens = "", 0
         completion.text = text + completion.text
         return completion
+
+    def _check(self, llm: LLM, sampling: Sampling) -> None:
+        if self.prompts and not isinstance(llm, LoadedLLM):
+            raise wrong("model", f"the back end {llm.backend} takes chats only: ask /v1/chat/completions")
+        if (self.hints.top or self.scored) and not getattr(llm, "scores", False):
+            what = "a prompt's tokens" if self.scored else "alternatives"
+            param = "logprobs" if self.prompts else "top_logprobs"
+            raise wrong(param, f"{param}: the back end {llm.backend} has no log-probabilities of {what}")
+        try:
+            llm.check(sampling)
+        except UserError as error:
+            raise Refusal(400, str(error), param=error.key) from error
 
 
 def parse(body: bytes, models: Sequence[str], defaults: Sampling) -> ChatRequest:
@@ -140,18 +167,23 @@ def parse(body: bytes, models: Sequence[str], defaults: Sampling) -> ChatRequest
 
 def parse_completion(body: bytes, models: Sequence[str], defaults: Sampling) -> ChatRequest:
     """As ``parse``, for prompts without a chat template: a text, token ids, or a list of either."""
-    refused = {name: values for name, values in NOT_SUPPORTED.items() if name not in ("echo", "add_special_tokens")}
-    refused |= {"suffix": ("",), "add_special_tokens": (True,)}
-    given = known(json_object(body), models, READ_WITH_PROMPTS, refused)
+    given = known(json_object(body), models, READ_WITH_PROMPTS, NOT_WITH_PROMPTS)
     prompts = _prompts(given.get("prompt"))
     echo = take(given, "echo", bool, "true or false") or False
-    if alone := given.get("max_tokens") == 0 and echo:
-        given["max_tokens"] = 1
+    most = given.get("max_tokens")
+    # Not false and not 0.0.
+    if alone := echo and type(most) is int and most == 0:
+        if given.get("min_tokens"):
+            raise wrong("min_tokens", "min_tokens must be from 0 to max_tokens (0)")
+        # The engine puts out a token at least.
+        given |= {"max_tokens": 1, "min_tokens": 0}
     if (top := _whole(given, "logprobs", 0, MOST_TOP)) is not None:
         given["logprobs"] = True
-    request = _request(given, [], _sampling(given, defaults), Hints(top=top or 0))
-    if len(prompts) * request.n > MOST_CHOICES:
-        raise wrong("prompt", f"prompt and n ask for {len(prompts) * request.n} choices; {MOST_CHOICES} are the most")
+    request = _request(given, [], _sampling(given, defaults), Hints(top=top or 0), len(prompts))
+    if request.total > MOST_CHOICES:
+        raise wrong("prompt", f"prompt and n ask for {request.total} choices; {MOST_CHOICES} are the most")
+    if echo and top is not None and request.n > 1:
+        raise wrong("n", "n must be 1 with echo and logprobs: a prompt is scored once")
     name = f"cmpl-{uuid.uuid4().hex}"
     return replace(request, prompts=prompts, echo=echo, alone=alone, id=name)
 
@@ -173,17 +205,20 @@ def known(
     return given
 
 
-def _request(given: Mapping[str, Any], messages: list[Message], sampling: Sampling, hints: Hints) -> ChatRequest:
+def _request(
+    given: Mapping[str, Any], messages: list[Message], sampling: Sampling, hints: Hints, prompts: int = 1
+) -> ChatRequest:
     stream = take(given, "stream", bool, "true or false") or False
     options = take(given, "stream_options", dict, "an object") or {}
     if not stream and options:
         raise wrong("stream_options", "stream_options is for requests with stream: true")
     details = take(given, "specdec", bool, "true or false") or False
     n = _whole(given, "n", 1, MOST_CHOICES) or 1
-    if details and n > 1:
+    total = n * prompts
+    if details and total > 1:
         raise wrong("specdec", "specdec is for requests with one choice")
     usage = details or take(options, "include_usage", bool, "true or false", within="stream_options.") or False
-    return ChatRequest(messages, sampling, hints, stream, usage, details, given, given["model"], n=n)
+    return ChatRequest(messages, sampling, hints, stream, usage, details, given, given["model"], n=n, total=total)
 
 
 def wrong(param: str, message: str, code: str | None = None) -> Refusal:

@@ -1,6 +1,6 @@
 """What vLLM reports of speculative decoding, in its names: with each answer, and under ``/metrics``.
 
-Of the verification steps, those with a draft count. Of a tree, all nodes are drafted, and those of one branch accepted.
+Only verification steps with a draft count. Of a tree, all nodes are drafted, and those of one branch accepted.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class SpeculationCounters:
         self._places = counter("accepted_tokens_per_pos", "The same by their place in the draft.", "position")
 
     def completed(self, completion: Completion) -> None:
-        if told := speculation(completion):
-            self._drafts.inc(told["num_spec_steps"])
-            self._drafted.inc(told["num_draft_tokens"])
-            self._accepted.inc(told["num_accepted_draft_tokens"])
-            histogram = told["acceptance_histogram"]
+        if counts := speculation(completion):
+            self._drafts.inc(counts["num_spec_steps"])
+            self._drafted.inc(counts["num_draft_tokens"])
+            self._accepted.inc(counts["num_accepted_draft_tokens"])
+            histogram = counts["acceptance_histogram"]
             for place in range(len(histogram) - 1):
                 self._places.labels(self._model, place).inc(sum(histogram[place + 1 :]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -15,12 +16,14 @@ from ianvs_specdec import __version__
 from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.backends.loaded import loaded
 from ianvs_specdec.backends.prompts import Chat
-from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.errors import ChatTemplateError, UserError
 from ianvs_specdec.serving.app import Service, read_body, refused
 from ianvs_specdec.serving.refusal import Refusal
 from ianvs_specdec.serving.requests import json_object, known, messages_of, take, wrong
 
-READ = ("model", "prompt", "messages", "add_special_tokens", "chat_template_kwargs", "tokens")
+LONGEST_BODY = 1 << 20
+"""Bytes. No chat is read while a tokenizer is at work."""
+MOST_WAITING = 16
 REFUSED: dict[str, tuple[Any, ...]] = {
     "add_generation_prompt": (True,),
     **dict.fromkeys(("continue_final_message", "return_token_strs"), (False,)),
@@ -28,20 +31,38 @@ REFUSED: dict[str, tuple[Any, ...]] = {
 }
 
 
+def _full() -> Refusal:
+    message = f"{MOST_WAITING} requests for tokens are waiting, which is the most this server lets wait"
+    return Refusal(429, message, code="queue_full", kind="rate_limit_error", headers={"Retry-After": "1"})
+
+
 def token_routes(llm: LLM, service: Service) -> list[Route]:
     """``llm`` must be loaded."""
 
-    def endpoint(path: str, answer: Callable[[Chat, Service, dict[str, Any]], dict[str, Any]]) -> Route:
+    limited = replace(service, max_body=min(service.max_body, LONGEST_BODY))
+    worker, places = ThreadPoolExecutor(1, thread_name_prefix="tokens"), asyncio.Semaphore(MOST_WAITING)
+
+    def endpoint(path: str, answer: Callable[[Chat, Service, dict[str, Any]], dict[str, Any]], *read: str) -> Route:
+        def work(body: bytes) -> Response:
+            given = json_object(body)
+            # As vLLM, without a model: the one that is served.
+            asked = service.models[0] if given.get("model") is None else given["model"]
+            given = known({**given, "model": asked}, service.models, ("model", *read), REFUSED)
+            try:
+                return JSONResponse(answer(loaded(llm).chat, service, given))
+            except UserError as error:
+                param = "messages" if isinstance(error, ChatTemplateError) else read[0]
+                raise wrong(param, str(error)) from error
+
         async def reply(request: Request) -> Response:
             try:
-                body = {"model": service.models[0], **json_object(await read_body(request, service))}
-                given = known(body, service.models, READ, REFUSED)
-                # A long text takes a while.
-                return JSONResponse(await asyncio.to_thread(answer, loaded(llm).chat, service, given))
+                body = await read_body(request, limited)
+                if places.locked():
+                    raise _full()
+                async with places:
+                    return await asyncio.get_running_loop().run_in_executor(worker, work, body)
             except Refusal as refusal:
                 return refused(refusal)
-            except UserError as error:
-                return refused(Refusal(400, str(error)))
             except ClientDisconnect:
                 return Response(status_code=499)
 
@@ -50,7 +71,12 @@ def token_routes(llm: LLM, service: Service) -> list[Route]:
     def version(request: Request) -> Response:
         return JSONResponse({"version": __version__})
 
-    return [endpoint("/tokenize", _tokenize), endpoint("/detokenize", _detokenize), Route("/version", version)]
+    prompts = ("prompt", "messages", "add_special_tokens", "chat_template_kwargs")
+    return [
+        endpoint("/tokenize", _tokenize, *prompts),
+        endpoint("/detokenize", _detokenize, "tokens"),
+        Route("/version", version),
+    ]
 
 
 def _tokenize(chat: Chat, service: Service, given: dict[str, Any]) -> dict[str, Any]:
@@ -67,7 +93,7 @@ def _tokenize(chat: Chat, service: Service, given: dict[str, Any]) -> dict[str, 
 
 
 def _detokenize(chat: Chat, service: Service, given: dict[str, Any]) -> dict[str, Any]:
-    ids = take(given, "tokens", list, "a list of token ids") or []
-    if not all(type(i) is int for i in ids):
+    ids = take(given, "tokens", list, "a list of token ids")
+    if ids is None or not all(type(i) is int for i in ids):
         raise wrong("tokens", "tokens must be a list of token ids")
-    return {"prompt": chat.whole_text(ids)}
+    return {"prompt": chat.whole_text(ids) if ids else ""}

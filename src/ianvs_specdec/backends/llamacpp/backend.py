@@ -100,7 +100,7 @@ class LlamaCppLLM(EngineLLM):
         model = LlamaCppModel(path, n_ctx=self.options.n_ctx, threads=threads, gpu_layers=self.options.gpu_layers)
         if self._file:
             tokenizer = GgufTokenizer(model)
-            self._chat, self._eos_ids = Chat(tokenizer, model.window), tokenizer.ends
+            self._chat, self._eos_ids = Chat(tokenizer, model.window, model.vocabulary), tokenizer.ends
         else:
             # The folder's own, so that prompts are those of every other back end to the last token.
             self._chat, ends = chat_of(model_folder(self.model), self.model, model.window)

@@ -136,7 +136,7 @@ class SplitSpecDecLLM(LoadedLLM):
         assert cloud is not None
         self._set_threads()
         before, started = cloud.bytes(), time.perf_counter()
-        prompt, truncated = chat.prompt(asked, sampling, truncate=truncate)
+        prompt, truncated = chat.prompt(asked, sampling, hints, truncate=truncate)
         output = prompts.TextOutput(chat, sampling, on_chunk)
         if isinstance(asked, list):
             output.follow(prompt)
