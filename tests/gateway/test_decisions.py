@@ -101,6 +101,13 @@ def test_a_budget_holds_for_live_requests(gate: Opens) -> None:
     assert {one.get("reason", "").partition(":")[0] for one in told if one["side"] == "edge"} == {"budget"}
 
 
+def test_the_router_decides_on_one_choice(gate: Opens) -> None:
+    opened, _, _ = pair(gate)
+    status, _, body = opened.chat("a hard one", n=2)
+    assert (status, body["error"]["param"]) == (400, "n")
+    assert len(opened.chat("a hard one", "cloud", n=2)[2]["choices"]) == 2
+
+
 def test_private_chats_stay_on_the_edge_whoever_said_it(gate: Opens) -> None:
     opened, _, cloud = pair(gate, PrivacyRouter(Words()))
     secret = "write to jane.doe@example.com"

@@ -95,6 +95,8 @@ def test_tokens_of_texts_and_chats(server: Server, tiny: Path) -> None:
     for number in (10**9, 2**70, -1):
         assert ask("/detokenize", tokens=[number])[1]["error"]["param"] == "tokens"
     assert ask("/tokenize", prompt="a" * (1 << 20))[0] == 413
+    reserved = ask("/tokenize", messages=AGAIN, chat_template_kwargs={"messages": 1})
+    assert reserved[1]["error"]["param"] == "chat_template_kwargs"
     assert json.loads(server.request("GET", "/version")[2]).keys() == {"version"}
 
 

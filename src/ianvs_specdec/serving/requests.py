@@ -107,7 +107,7 @@ class ChatRequest:
     def with_defaults(self, defaults: Sampling) -> ChatRequest:
         """The same request of a model with other settings. Raises Refusal."""
         if defaults not in self.settled:
-            self.settled[defaults] = _sampling(self.given, defaults)
+            self.settled[defaults] = sampling_of(self.given, defaults)
         return replace(self, sampling=self.settled[defaults])
 
     def ask(self, llm: LLM, on_chunk: OnChunk | None, hints: Hints) -> Completion:
@@ -162,7 +162,7 @@ def parse(body: bytes, models: Sequence[str], defaults: Sampling) -> ChatRequest
     if top and given.get("logprobs") is not True:
         raise wrong("top_logprobs", "top_logprobs is for requests with logprobs: true")
     hints = Hints(prediction=_prediction(given), top=top)
-    return _request(given, messages_of(given.get("messages")), _sampling(given, defaults), hints)
+    return _request(given, messages_of(given.get("messages")), sampling_of(given, defaults), hints)
 
 
 def parse_completion(body: bytes, models: Sequence[str], defaults: Sampling) -> ChatRequest:
@@ -179,7 +179,7 @@ def parse_completion(body: bytes, models: Sequence[str], defaults: Sampling) -> 
         given |= {"max_tokens": 1, "min_tokens": 0}
     if (top := _whole(given, "logprobs", 0, MOST_TOP)) is not None:
         given["logprobs"] = True
-    request = _request(given, [], _sampling(given, defaults), Hints(top=top or 0), len(prompts))
+    request = _request(given, [], sampling_of(given, defaults), Hints(top=top or 0), len(prompts))
     if request.total > MOST_CHOICES:
         raise wrong("prompt", f"prompt and n ask for {request.total} choices; {MOST_CHOICES} are the most")
     if echo and top is not None and request.n > 1:
@@ -309,7 +309,8 @@ def _prediction(given: Mapping[str, Any]) -> str:
     return text_of(prediction.get("content"), "prediction.content")
 
 
-def _sampling(given: Mapping[str, Any], defaults: Sampling) -> Sampling:
+def sampling_of(given: Mapping[str, Any], defaults: Sampling) -> Sampling:
+    """As the parameters that are ``given`` ask for it. Raises Refusal."""
     limit = "max_completion_tokens" if given.get("max_completion_tokens") is not None else "max_tokens"
     names = ("temperature", "top_p", "top_k", "repetition_penalty", "min_tokens", "ignore_eos", "seed", "logprobs")
     chosen = {name: given[name] for name in names if given.get(name) is not None}

@@ -19,10 +19,10 @@ from ianvs_specdec.backends.prompts import Chat
 from ianvs_specdec.common.errors import ChatTemplateError, UserError
 from ianvs_specdec.serving.app import Service, read_body, refused
 from ianvs_specdec.serving.refusal import Refusal
-from ianvs_specdec.serving.requests import json_object, known, messages_of, take, wrong
+from ianvs_specdec.serving.requests import json_object, known, messages_of, sampling_of, take, wrong
 
 LONGEST_BODY = 1 << 20
-"""Bytes. No chat is read while a tokenizer is at work."""
+"""Bytes. While a tokenizer is at work, chats wait for it."""
 MOST_WAITING = 16
 REFUSED: dict[str, tuple[Any, ...]] = {
     "add_generation_prompt": (True,),
@@ -38,7 +38,6 @@ def _full() -> Refusal:
 
 def token_routes(llm: LLM, service: Service) -> list[Route]:
     """``llm`` must be loaded."""
-
     limited = replace(service, max_body=min(service.max_body, LONGEST_BODY))
     worker, places = ThreadPoolExecutor(1, thread_name_prefix="tokens"), asyncio.Semaphore(MOST_WAITING)
 
@@ -84,11 +83,8 @@ def _tokenize(chat: Chat, service: Service, given: dict[str, Any]) -> dict[str, 
     special = take(given, "add_special_tokens", bool, "true or false")
     if text is None and special:
         raise wrong("add_special_tokens", "add_special_tokens is not supported here for messages")
-    variables = take(given, "chat_template_kwargs", dict, "an object") or {}
-    defaults = service.defaults
-    sampling = replace(defaults, chat_template_kwargs={**defaults.chat_template_kwargs, **variables})
     asked = messages_of(given.get("messages")) if text is None else text
-    ids = chat.encoded(asked, sampling, special=special is not False)
+    ids = chat.encoded(asked, sampling_of(given, service.defaults), special=special is not False)
     return {"count": len(ids), "max_model_len": chat.window, "tokens": ids}
 
 

@@ -17,7 +17,7 @@ import torch
 from ianvs_specdec.backends import backend
 from ianvs_specdec.backends.llamacpp.backend import LlamaCppLLM
 from ianvs_specdec.backends.specdec import AutoregressiveLLM
-from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.errors import PromptError, UserError
 from ianvs_specdec.common.types import Completion, Message, Sampling
 from ianvs_specdec.models.gguf.gguf import export_gguf
 from ianvs_specdec.plugin.models import CloudModel
@@ -192,6 +192,9 @@ def test_a_file_answers_as_its_folder(theirs: LlamaCppLLM, tmp_path: Path) -> No
     with LlamaCppLLM(str(tmp_path / "cloud.gguf"), threads=1) as file:
         assert outputs(answers(file, sampling)) == outputs(answers(theirs, sampling))
         assert outputs([file.generate(conversation, SAMPLING)]) == outputs([theirs.generate(conversation, SAMPLING)])
+        for number in (-1, 10**6, 2**70):
+            with pytest.raises(PromptError, match="each from 0 to"):
+                file.generate((1, number), SAMPLING)
 
 
 @installed
