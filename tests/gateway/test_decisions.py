@@ -105,7 +105,9 @@ def test_the_router_decides_on_one_choice(gate: Opens) -> None:
     opened, _, _ = pair(gate)
     status, _, body = opened.chat("a hard one", n=2)
     assert (status, body["error"]["param"]) == (400, "n")
-    assert len(opened.chat("a hard one", "cloud", n=2)[2]["choices"]) == 2
+    alone, both = (opened.chat("a hard one", "cloud", n=n)[2] for n in (1, 2))
+    assert [choice["message"] for choice in both["choices"]] == [alone["choices"][0]["message"]] * 2
+    assert both["routing"] == {**alone["routing"], "cost": 2 * alone["routing"]["cost"]}
 
 
 def test_private_chats_stay_on_the_edge_whoever_said_it(gate: Opens) -> None:

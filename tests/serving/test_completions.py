@@ -111,7 +111,6 @@ def test_a_prompt_is_scored(server: Server, reference: Any, max_tokens: int) -> 
         ({"echo": True, "logprobs": 0, "n": 2}, "n"),
         ({"echo": True, "max_tokens": False}, "max_tokens"),
         ({"echo": True, "max_tokens": 0.0}, "max_tokens"),
-        ({"echo": True, "max_tokens": 0, "min_tokens": 4}, "min_tokens"),
         ({"prompt": "a" * 600}, "prompt"),
         ({"prompt": [1, 10**6]}, "prompt"),
         ({"prompt": [1, 2**70]}, "prompt"),
@@ -129,6 +128,8 @@ def test_advice_is_what_helps(server: Server) -> None:
     for scored in (False, True):
         answer = server.request("POST", "/v1/completions", {**body, "echo": scored, "logprobs": 0})[2]
         assert ("truncate_prompts" in answer.decode()) != scored
+    least = {**body, "echo": True, "max_tokens": 0, "min_tokens": 4}
+    assert b"max_tokens (0)" in server.request("POST", "/v1/completions", least)[2]
 
 
 def test_choices_that_find_no_room_are_refused_together(narrow: Server) -> None:

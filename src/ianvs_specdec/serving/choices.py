@@ -33,7 +33,11 @@ class Choices:
 
     @property
     def routing(self) -> Mapping[str, Any] | None:
-        return self.jobs[0].routing
+        """The first's, with the cost of all once it is known."""
+        routings = [dict(job.routing or {}) for job in self.jobs]
+        costs = [routing.pop("cost", None) for routing in routings]
+        total = {} if None in costs else {"cost": sum(costs)}
+        return {**routings[0], **total} or None
 
     async def events(self) -> list[tuple[int, Event]]:
         """What has happened since the last call, at least one event, each with the index of its choice."""
