@@ -87,6 +87,12 @@ def test_tokens_of_texts_and_chats(server: Server, tiny: Path) -> None:
     chat = ask("/tokenize", model="tiny", messages=AGAIN)[1]
     answer = server.chat({"model": "tiny", "messages": AGAIN, "max_tokens": 1})[2]
     assert chat["count"] == len(chat["tokens"]) == answer["usage"]["prompt_tokens"]
+    for special in (False, True):
+        tokens = ask("/tokenize", prompt="one two", add_special_tokens=special)[1]["tokens"]
+        assert tokens == tokenizer("one two", add_special_tokens=special)["input_ids"]
+        text = ask("/detokenize", tokens=chat["tokens"])[1]["prompt"]
+        tokens = ask("/tokenize", messages=AGAIN, add_special_tokens=special)[1]["tokens"]
+        assert tokens == tokenizer(text, add_special_tokens=special)["input_ids"]
     assert ask("/tokenize", prompt=3)[1]["error"]["param"] == "prompt"
     assert ask("/tokenize", messages=AGAIN, tools=[{}])[1]["error"]["param"] == "tools"
     assert ask("/tokenize", tokens=ids)[1]["error"]["param"] == "tokens"
@@ -108,7 +114,7 @@ def test_few_texts_wait_for_the_tokenizer(tiny: Path) -> None:
         def __init__(self) -> None:
             self.window = 8
 
-        def encoded(self, *asked: Any, special: bool = True) -> list[int]:
+        def encoded(self, *asked: Any, special: bool | None = None) -> list[int]:
             nonlocal most
             at_work.append(1)
             most = max(most, len(at_work))

@@ -128,18 +128,20 @@ class Chat:
         """
         return self._fitted(self.encoded(asked, sampling, hints), sampling, hints, truncate=truncate)
 
-    def encoded(self, asked: Asked, sampling: Sampling, hints: Hints = NO_HINTS, *, special: bool = True) -> list[int]:
+    def encoded(
+        self, asked: Asked, sampling: Sampling, hints: Hints = NO_HINTS, *, special: bool | None = None
+    ) -> list[int]:
         """The ids of a chat, or of what is continued as it is: ids, or a text, with the special tokens that the
-        tokenizer adds where ``special``. Raises PromptError as ``prompt``."""
+        tokenizer adds where ``special``; None: as generation has them. Raises PromptError as ``prompt``."""
         if isinstance(asked, list) and self.tokenizer.chat_template:
-            ids = self.ids(render(self.tokenizer, asked, sampling), hints)
+            ids = self.ids(render(self.tokenizer, asked, sampling), hints, special=bool(special))
             if not ids:
                 raise failed("it and the tokenizer make no token")
             return ids
         if isinstance(asked, list):
             transcript = "".join(f"{message['role'].capitalize()}: {message['content']}\n\n" for message in asked)
             asked = f"{transcript}Assistant:"
-        return self.ids(asked, hints, special=special) if isinstance(asked, str) else self._checked(asked)
+        return self.ids(asked, hints, special=special is not False) if isinstance(asked, str) else self._checked(asked)
 
     def _checked(self, ids: Sequence[int]) -> list[int]:
         vocabulary = self._vocabulary or LARGEST_VOCABULARY

@@ -81,10 +81,8 @@ def token_routes(llm: LLM, service: Service) -> list[Route]:
 def _tokenize(chat: Chat, service: Service, given: dict[str, Any]) -> dict[str, Any]:
     text = take(given, "prompt", str, "a text")
     special = take(given, "add_special_tokens", bool, "true or false")
-    if text is None and special:
-        raise wrong("add_special_tokens", "add_special_tokens is not supported here for messages")
     asked = messages_of(given.get("messages")) if text is None else text
-    ids = chat.encoded(asked, sampling_of(given, service.defaults), special=special is not False)
+    ids = chat.encoded(asked, sampling_of(given, service.defaults), special=special)
     return {"count": len(ids), "max_model_len": chat.window, "tokens": ids}
 
 
