@@ -57,6 +57,15 @@ def test_the_router_decides_and_header_and_body_tell_it(gate: Opens) -> None:
         assert body["choices"][0]["message"]["content"] == f"from the {named}"
 
 
+def test_the_router_decides_on_one_choice(gate: Opens) -> None:
+    opened, _, _ = pair(gate)
+    status, _, body = opened.chat("a hard one", n=2)
+    assert (status, body["error"]["param"]) == (400, "n")
+    alone, both = (opened.chat("a hard one", "cloud", n=n)[2] for n in (1, 2))
+    assert [choice["message"] for choice in both["choices"]] == [alone["choices"][0]["message"]] * 2
+    assert both["routing"] == {**alone["routing"], "cost": 2 * alone["routing"]["cost"]}
+
+
 def test_metrics_tell_decisions_share_cost_and_each_side(gate: Opens) -> None:
     opened, _, _ = pair(gate)
     for text in ("hard", "easy", "easy"):
@@ -99,15 +108,6 @@ def test_a_budget_holds_for_live_requests(gate: Opens) -> None:
     told = [opened.chat("a hard one")[2]["routing"] for _ in range(40)]
     assert 0 < sum(one["side"] == "cloud" for one in told) <= 40 * 0.2 + 1
     assert {one.get("reason", "").partition(":")[0] for one in told if one["side"] == "edge"} == {"budget"}
-
-
-def test_the_router_decides_on_one_choice(gate: Opens) -> None:
-    opened, _, _ = pair(gate)
-    status, _, body = opened.chat("a hard one", n=2)
-    assert (status, body["error"]["param"]) == (400, "n")
-    alone, both = (opened.chat("a hard one", "cloud", n=n)[2] for n in (1, 2))
-    assert [choice["message"] for choice in both["choices"]] == [alone["choices"][0]["message"]] * 2
-    assert both["routing"] == {**alone["routing"], "cost": 2 * alone["routing"]["cost"]}
 
 
 def test_private_chats_stay_on_the_edge_whoever_said_it(gate: Opens) -> None:
