@@ -142,7 +142,7 @@ class _Door:
         host = headers.get("host", "localhost" if old else "")
         foreign = headers.get("origin", own := f"{scope['scheme']}://{host}") != own
         if self._this_machine and (foreign or not THIS_MACHINE.fullmatch(host)):
-            message = "without --api-key-env, this server is for this machine, at the address printed at the start"
+            message = "without a key (--api-key-env), this server is for localhost, 127.x.x.x and [::1] only"
             return Refusal(403, message, code="foreign_host")
         return None
 
