@@ -80,7 +80,7 @@ class Gate:
     def __init__(self, case: Case, *, fallback: float | None = None, queue: int = 100, key: str = "") -> None:
         for one in case.sides.values():
             one.llm.load()
-        limits = case.sides["edge"].settings.sampling, key, LONGEST, 100_000
+        limits = case.sides["edge"].settings.sampling, key, LONGEST, 100_000, not key
         app, self.gateway = create_gateway(case, limits, queue, 8, fallback)
         bound = bind("127.0.0.1", 0)
         self.address = bound.getsockname()[:2]

@@ -121,6 +121,16 @@ def test_private_chats_stay_on_the_edge_whoever_said_it(gate: Opens) -> None:
     assert cloud.asked == []
 
 
+def test_a_reason_of_any_text_does_not_break_the_answer(gate: Opens) -> None:
+    class Tells(Words):
+        def decide(self, query: Query) -> Decision:
+            return Decision(0.1, False, "\x01a\x7f\r\n\N{GREEK SMALL LETTER ALPHA}b" + "c" * 1_000_000)
+
+    opened, _, _ = pair(gate, Tells())
+    status, headers, _ = opened.chat("which?")
+    assert (status, headers["x-specdec-reason"]) == (200, "a b" + "c" * 196)
+
+
 def test_latency_is_learned_from_live_requests(gate: Opens) -> None:
     class Slow(Says):
         def generate(self, *arguments: Any, **more: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -63,6 +64,19 @@ def test_garbage_and_half_an_answer(gate: Opens, stub: StubServer) -> None:
         status, headers, body = opened.chat("a hard one")
         assert (status, headers["x-specdec-side"], headers["x-specdec-reason"][:9]) == (200, "edge", "fallback:")
         assert body["choices"][0]["message"]["content"] == "from the edge"
+
+
+@pytest.mark.parametrize(("action", "answer"), [("think", "The answer is B."), ("think die", "from the edge")])
+def test_a_thought_is_a_beginning_and_no_piece_of_the_answer(
+    gate: Opens, stub: StubServer, action: str, answer: str
+) -> None:
+    opened, _ = opened_to(gate, stub, action, fallback=LONG)
+    with ThreadPoolExecutor(1) as client:
+        asked = client.submit(opened.stream, "a hard one")
+        wait_until(lambda: any(job.timer and job.timer.cancelled() for job in tuple(opened.gateway._jobs)))
+        stub.released.set()
+        _, *others = asked.result()
+    assert "".join(one["choices"][0]["delta"].get("content", "") for one in others) == answer
 
 
 def test_without_the_option_an_error_is_an_error(gate: Opens, stub: StubServer) -> None:

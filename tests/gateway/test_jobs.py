@@ -120,3 +120,12 @@ def test_options_that_do_not_go_together(arguments: list[str], message: str) -> 
     serve.add_arguments(parser)
     with pytest.raises(UserError, match=message):
         serve.run(parser.parse_args(arguments))
+
+
+def test_a_side_of_one_request_at_a_time_takes_no_more(workplace: Workplace) -> None:
+    workplace.algorithms("LearnedRouter")
+    workplace.backends("huggingface")
+    parser = argparse.ArgumentParser()
+    serve.add_arguments(parser)
+    with pytest.raises(UserError, match="--concurrency 2: the back end huggingface takes one request at a time"):
+        serve.run(parser.parse_args(["-f", JOB, "--port", "0", "--concurrency", "2"]))

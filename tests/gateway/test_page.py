@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from ianvs_specdec.common.errors import AnswerError
+from ianvs_specdec.common.types import Completion
 from ianvs_specdec.routing.routers.cascade import CascadeRouter
 from ianvs_specdec.serving.ui import Feed
-from tests.support.pages import rows_of
+from tests.serving.conftest import LONGEST
+from tests.support.pages import events, requested, rows_of
 
 from .conftest import Opens, Says, side
+
+
+class BreaksOff(Says):
+    def generate(self, messages: Any, sampling: Any, on_chunk: Any = None, hints: Any = None) -> Completion:
+        on_chunk("half ", 1)
+        on_chunk("an ", 1)
+        self.go.wait(LONGEST)
+        raise AnswerError("broken", [])
 
 
 @pytest.mark.parametrize(("doubt", "answered", "cost"), [(0.1, "edge", 6), (2.0, "cloud", 9)])
@@ -23,3 +36,23 @@ def test_a_cascade_tells_the_tokens_of_its_answer_and_what_both_sides_cost(
     (row,) = rows_of("{}:{}".format(*opened.address), 1)
     assert row["pieces"] == [["from ", 1], ["the ", 1], [answered, 1]]
     assert (row["routing"]["side"], row["routing"]["cost"]) == (answered, cost)
+
+
+def test_what_the_cloud_said_before_it_failed_is_not_shown_before_the_edges_answer(gate: Opens) -> None:
+    edge, cloud = Says("edge"), BreaksOff("")
+    cloud.go.clear()
+    opened = gate(side("small", edge), side("large", cloud), fallback=LONGEST)
+    address = "{}:{}".format(*opened.address)
+    opened.server.config.app.routes.extend(Feed(opened.gateway).routes())
+    body = {"model": "router", "messages": [{"role": "user", "content": "a hard one"}]}
+    connection = opened.send("/v1/chat/completions", body)
+    with requested(address, "/ui/events") as page:
+        told = (event for event in events(page) if "id" in event)
+        half = next(event for event in told if len(event["pieces"]) == 2)
+        cloud.go.set()
+        whole = next(event for event in told if "end" in event)
+    connection.getresponse().read()
+    connection.close()
+    assert (half["routing"]["side"], half["tokens"]) == ("cloud", 2)
+    assert (whole["routing"]["side"], whole["at"], whole["pieces"], whole["tokens"]) == ("edge", 0, [["edge", 1]], 1)
+    assert rows_of(address, 1)[0]["pieces"] == [["edge", 1]]

@@ -27,7 +27,7 @@ from tests.support.servers import make_certificate
 
 from .conftest import LONGEST, wait_until
 
-HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x"}]}).encode()
 WHOLE = HEAD + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
 HALVES = {
@@ -79,7 +79,7 @@ class _Serving:
         return connection
 
     def health(self) -> bytes:
-        return ask(self.connect(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
+        return ask(self.connect(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"))
 
     def end(self) -> None:
         self.llm.go.set()
@@ -174,7 +174,7 @@ def test_an_idle_connection_ends_and_so_does_one_with_a_body_that_nobody_wants(
     start: Callable[..., _Serving], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = start()
-    unread = server.connect(b"GET /health HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\nabc")
+    unread = server.connect(b"GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999\r\n\r\nabc")
     idle = server.connect(WHOLE)
     assert b'{"status":"ok"}' in reply(unread)
     assert b'"content":"yes"' in reply(idle)
@@ -194,7 +194,7 @@ def test_a_request_of_two_lengths_is_refused_and_what_follows_is_no_request(
     server = start()
     both = HEAD.replace(b"1.1", version.encode()) + b"Transfer-Encoding: chunked\r\n"
     both += b"Content-Length: 5\r\n" if version == "1.1" else b"Connection: keep-alive\r\n"
-    smuggled = b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n"
+    smuggled = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
     found = ask(server.connect(both + b"\r\n0\r\n\r\n" + smuggled))
     assert found.startswith(b"HTTP/1.1 400 ")
     assert found.count(b"HTTP/1.1 ") == 1
@@ -230,7 +230,7 @@ def test_three_hundred_half_requests_where_256_files_may_be_open(tmp_path: Path,
                 connection.sendall(HALVES[half])
             for _ in range(3):
                 connection = socket.create_connection(("127.0.0.1", port), timeout=LONGEST)
-                connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
                 assert b'{"status":"ok"}' in ask(connection)
         finally:
             process.kill()

@@ -15,7 +15,7 @@ from .conftest import CYCLE, Server, serving, wait_until
 
 OUTCOMES = ("completed", "rejected", "queue_full", "deadline", "disconnected", "shutdown", "failed")
 HALF = (
-    b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     b"Content-Length: 200\r\nExpect: 100-continue\r\n\r\n"
 )
 """A request whose body follows when the server asks for it."""

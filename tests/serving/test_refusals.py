@@ -159,6 +159,19 @@ def test_what_a_web_page_can_send_without_asking_is_refused(server: Server) -> N
     assert server.chat(body, Content_Type="application/json; charset=utf-8")[0] == 200
 
 
+def test_without_a_key_only_this_machine_may_ask(server: Server) -> None:
+    body, before = {"model": "tiny", "messages": HELLO}, server.metrics()["requests_total.rejected"]
+    for host, origin in (("evil.example", "http://evil.example"), ("localhost", "http://evil.example")):
+        status, _, answer = server.chat(body, Host=host, Origin=origin)
+        assert (status, answer["error"]["code"]) == (403, "foreign_host")
+    assert server.metrics()["requests_total.rejected"] == before + 2
+    assert [server.request("GET", path, Host="evil.example")[0] for path in ("/metrics", "/health", "/v2")] == [403] * 3
+    assert server.chat(body, Host="LocalHost:1")[0] == 200
+    with socket.create_connection(server.address.split(":")) as old:
+        old.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+        assert b" 200 " in old.recv(100)
+
+
 def test_refusals_are_counted_and_the_server_lives_on(server: Server) -> None:
     before = server.metrics()
     for _ in range(3):
@@ -174,7 +187,7 @@ def test_clients_that_do_not_speak_http_or_leave_in_mid_sentence(server: Server)
     host, _, port = server.address.partition(":")
     for words in (
         b"\x16\x03\x01 hello\r\n\r\n",
-        b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"Content-Length: 99\r\n\r\n{",
     ):
         before = server.metrics()["requests_total.disconnected"]

@@ -64,7 +64,7 @@ class Looked:
             return job
 
         self.engine.submit = routed  # type: ignore[method-assign]
-        app = create_app(Service(("m",), Sampling(), "", 60.0, 1 << 20), self.engine, metrics)
+        app = create_app(Service(("m",), Sampling(), "", 60.0, 1 << 20, this_machine=True), self.engine, metrics)
         app.routes.extend(ui.Feed(self.engine).routes())
         bound = bind("127.0.0.1", 0)
         self.address = f"127.0.0.1:{bound.getsockname()[1]}"
@@ -130,14 +130,14 @@ def test_there_is_no_page_unless_it_is_asked_for(server: Server) -> None:
     assert [server.request("GET", path)[0] for path in ("/ui", "/ui/events")] == [404, 404]
 
 
-@pytest.mark.parametrize("path", ["/ui", "/ui/events"])
+@pytest.mark.parametrize("path", ["/ui", "/ui/events", "/metrics", "/v1/models"])
 def test_other_sites_cannot_look(looked: Looked, path: str) -> None:
     def status(host: str, **headers: str) -> int:
         return looked.status(path, {"Host": host, **headers})
 
     assert status("evil.example") == status("127.0.0.1.evil.example") == status("[::1") == 403
     assert status("localhost:1", Origin="https://evil.example") == status("localhost:1", Origin="null") == 403
-    assert status("localhost:1", Origin="http://localhost:1") == status("[::1]:80") == status("127.0.0.1") == 200
+    assert status("localhost:1", Origin="http://localhost:1") == status("[::1]:80") == status("127.1.0.1") == 200
 
 
 def test_the_page_loads_nothing_and_no_site_can_frame_it(looked: Looked) -> None:
@@ -244,6 +244,15 @@ def test_a_row_is_chosen_by_keys_and_columns_of_routers_are_hidden(looked: Looke
     looked.ask("three")
     wait_until(lambda: page("rows.size === 4 && !waiting"))
     assert page("byId('question').textContent") == "two"
+
+
+def test_what_the_other_side_said_is_gone(looked: Looked, browser: Browser) -> None:
+    page = opened(browser, looked.address, "byId('live').textContent === 'connected'")
+    told = {"id": 0, "at": 0, "time": 1, "model": "m"}
+    for side, pieces in (("cloud", ["half ", "an ", "answer"]), ("edge", ["from the ", "edge"])):
+        event = {**told, "routing": {"side": side}, "pieces": [[piece, 1] for piece in pieces]}
+        page(f"receive({json.dumps(event)}), draw()")
+    assert page("byId('answer').textContent") == "from the edge"
 
 
 @pytest.mark.parametrize("looked", [ROUTING], indirect=True)

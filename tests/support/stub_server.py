@@ -14,7 +14,7 @@ class StubServer(ThreadingHTTPServer):
 
     Actions: "ok"; an HTTP status; "hang"; "die" (drops the connection in mid-stream); "truncate" (ends the stream
     politely, but without a finish reason); "no usage"; "slow" (a piece every 50 ms); "continuous" (usage with every
-    chunk).
+    chunk); "think" and "think die" (a thought, and once ``released`` the answer or nothing).
     """
 
     daemon_threads = True
@@ -79,7 +79,10 @@ class _Handler(BaseHTTPRequestHandler):
         def choice(content: str | None, reason: str | None) -> dict[str, Any]:
             return {"choices": [{"index": 0, "delta": {"content": content}, "finish_reason": reason}]}
 
-        for number, piece in enumerate(stub.pieces):
+        if action.startswith("think"):
+            self._event(choices=[{"index": 0, "delta": {"reasoning_content": "Hm"}}])
+            stub.released.wait(120)
+        for number, piece in enumerate(stub.pieces if action != "think die" else []):
             if action == "die" and number == 2:
                 self.connection.close()
                 return
@@ -87,7 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
                 time.sleep(0.05)
             so_far = {"prompt_tokens": 11, "completion_tokens": number + 1, "total_tokens": number + 12}
             self._event(**choice(piece, None), **({"usage": so_far} if action == "continuous" else {}))
-        if action == "truncate":
+        if action in ("truncate", "think die"):
             self.wfile.write(b"data: [DONE]\n\n")
             return
         self._event(**choice(None, "stop"))

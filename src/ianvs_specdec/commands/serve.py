@@ -106,6 +106,7 @@ def run(options: argparse.Namespace) -> int:
         message = f"the server needs uvicorn, starlette and prometheus_client ({error})"
         raise UserError(f"{message}: {install('serve')}") from error
     loaded = [(side.llm, side.settings) for side in case.sides.values()] if case else [_model(options)]
+    concurrency = max([_concurrency(options.concurrency, llm) for llm, _ in loaded])
     bound = bind(options.host, options.port)
     if options.host not in LOOPBACK and not key:
         print(
@@ -122,18 +123,19 @@ def run(options: argparse.Namespace) -> int:
             print("specdec serve: the chat template uses today's date; --template-time sets it", file=sys.stderr)
     heap.keep()
     llm, settings = loaded[0]
-    limits = settings.sampling, key, options.deadline, options.max_body
+    this_machine = options.host in LOOPBACK and not key
+    limits = settings.sampling, key, options.deadline, options.max_body, this_machine
     if case is None:
         name = options.name or served_name(settings.own.model)
         metrics = Metrics(name, settings.backend)
-        engine: Serving = Engine(llm, options.queue, _concurrency(options.concurrency, llm), metrics)
+        engine: Serving = Engine(llm, options.queue, concurrency, metrics)
         window = llm.chat.window if isinstance(llm, LoadedLLM) else None
         service = Service((name,), *limits, window)
         app = create_app(service, engine, metrics, token_routes(llm, service))
     else:
         from ianvs_specdec.gateway.app import create_gateway
 
-        app, engine = create_gateway(case, limits, options.queue, options.concurrency or CONCURRENCY, options.fallback)
+        app, engine = create_gateway(case, limits, options.queue, concurrency, options.fallback)
     if options.ui:
         scheme = "https" if options.tls_cert else "http"
         app.routes.extend(Feed(engine).routes())
@@ -147,9 +149,7 @@ def _model(options: argparse.Namespace) -> tuple[LLM, ModelSettings]:
         if getattr(options, name) is not None:
             raise UserError(f"--{name} is for the test case of a job: name its file with -f")
     settings = _settings(options)
-    llm = settings.llm(settings.backend)
-    _concurrency(options.concurrency, llm)
-    return llm, settings
+    return settings.llm(settings.backend), settings
 
 
 def _test_case(options: argparse.Namespace) -> Case:

@@ -28,7 +28,7 @@ class Feedback(msgspec.Struct):
 
 
 def create_gateway(
-    case: Case, limits: tuple[Sampling, str, float, int], queue: int, concurrency: int, fallback: float | None
+    case: Case, limits: tuple[Sampling, str, float, int, bool], queue: int, concurrency: int, fallback: float | None
 ) -> tuple[Starlette, Gateway]:
     """``limits``: of the ``Service``, after its models; the rest: see ``Gateway``."""
     gateway, service = Gateway(case, queue, concurrency, fallback), Service(MODELS, *limits)

@@ -203,6 +203,8 @@ class Gateway:
             return
         if job.timer is not None:
             job.timer.cancel()
+        if event == "":
+            return
         if isinstance(event, str):
             # What the client has not seen can still be answered by the other side.
             job.begun, job.tokens = job.chat.stream, leg.tokens

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,9 @@ BODY_SECONDS = 60.0
 """How long a client may take to send its request."""
 STALLED_SECONDS = 30.0
 """How long beyond the deadline a client may take to read its answer."""
+THIS_MACHINE = re.compile(r"(localhost|127(\.\d+){3}|\[::1])(:\d+)?", re.IGNORECASE)
+"""A Host."""
+LONGEST_HEADER = 200
 STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -51,6 +55,9 @@ class Service:
     key: str
     deadline: float
     max_body: int
+    this_machine: bool = False
+    """Whether a request must be for an address of this machine: without a key, a web page whose name was pointed here
+    (DNS rebinding) could ask as well."""
     window: int | None = None
     """Tokens of the model's context."""
 
@@ -104,28 +111,40 @@ def create_app(service: Service, engine: Serving, metrics: Counts, further: Sequ
             *further,
         ],
         exception_handlers={HTTPException: no_such_page},
-        middleware=[Middleware(_OneLength, metrics=metrics)],
+        middleware=[Middleware(_Door, this_machine=service.this_machine, metrics=metrics)],
     )
 
 
-class _OneLength:
+class _Door:
     """Refuses a request that tells its length in two ways, or in one that its version does not have: a proxy before
     this server may have read it otherwise, and what one takes for the next request, the other takes for the body.
+    See ``Service`` for ``this_machine``.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Counts) -> None:
-        self._app, self._metrics = app, metrics
+    def __init__(self, app: ASGIApp, this_machine: bool, metrics: Counts) -> None:
+        self._app, self._this_machine, self._metrics = app, this_machine, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        names = [name for name, _ in scope.get("headers", ())]
-        chunked = b"transfer-encoding" in names
-        if not (chunked and (b"content-length" in names or scope["http_version"] == "1.0")):
+        refusal = self._refusal(Request(scope)) if scope["type"] == "http" else None
+        if refusal is None:
             await self._app(scope, receive, send)
             return
         if scope["path"] in (CHAT, COMPLETIONS):
             self._metrics.outcome("rejected")
-        message = "a request has either a Content-Length or, in HTTP/1.1, a Transfer-Encoding"
-        await refused(Refusal(400, message, headers={"Connection": "close"}))(scope, receive, send)
+        await refused(refusal)(scope, receive, send)
+
+    def _refusal(self, request: Request) -> Refusal | None:
+        headers, scope = request.headers, request.scope
+        old = scope["http_version"] == "1.0"
+        if "transfer-encoding" in headers and ("content-length" in headers or old):
+            message = "a request has either a Content-Length or, in HTTP/1.1, a Transfer-Encoding"
+            return Refusal(400, message, headers={"Connection": "close"})
+        host = headers.get("host", "localhost" if old else "")
+        foreign = headers.get("origin", own := f"{scope['scheme']}://{host}") != own
+        if self._this_machine and (foreign or not THIS_MACHINE.fullmatch(host)):
+            message = "without a key (--api-key-env), this server is for localhost, 127.x.x.x and [::1] only"
+            return Refusal(403, message, code="foreign_host")
+        return None
 
 
 def refused(refusal: Refusal) -> Response:
@@ -228,9 +247,9 @@ class ChatEndpoint:
 def _routed(routing: Mapping[str, Any] | None) -> dict[str, str]:
     """The headers that say which side answers and why."""
     told = {name: (routing or {}).get(name) for name in ("side", "score", "reason")}
-    # A header has one line, of ASCII.
-    shown = {name: " ".join(str(value).split()).encode("ascii", "replace").decode() for name, value in told.items()}
-    return {f"x-specdec-{name}": shown[name] for name, value in told.items() if value is not None}
+    # A header has one line, of printable ASCII.
+    shown = {name: re.sub("[^ -~]+", " ", str(value)) for name, value in told.items() if value is not None}
+    return {f"x-specdec-{name}": value[:LONGEST_HEADER].strip() for name, value in shown.items()}
 
 
 class _Reply:

@@ -27,9 +27,9 @@ DISGUISES = (
 )
 
 
-def streamed(pieces: list[str]) -> bytes:
-    chunks = [{"choices": [{"index": 0, "delta": {"content": piece}}]} for piece in pieces]
-    chunks += [{"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}]
+def streamed(pieces: list[str], kind: str = "content", end: str = "stop") -> bytes:
+    chunks = [{"choices": [{"index": 0, "delta": {kind: piece}}]} for piece in pieces]
+    chunks += [{"choices": [{"index": 0, "delta": {}, "finish_reason": end}]}]
     chunks += [{"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 9}}]
     events = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
     return response(events.encode(), headers="Content-Type: text/event-stream\r\n", chunked=50)
@@ -50,14 +50,20 @@ def test_no_piece_of_an_answer_holds_the_key(serve: Serve, disguise: str, size: 
         assert len(pieces) > 20, "what is no secret does not wait for the end"
 
 
-def test_what_was_held_back_of_a_broken_answer_was_not_handed_on(serve: Serve) -> None:
-    replies = [streamed([KEY[:8]]).replace(b'"stop"', b'"error"'), streamed(["good"])]
+@pytest.mark.parametrize(
+    ("kind", "heard", "key_env"),
+    [("content", [], "STUB_KEY"), ("reasoning_content", [""], "STUB_KEY"), ("reasoning_content", [""], None)],
+)
+def test_no_text_of_a_broken_answer_was_handed_on(
+    serve: Serve, kind: str, heard: list[str], key_env: str | None
+) -> None:
+    replies = [streamed([KEY[:8]], kind, "error"), streamed(["good"])]
     server = serve(lambda prompt, number: replies[number])
     pieces: list[str] = []
-    with APIBasedLLM("m", api_base_url=server.url, api_key_env="STUB_KEY") as model:
+    with APIBasedLLM("m", api_base_url=server.url, api_key_env=key_env) as model:
         messages = [{"role": "user", "content": "x"}]
         found = model.generate(messages, Sampling(), lambda piece, tokens: pieces.append(piece))
-    assert (pieces, found.text) == (["good"], "good"), "the second attempt is permitted: nothing had been handed on"
+    assert (pieces, found.text) == ([*heard, "good"], "good"), "a second attempt is permitted"
 
 
 @pytest.mark.parametrize(

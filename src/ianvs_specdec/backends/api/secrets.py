@@ -208,7 +208,7 @@ class Secrets:
 class GuardedPieces:
     """An answer on its way to who asked, piece by piece. What may be the beginning of a secret waits for what follows.
 
-    ``delivered``: whether anything has been handed on.
+    ``delivered``: whether any text has been handed on.
     """
 
     def __init__(self, on_chunk: OnChunk, pattern: Any) -> None:
@@ -230,7 +230,7 @@ class GuardedPieces:
                 safe, self._held, text = safe + text[: found.start()], text[found.start() :], ""
             else:
                 safe, text = f"{safe}{text[: found.start()]}***", text[found.end() :]
-        if safe:
+        if safe or not piece:
             self._hand(safe, tokens)
 
     def finish(self) -> None:
@@ -240,7 +240,7 @@ class GuardedPieces:
             self._hand(text, 0)
 
     def _hand(self, piece: str, tokens: int) -> None:
-        self.delivered = True
+        self.delivered |= piece != ""
         self._on_chunk(piece, tokens)
 
 

@@ -183,8 +183,9 @@ class StreamedAnswer:
         self._before += not self._text and not piece
         if piece:
             self._text.append(piece)
-            if self._on_chunk is not None:
-                self._on_chunk(piece, 0)
+        # Of a thought, nothing but that there is one.
+        if self._on_chunk is not None:
+            self._on_chunk(piece, 0)
 
     def completion(self) -> Completion:
         """The answer, when the stream has ended. Raises AttemptError or ImplausibleNumber if it is not whole."""
