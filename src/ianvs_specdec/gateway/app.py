@@ -34,8 +34,7 @@ def create_gateway(
     case: Case, limits: tuple[Sampling, str, float, int], queue: int, concurrency: int, fallback: float | None
 ) -> tuple[Starlette, Gateway]:
     """``limits``: of the ``Service``, after its models; the rest: see ``Gateway``."""
-    gateway = Gateway(case, queue, concurrency, fallback)
-    service = Service(Policies.of(case.router), *limits)
+    gateway, service = Gateway(case, queue, concurrency, fallback), Service(Policies(case.router), *limits)
 
     async def feedback(request: Request) -> Response:
         try:

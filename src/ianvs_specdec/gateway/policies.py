@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import re
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -20,11 +20,10 @@ POLICY = re.compile(r"router-([0-9]+(?:\.[0-9]+)?|\.[0-9]+)(%?)")
 class Policies(tuple[str, ...]):
     """Names of models. Those of the ``router`` at another threshold are among them, and not listed."""
 
-    router: Any = None
+    router: Any
 
-    @classmethod
-    def of(cls, router: Any) -> Policies:
-        models = cls(MODELS)
+    def __new__(cls, router: Any) -> Self:
+        models = super().__new__(cls, MODELS)
         models.router = router
         return models
 
