@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,13 @@ def test_letters_that_are_words(text: str, letter: str | None) -> None:
 )
 def test_long_answers_do_not_take_long(text: str) -> None:
     extract_choice(text)
+
+
+def test_long_texts_are_not_kept() -> None:
+    text = "Which one?\nA. this\nB. that\n" * 1000
+    before = sys.getrefcount(text)
+    assert (options_of(text), extract_choice(text)) == ("AB", None)
+    assert sys.getrefcount(text) == before
 
 
 def test_a_label_counts_at_the_beginning_only() -> None:

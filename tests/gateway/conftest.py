@@ -106,9 +106,22 @@ class Gate:
         connection.close()
         return *found[:2], json.loads(found[2])
 
+    def get(self, path: str) -> int:
+        """The status."""
+        connection = http.client.HTTPConnection(*self.address, timeout=LONGEST)
+        connection.request("GET", path)
+        status = connection.getresponse().status
+        connection.close()
+        return status
+
     def chat(self, text: str, model: str = "router", **more: Any) -> tuple[int, dict[str, str], Any]:
         body = {"model": model, "messages": [{"role": "user", "content": text}], **more}
         return self.post("/v1/chat/completions", body)
+
+    def chats(self, number: int, text: str, model: str = "router") -> list[http.client.HTTPConnection]:
+        """Requests whose answers are not read yet."""
+        body = {"model": model, "messages": [{"role": "user", "content": text}]}
+        return [self.send("/v1/chat/completions", body) for _ in range(number)]
 
     def says(self, text: str, model: str = "router", **more: Any) -> str:
         """The answer's text."""

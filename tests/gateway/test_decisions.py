@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from ianvs_specdec.common.types import Query, Sampling
 from ianvs_specdec.gateway.case import Side
 from ianvs_specdec.gateway.legs import query_of_chat
+from ianvs_specdec.plugin import observers
 from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.records.identity import FileDigests
 from ianvs_specdec.routing.learned.folder import TrainedRouter
@@ -84,13 +86,17 @@ def test_names_are_policies(gate: Opens) -> None:
     opened, _, _ = pair(gate)
     for name, answered in (("router-0.1", "cloud"), ("router-0.95", "edge"), ("router-1", "edge"), ("router", "edge")):
         assert opened.says("easy", name) == f"from the {answered}", name
-    for name in ("router-1.5", "router-x", "router-200%", "edge-0.3", "m"):
+    wrong = ("router-1.5", "router-x", "router-200%", "router-30%%", "router-nan", "router-\u0660.3", "edge-0.3", "m")
+    for name in wrong:
         status, _, body = opened.chat("easy", name)
         assert status == 404
         assert "'router', 'edge', 'cloud'" in body["error"]["message"]
+        assert ("router-0.3 and router-30%" in body["error"]["message"]) == name.startswith("router-")
     status, _, body = opened.chat("easy", "router-30%")
     assert status == 404
     assert "Words has no score_quantiles" in body["error"]["message"]
+    names = ("router", "router-0.3", "router-.3", "router-1.000", "router-30%25")
+    assert [opened.get(f"/v1/models/{name}") for name in names] == [200, 200, 200, 200, 404]
 
 
 def test_a_share_is_that_of_the_trained_router_even_within_a_budget(gate: Opens) -> None:
@@ -110,6 +116,24 @@ def test_a_budget_holds_for_live_requests(gate: Opens) -> None:
     assert {one.get("reason", "").partition(":")[0] for one in told if one["side"] == "edge"} == {"budget"}
 
 
+def test_a_budget_counts_what_the_cloud_cost_behind_a_cascade(gate: Opens) -> None:
+    class Slow:
+        """Makes others hear late of the edge's answer."""
+
+        def began(self, side: str, data: Any) -> None: ...
+
+        def ended(self, side: str, data: Any, response: Any) -> None:
+            time.sleep(0.2 * (side == "edge"))
+
+    observers.subscribe(slow := Slow())
+    cascade = CascadeRouter("mean_probability", 0.5)
+    router = BudgetRouter(cascade, cost_per_1000=1e6, price_completion=1e6, window=10)
+    opened, _, _ = pair(gate, router, doubt=9.0)
+    assert opened.says("which one?") == "from the cloud"
+    wait_until(lambda: router._spending._granted[-1] == 3)
+    assert (router._charges, slow is not None) == ({}, True)
+
+
 def test_private_chats_stay_on_the_edge_whoever_said_it(gate: Opens) -> None:
     opened, _, cloud = pair(gate, PrivacyRouter(Words()))
     secret = "write to jane.doe@example.com"
@@ -118,7 +142,10 @@ def test_private_chats_stay_on_the_edge_whoever_said_it(gate: Opens) -> None:
     _, headers, body = opened.post("/v1/chat/completions", {"model": "router", "messages": messages})
     assert (headers["x-specdec-side"], headers["x-specdec-reason"]) == ("edge", "personal data: email")
     assert secret not in str((headers, body))
+    for more in ({"stop": [secret]}, {"chat_template_kwargs": {"about": [{"who": secret}]}}):
+        assert opened.says("a hard one", **more) == "from the edge"
     assert cloud.asked == []
+    assert opened.says("a hard one", stop=["\n"]) == "from the cloud"
 
 
 def test_a_reason_of_any_text_does_not_break_the_answer(gate: Opens) -> None:
@@ -191,7 +218,7 @@ def test_where_the_job_asks_the_edge_first_so_does_the_server(gate: Opens) -> No
     assert len(edge.asked) == 1
 
 
-def test_a_router_that_fails_is_an_error_that_tells_no_text(gate: Opens) -> None:
+def test_a_router_that_fails_is_an_error_that_tells_no_text(gate: Opens, caplog: pytest.LogCaptureFixture) -> None:
     class Breaks(Router):
         def score(self, query: Query) -> float:
             raise ZeroDivisionError(query.turns[0])
@@ -199,6 +226,31 @@ def test_a_router_that_fails_is_an_error_that_tells_no_text(gate: Opens) -> None
     opened, _, _ = pair(gate, Breaks())
     status, _, body = opened.chat("the secret")
     assert (status, body["error"]["message"]) == (500, "the router failed; the server's log says why")
+    assert "ZeroDivisionError (test_decisions.py:" in caplog.text
+    assert "the secret" not in caplog.text
+
+
+def test_what_a_router_leaves_wrong_is_an_error_at_once(gate: Opens) -> None:
+    def leaves(row: Any) -> bool:
+        row["routing"] = ["no record"]
+        return True
+
+    assert pair(gate, leaves)[0].chat("easy")[0] == 500
+
+
+def test_what_cannot_be_learned_is_logged_without_texts(gate: Opens, caplog: pytest.LogCaptureFixture) -> None:
+    class Breaks:
+        def began(self, side: str, data: Any) -> None: ...
+
+        def ended(self, side: str, data: Any, response: Any) -> None:
+            raise KeyError(data["query"])
+
+    observers.subscribe(breaks := Breaks())
+    opened, _, _ = pair(gate, CascadeRouter("mean_probability", 0.5))
+    assert opened.says("the secret") == "from the edge"
+    assert "a router did not learn: KeyError (test_decisions.py:" in caplog.text
+    assert "the secret" not in caplog.text
+    assert breaks is not None
 
 
 def test_a_chat_is_the_row_that_its_question_would_be() -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from ianvs_specdec.common.errors import AnswerError, ContextWindowError
+from ianvs_specdec.common.types import Query
+from ianvs_specdec.routing.routers.budget import BudgetRouter
 from ianvs_specdec.routing.routers.cascade import CascadeRouter
-from tests.serving.conftest import wait_until
+from tests.serving.conftest import LONGEST, wait_until
 from tests.support.stub_server import StubServer
 
-from .conftest import Gate, Opens, Says, side, stub_side
+from .conftest import Gate, Opens, Says, Words, side, stub_side
 
 LONG = 1000.0
 """Seconds that never pass in a test."""
@@ -108,6 +112,104 @@ def test_a_cascade_falls_back_on_the_answer_that_there_is(gate: Opens, stub: Stu
     _, headers, body = opened.chat("which?")
     assert (body["choices"][0]["message"]["content"], headers["x-specdec-side"]) == ("from the edge", "edge")
     assert len(edge.asked) == 1
+
+
+def test_a_cloud_whose_window_is_too_small_is_no_fault_of_the_request(gate: Opens) -> None:
+    class Small(Says):
+        def generate(self, *arguments: Any, **more: Any) -> Any:
+            raise ContextWindowError("too long")
+
+    opened = gate(side("small", Says("from the edge")), side("large", Small("")), fallback=LONG)
+    assert opened.says("a hard one") == "from the edge"
+
+
+def test_an_edge_that_has_failed_is_not_asked_again(gate: Opens, stub: StubServer) -> None:
+    class Fails(Says):
+        def generate(self, messages: Any, *arguments: Any, **more: Any) -> Any:
+            self.asked.append(messages)
+            raise AnswerError("no answer")
+
+    stub.script = [500]
+    edge = Fails("")
+    router = CascadeRouter("mean_probability", 0.5)
+    opened = gate(side("small", edge, logprobs=True), stub_side(stub, api_retries=0), router, fallback=LONG)
+    status, _, body = opened.chat("which?")
+    assert (status, body["error"]["code"], len(edge.asked)) == (502, "upstream", 1)
+    assert opened.metrics()["fallbacks_total"] == 0
+
+
+def test_an_edge_without_room_does_not_send_a_cascade_to_the_cloud(gate: Opens) -> None:
+    edge, cloud = Says("from the edge"), Says("from the cloud")
+    edge.go.clear()
+    router = CascadeRouter("mean_probability", 0.5)
+    opened = gate(side("small", edge, logprobs=True), side("large", cloud), router, queue=2)
+    waiting = opened.chats(10, "easy", "edge")
+    wait_until(lambda: len(opened.gateway._jobs) == 10)
+    status, _, body = opened.chat("easy")
+    assert (status, body["error"]["code"], cloud.asked) == (429, "queue_full", [])
+    assert opened.metrics()["requests_total.queue_full.edge"] == 1
+    edge.go.set()
+    for connection in waiting:
+        connection.close()
+
+
+@pytest.mark.parametrize("why", ["left", "full"])
+def test_a_budget_gets_back_what_never_reached_the_cloud(gate: Opens, why: str) -> None:
+    asked, go = threading.Event(), threading.Event()
+
+    class Waits(Words):
+        def score(self, query: Query) -> float:
+            asked.set()
+            assert go.wait(LONGEST)
+            return super().score(query)
+
+    cloud = Says("from the cloud")
+    cloud.go.clear()
+    router = BudgetRouter(Waits(), cloud_share=1.0, window=10)
+    opened = gate(side("small", Says("from the edge")), side("large", cloud), router, queue=0)
+    waiting = opened.chats(8 * (why == "full"), "hard", "cloud")
+    wait_until(lambda: len(cloud.asked) == len(waiting))
+    (connection,) = opened.chats(1, "hard")
+    assert asked.wait(LONGEST)
+    if why == "left":
+        connection.close()
+        wait_until(lambda: not opened.gateway._jobs)
+    go.set()
+    if why == "full":
+        assert connection.getresponse().status == 429
+    wait_until(lambda: router._spending.count == 1 and not router._charges)
+    assert router._spending._granted[-1] == 0
+    cloud.go.set()
+    for one in (connection, *waiting):
+        one.close()
+
+
+@pytest.mark.parametrize("blocked", [False, True])
+def test_models_are_closed_after_the_last_decision(gate: Opens, monkeypatch: pytest.MonkeyPatch, blocked: bool) -> None:
+    asked, go, order = threading.Event(), threading.Event(), list[str]()
+
+    class Waits(Words):
+        def score(self, query: Query) -> float:
+            asked.set()
+            assert go.wait(LONGEST)
+            order.append("decided")
+            return 0.0
+
+    class Closes(Says):
+        def close(self) -> None:
+            order.append("closed")
+
+    opened = gate(side("small", Closes("from the edge")), side("large", Says("from the cloud")), Waits())
+    (connection,) = opened.chats(1, "easy")
+    assert asked.wait(LONGEST)
+    if blocked:
+        monkeypatch.setattr("ianvs_specdec.gateway.gateway.LAST_DECISIONS", 0.1)
+    else:
+        threading.Timer(0.2, go.set).start()
+    opened.end()
+    assert order[0] == ("closed" if blocked else "decided")
+    go.set()
+    connection.close()
 
 
 @pytest.mark.parametrize("where", ["edge", "cloud", "router"])

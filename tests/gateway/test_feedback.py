@@ -61,6 +61,22 @@ def test_feedback_teaches_and_is_kept_where_the_job_says(gate: Opens, path: str,
     assert opened.post("/feedback", {"id": given[0], "score": 1})[0] == 401
 
 
+def test_what_was_learned_and_cannot_be_saved_is_taken_all_the_same(
+    gate: Opens, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    router = LifelongRouter(path, explore=0.0, save_to=str(tmp_path / "learned"), save_every=1)
+    opened = gate(side("small", Says("a")), side("large", Says("b")), router)
+    given = opened.chat("Which one?")[2]["id"]
+
+    def full(*arguments: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(TrainedRouter, "save", full)
+    assert opened.post("/feedback", {"id": given, "score": 1})[0] == 200
+    assert router.feedbacks == 1
+    assert "cannot be saved" in caplog.text
+
+
 def test_other_routers_say_that_they_do_not_learn(gate: Opens) -> None:
     opened = gate(side("small", Says("a")), side("large", Says("b")))
     status, _, body = opened.post("/feedback", {"id": "chatcmpl-0", "score": 1})

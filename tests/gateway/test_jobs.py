@@ -91,6 +91,8 @@ def test_what_cannot_be_served_is_refused_by_name(workplace: Workplace) -> None:
     assert "Did you mean 'edgemodel-backend'?" in fault("edge-only", **{"edgemodel-backends": "PromptLookup"})
     case = read_case(JOB, "edge-only", {"edgemodel-backend": "PromptLookup"})
     assert [one.backend for one in case.sides.values()] == ["PromptLookup", "PromptLookup"]
+    workplace.backends("PromptLookup")
+    assert "edge-only has one test case: leave --set out" in fault("edge-only", **{"edgemodel-backend": "PromptLookup"})
     (workplace.example / "benchmarkingjob.yaml").write_text(text.replace("algorithms:", "algoritms:"), encoding="utf-8")
     assert "benchmarkingjob.yaml:" in fault("edge-only")
 

@@ -11,6 +11,8 @@ from ianvs_specdec.benchmarks.thoughts import without_thoughts
 LETTERS = "ABCDEFGHIJ"
 FOUR = LETTERS[:4]
 """MMLU's."""
+CACHED = 2000
+"""Characters of an answer that is too long to be kept for when it is looked at again."""
 
 _UPPER = f"[{LETTERS}]"
 # Bounded: an answer may be one long line of brackets.
@@ -80,7 +82,6 @@ _MASKS = (
 )
 
 
-@functools.lru_cache(maxsize=1 << 15)
 def extract_choice(text: str) -> str | None:
     """The option letter that an answer chooses; None if it does not commit itself to one.
 
@@ -88,6 +89,10 @@ def extract_choice(text: str) -> str | None:
     statement ("the answer is B", "I choose B", "B is correct"); a label at the beginning ("B) because ..."), unless the
     options follow one another; the only option named ("option B") or the only letter that stands free. Not in thoughts.
     """
+    return _cached_choice(text) if len(text) < CACHED else _choice(text)
+
+
+def _choice(text: str) -> str | None:
     text = unicodedata.normalize("NFKC", without_thoughts(text))
     mentioned = (_MENTIONED.findall(text), _FREE.findall(text))
     for mask in _MASKS:
@@ -109,7 +114,9 @@ def extract_choice(text: str) -> str | None:
     return None
 
 
-@functools.lru_cache(1 << 15)
+_cached_choice = functools.lru_cache(1 << 13)(_choice)
+
+
 def options_of(question: str) -> str:
     """The letters of the options that a question ends with, such as "ABCD": lines "A. ...", "B. ..." and so on, worked
     examples before them left out. "" if there are no two of them.

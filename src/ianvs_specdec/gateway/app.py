@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Annotated
 
 import msgspec
@@ -15,9 +16,11 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.gateway.case import Case
 from ianvs_specdec.gateway.gateway import Gateway
-from ianvs_specdec.gateway.policies import MODELS
+from ianvs_specdec.gateway.policies import Policies
 from ianvs_specdec.serving.app import Service, create_app, read_body, refused
 from ianvs_specdec.serving.refusal import Refusal
+
+log = logging.getLogger(__name__)
 
 
 class Feedback(msgspec.Struct):
@@ -31,7 +34,7 @@ def create_gateway(
     case: Case, limits: tuple[Sampling, str, float, int, bool], queue: int, concurrency: int, fallback: float | None
 ) -> tuple[Starlette, Gateway]:
     """``limits``: of the ``Service``, after its models; the rest: see ``Gateway``."""
-    gateway, service = Gateway(case, queue, concurrency, fallback), Service(MODELS, *limits)
+    gateway, service = Gateway(case, queue, concurrency, fallback), Service(Policies(case.router), *limits)
 
     async def feedback(request: Request) -> Response:
         try:
@@ -43,7 +46,7 @@ def create_gateway(
             return refused(Refusal(400, f"feedback: {error}"))
         except UserError as error:
             # What was learned cannot be saved.
-            return refused(Refusal(500, str(error), kind="server_error"))
+            log.error("%s", error)
         except ClientDisconnect:
             return Response(status_code=499)
         return JSONResponse(msgspec.to_builtins(given))

@@ -118,6 +118,8 @@ def _algorithm(job: BenchmarkingJob, name: str | None) -> Algorithm:
 
 def _test_case(algorithm: Algorithm, chosen: Mapping[str, Any]) -> dict[str, Module]:
     cases, varied = algorithm.test_cases(), algorithm.varied()
+    if chosen and not varied:
+        raise UserError(f"{algorithm.name} has one test case: leave --set out")
     for name in chosen:
         if name not in varied:
             raise UserError(f"--set: {unknown('hyperparameter of several values', name, varied)}")

@@ -11,10 +11,12 @@ import contextlib
 import functools
 import logging
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, InvalidStateError, ThreadPoolExecutor
 from dataclasses import replace
+from queue import SimpleQueue
 from typing import Any
 
 from msgspec import structs
@@ -29,7 +31,10 @@ from ianvs_specdec.plugin import edge_first, observers
 from ianvs_specdec.plugin.requests import EarlyExit
 from ianvs_specdec.records.identity import FileDigests
 from ianvs_specdec.records.response import Response
+from ianvs_specdec.routing.routers.base import in_words
+from ianvs_specdec.routing.routers.budget import BudgetRouter
 from ianvs_specdec.routing.routers.lifelong import LifelongRouter
+from ianvs_specdec.routing.routers.privacy import PrivacyRouter
 from ianvs_specdec.serving.engine import Engine, Event, Job, queue_full, shutting_down
 from ianvs_specdec.serving.metrics import Metrics
 from ianvs_specdec.serving.refusal import Refusal
@@ -37,8 +42,8 @@ from ianvs_specdec.serving.requests import ChatRequest
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 1.0
-"""Seconds between two looks at whether a request is still wanted."""
+LAST_DECISIONS = 10.0
+"""Seconds that routers have at shutdown, before the models are closed."""
 REMEMBERED = 10_000
 """Answers that feedback may still come on."""
 RECORDED = ("router", "score", "hard", "seconds", "reason")
@@ -60,7 +65,8 @@ class Gateway:
             name: Engine(side.llm, queue, places[name], metrics[name]) for name, side in case.sides.items()
         }
         # A decision may wait for the edge's answer.
-        self._pool = ThreadPoolExecutor(places["edge"], thread_name_prefix="route")
+        self._routes = [threading.Thread(target=self._route, name="route", daemon=True) for _ in range(places["edge"])]
+        self._undecided: SimpleQueue[tuple[RoutedJob, Any] | None] = SimpleQueue()
         self._most = places["edge"] + queue
         self._after = ThreadPoolExecutor(1, thread_name_prefix="observe")
         # A router that keeps a state is asked by one at a time, unless it says otherwise.
@@ -68,13 +74,17 @@ class Gateway:
         self._asking = contextlib.nullcontext() if own else threading.Lock()
         self._jobs: set[RoutedJob] = set()
         self._deciding = 0
-        learners = [part for part in parts(case.router) if isinstance(part, LifelongRouter)]
-        self._lifelong = learners[0] if learners else None
+        routers = tuple(parts(case.router))
+        self._about_rows = {"slo": case.slo, "whole": any(isinstance(part, PrivacyRouter) for part in routers)}
+        self._budgets = [part for part in routers if isinstance(part, BudgetRouter)]
+        self._lifelong = next((part for part in routers if isinstance(part, LifelongRouter)), None)
         if self._lifelong is not None:
             self._lifelong.judged_elsewhere()
         self._lessons: OrderedDict[str, Callable[[float], None]] = OrderedDict()
         self.draining = False
         edge_first.announce(self)
+        for thread in self._routes:
+            thread.start()
 
     def submit(self, chat: ChatRequest) -> Job:
         """Have the router decide, or ask the side that is named. The chat has the edge's defaults. Raises Refusal."""
@@ -84,7 +94,7 @@ class Gateway:
         if self._case.sides["edge"].settings.sampling.logprobs:
             # A router may look at them, whether the client wants them or not.
             chats["edge"] = replace(chats["edge"], sampling=replace(chats["edge"].sampling, logprobs=True))
-        job = RoutedJob(chat, chats, self._case.slo)
+        job = RoutedJob(chat, chats, self._about_rows)
         if chat.model in self._engines:
             job.routing = {"side": chat.model, "model": self._case.sides[chat.model].name}
             job.leg = self._start(job, chat.model)
@@ -99,7 +109,7 @@ class Gateway:
             if self._deciding == self._most:
                 raise queue_full(self._deciding, 1)
             self._deciding += 1
-            self._pool.submit(self._decide, job, router)
+            self._undecided.put((job, router))
         self._jobs.add(job)
         return job
 
@@ -128,9 +138,14 @@ class Gateway:
             self.end(job, shutting_down())
 
     def close(self) -> None:
+        """Routers first: they may ask the models. One that blocks is left behind."""
+        until = time.monotonic() + LAST_DECISIONS
+        for _ in self._routes:
+            self._undecided.put(None)
+        for thread in self._routes:
+            thread.join(max(0.0, until - time.monotonic()))
         for engine in self._engines.values():
             engine.close()
-        self._pool.shutdown()
         self._after.shutdown()
         if hasattr(self._case.router, "cleanup"):
             self._case.router.cleanup()
@@ -139,38 +154,52 @@ class Gateway:
         told = {side: about for side, engine in self._engines.items() if (about := engine.emulation())}
         return told or None
 
-    def _decide(self, job: RoutedJob, router: Any) -> None:
+    def _route(self) -> None:
         """In a thread."""
-        outcome: bool | Exception = False
-        try:
-            if not job.over:
-                data = edge_first.ask(job.row) if self._case.edge_first else job.row
-                with self._asking:
-                    outcome = bool(router(data))
-                if self._lifelong is not None:
-                    job.lesson = self._lifelong.lesson(job.row.parsed)
-        except Exception as error:
-            outcome = error
-        # The loop is closed when the server was stopped at once.
-        with contextlib.suppress(RuntimeError):
-            job.loop.call_soon_threadsafe(self._decided, job, router, outcome)
+        for job, router in iter(self._undecided.get, None):
+            outcome: bool | Exception = False
+            try:
+                if not job.over:
+                    data = edge_first.ask(job.row) if self._case.edge_first else job.row
+                    with self._asking:
+                        outcome = bool(router(data))
+                    if self._lifelong is not None:
+                        job.lesson = self._lifelong.lesson(job.row.parsed)
+            except Exception as error:
+                outcome = error
+            # The loop is closed when the server was stopped at once.
+            with contextlib.suppress(RuntimeError):
+                job.loop.call_soon_threadsafe(self._decided, job, router, outcome)
 
     def _decided(self, job: RoutedJob, router: Any, outcome: bool | Exception) -> None:
         self._deciding -= 1
         if job.over:
+            self._abandon(job)
             return
-        if isinstance(outcome, Exception):
-            log.error("the router failed", exc_info=outcome)
+        with self._ending(job):
+            if isinstance(outcome, Exception):
+                raise outcome
+            if job.answered.done() and isinstance(full := job.answered.result(), Refusal) and job.edge is None:
+                self._finish(job, full)
+                return
+            side = "cloud" if outcome else "edge"
+            record = job.row.get("routing") or {"router": type(router).__name__, "hard": outcome}
+            self.metrics.decided(side, record.get("seconds"))
+            self._send(job, side, {name: record[name] for name in RECORDED if name in record})
+
+    @contextlib.contextmanager
+    def _ending(self, job: RoutedJob) -> Iterator[None]:
+        """An error in it ends the request."""
+        try:
+            yield
+        except Exception as error:
+            log.error("the router failed: %s", in_words(error.__cause__ or error, message=False))
             message = "the router failed; the server's log says why"
             self._finish(job, Refusal(500, message, kind="server_error", outcome="failed"))
-            return
-        record = job.row.get("routing") or {"router": type(router).__name__, "hard": outcome}
-        self.metrics.decided("cloud" if outcome else "edge", record.get("seconds"))
-        self._send(job, "cloud" if outcome else "edge", {name: record[name] for name in RECORDED if name in record})
 
     def _send(self, job: RoutedJob, side: str, record: Mapping[str, Any]) -> None:
         """Have ``side`` answer; the edge, where the router has asked it, has done so."""
-        job.routing = {"side": side, "model": self._case.sides[side].name, **record}
+        job.routing = {**record, "side": side, "model": self._case.sides[side].name}
         if side == "edge" and job.edge is not None and isinstance(answer := job.edge.outcome, Completion):
             for piece, tokens in job.edge.pieces:
                 job.tokens = tokens
@@ -182,14 +211,18 @@ class Gateway:
         except Refusal as refusal:
             self._failed(job, refusal)
             return
-        if side == "cloud" and self._fallback is not None:
+        if side == "cloud" and self._fallback is not None and not job.edge_failed:
             reason = f"the cloud had not begun after {self._fallback:g} s"
             job.timer = job.loop.call_later(self._fallback, self._fall_back, job, reason)
 
     def _start(self, job: RoutedJob, side: str) -> Leg:
         """Raises Refusal where the side has no room."""
         leg = Leg(job.chats[side], side, functools.partial(self._heard, job))
-        self._engines[side].take(leg)
+        try:
+            self._engines[side].take(leg)
+        except Refusal as refusal:
+            self.metrics.sides[side].outcome(refusal.outcome)
+            raise
         observers.began(side, job.row)
         return leg
 
@@ -201,14 +234,13 @@ class Gateway:
             leg.pieces.append((event, leg.tokens))
         if leg is not job.leg or job.over:
             return
-        if job.timer is not None:
-            job.timer.cancel()
-        if event == "":
-            return
         if isinstance(event, str):
-            # What the client has not seen can still be answered by the other side.
-            job.begun, job.tokens = job.chat.stream, leg.tokens
-            job.tell(event)
+            if job.timer is not None:
+                job.timer.cancel()
+            # A thought that comes apart from the answer is the empty text.
+            if event:
+                job.begun, job.tokens = True, leg.tokens
+                job.tell(event)
         elif isinstance(event, Refusal):
             self._failed(job, event)
         else:
@@ -219,34 +251,56 @@ class Gateway:
         side = self._case.sides[leg.side]
         if isinstance(event, Completion):
             self.metrics.cost.labels(leg.side).inc(side.cost(event) or 0.0)
-        # Learning takes a while.
-        self._after.submit(lambda: observers.ended(leg.side, job.row, response_to(job.row, event, leg.side, side)))
-        if leg is job.edge:
-            job.answered.set_result(event)
+        self._after.submit(self._learn, job, leg, event)
+
+    def _learn(self, job: RoutedJob, leg: Leg, event: Completion | Refusal) -> None:
+        """In a thread, as it takes a while. Routers hear of the edge's answer before they decide on it."""
+        try:
+            response = response_to(job.row, event, leg.side, self._case.sides[leg.side])
+            observers.ended(leg.side, job.row, response)
+        except Exception as error:
+            log.error("a router did not learn: %s", in_words(error.__cause__ or error, message=False))
+        finally:
+            # The request may have been given up meanwhile.
+            with contextlib.suppress(InvalidStateError):
+                if leg is job.edge:
+                    job.answered.set_result(event)
+
+    def _abandon(self, job: RoutedJob) -> None:
+        """No side will answer: budgets get back what was set aside, after all that sides have done."""
+        for budget in self._budgets:
+            self._after.submit(budget.abandoned, job.row)
 
     def _failed(self, job: RoutedJob, refusal: Refusal) -> None:
-        """The side that was to answer does not."""
+        """The side that was to answer does not. What the client has not seen can still come from the edge."""
         routing = job.routing or {}
         routed = routing["side"] == "cloud" and "router" in routing
-        if self._fallback is None or not routed or job.begun or refusal.outcome == "rejected":
+        seen = job.chat.stream and job.begun
+        if self._fallback is None or not routed or seen or job.edge_failed:
             self._finish(job, refusal)
         else:
             self._fall_back(job, f"the cloud failed ({refusal.body['error']['code'] or refusal.status})")
 
     def _fall_back(self, job: RoutedJob, reason: str) -> None:
         """The edge answers in place of the cloud, whose work is given up."""
-        self.metrics.fallbacks.inc()
-        abandoned, job.leg = job.leg, None
-        if abandoned is not None:
-            self._engines["cloud"].end(abandoned, Refusal(504, reason, outcome="deadline"))
-        record = {name: value for name, value in (job.routing or {}).items() if name in RECORDED}
-        self._send(job, "edge", {**record, "reason": f"fallback: {reason}"})
+        abandoned, job.leg, job.fell_back = job.leg, None, True
+        if job.timer is not None:
+            job.timer.cancel()
+        with self._ending(job):
+            if abandoned is not None:
+                self._engines["cloud"].end(abandoned, Refusal(504, reason, outcome="deadline"))
+            self._send(job, "edge", {**(job.routing or {}), "reason": f"fallback: {reason}"})
 
     def _finish(self, job: RoutedJob, event: Completion | Refusal) -> None:
         job.over = True
         self._jobs.discard(job)
+        job.answered.cancel()
         if job.timer is not None:
             job.timer.cancel()
+        if job.leg is None:
+            self._abandon(job)
+        if job.fell_back and isinstance(event, Completion):
+            self.metrics.fallbacks.inc()
         self.metrics.outcome(event.outcome if isinstance(event, Refusal) else "completed")
         if isinstance(event, Completion) and job.lesson is not None and job.routing is not None:
             self._lessons[job.chat.id] = functools.partial(job.lesson, job.routing["side"])
@@ -267,19 +321,19 @@ class Gateway:
         job = data.job
 
         def ask() -> None:
-            if job.over or job.edge is not None:
+            if job.over or job.edge is not None or job.answered.done():
                 return
-            try:
-                job.edge = self._start(job, "edge")
-            except Refusal as refusal:
-                job.answered.set_result(refusal)
+            with self._ending(job):
+                try:
+                    job.edge = self._start(job, "edge")
+                except Refusal as refusal:
+                    job.answered.set_result(refusal)
 
         job.loop.call_soon_threadsafe(ask)
-        while not job.over:
-            # A server that stops leaves calls undone.
-            with contextlib.suppress(TimeoutError):
-                return response_to(data, job.answered.result(PATIENCE), "edge", self._case.sides["edge"])
-        raise AbandonedError
+        try:
+            return response_to(data, job.answered.result(), "edge", self._case.sides["edge"])
+        except CancelledError:
+            raise AbandonedError from None
 
     def encode(self, data: ChatRow, layers: Sequence[int], check: edge_first.Check) -> edge_first.Read | None:
         side, chat = self._case.sides["edge"], data.job.chats["edge"]

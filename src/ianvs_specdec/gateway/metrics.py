@@ -32,7 +32,7 @@ class GatewayMetrics(Counts):
         self._router = Histogram("specdec_router_seconds", text, buckets=SECONDS, registry=self.registry)
         self._share = Gauge("specdec_cloud_share", "Share of the decisions for the cloud.", registry=self.registry)
         self._decided = dict.fromkeys(sides, 0)
-        self._sides = sides
+        self.sides = sides
         self.registry.register(self)
 
     def decided(self, side: str, seconds: float | None) -> None:
@@ -49,7 +49,7 @@ class GatewayMetrics(Counts):
     def collect(self) -> Iterator[Metric]:
         """The sides' metrics. Those of one name are one, with the side as a label."""
         found: dict[str, Metric] = {}
-        for side, metrics in self._sides.items():
+        for side, metrics in self.sides.items():
             for family in metrics.registry.collect():
                 own = found.setdefault(family.name, Metric(family.name, family.documentation, family.type))
                 own.samples += [one._replace(labels={**one.labels, "side": side}) for one in family.samples]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import re
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -13,36 +13,50 @@ from ianvs_specdec.routing.routers.base import Router
 from ianvs_specdec.routing.routers.composed import ConstrainedRouter
 from ianvs_specdec.serving.refusal import Refusal
 
-POLICY = re.compile(r"router-(0?\.\d{1,9}|0|1(?:\.0{1,9})?|(?P<percent>\d{1,2}(?:\.\d{1,9})?|100)%)")
+MODELS = ("router", "edge", "cloud")
+POLICY = re.compile(r"router-([0-9]+(?:\.[0-9]+)?|\.[0-9]+)(%?)")
 
 
 class Policies(tuple[str, ...]):
-    """Names of models. Those at another threshold are among them, and not listed."""
+    """Names of models. Those of the ``router`` at another threshold are among them, and not listed."""
+
+    router: Any
+
+    def __new__(cls, router: Any) -> Self:
+        models = super().__new__(cls, MODELS)
+        models.router = router
+        return models
 
     def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or POLICY.fullmatch(str(name)) is not None
-
-
-MODELS = Policies(("router", "edge", "cloud"))
+        """Raises Refusal for a name of a threshold that the router does not take."""
+        return super().__contains__(name) or policy(self.router, str(name)) is not self.router
 
 
 def policy(router: Any, name: str) -> Any:
     """The router under one of its names: at another threshold a copy that shares the rest. Raises Refusal."""
-    found = POLICY.fullmatch(name)
-    if found is None:
+    if not name.startswith("router-"):
         return router
+    found = POLICY.fullmatch(name)
+    percent = found is not None and bool(found[2])
+    value = math.nan if found is None else float(found[1]) / (100 if percent else 1)
+    if not 0 <= value <= 1:
+        forms = f"this server has {', '.join(map(repr, MODELS))}, and thresholds such as router-0.3 and router-30%"
+        raise _unknown(name, f"here; {forms}")
     changed = decider = copy.copy(router)
     while isinstance(decider, ConstrainedRouter):
         decider.inner = copy.copy(decider.inner)
         decider = decider.inner
     report = getattr(getattr(decider, "trained", None), "report", {})
     quantiles = report.get("score_quantiles")
-    if not isinstance(decider, Router) or (found["percent"] and not quantiles):
-        lack = "score_quantiles in a folder of its own" if found["percent"] else "a threshold"
-        message = f"the model {name!r} does not exist here: {type(decider).__name__} has no {lack}"
-        raise Refusal(404, message, param="model", code="model_not_found")
-    decider.threshold = _threshold(float(found["percent"]) / 100, quantiles) if found["percent"] else float(found[1])
+    if not isinstance(decider, Router) or (percent and not quantiles):
+        lack = "score_quantiles in a folder of its own" if percent else "a threshold"
+        raise _unknown(name, f"here: {type(decider).__name__} has no {lack}")
+    decider.threshold = _threshold(value, quantiles) if percent else value
     return changed
+
+
+def _unknown(name: str, why: str) -> Refusal:
+    return Refusal(404, f"the model {name[:256]!r} does not exist {why}", param="model", code="model_not_found")
 
 
 def _threshold(share: float, quantiles: Any) -> float:

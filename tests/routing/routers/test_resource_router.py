@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import sys
 from typing import Any
@@ -66,6 +67,19 @@ def test_sensors_are_read_once_an_interval() -> None:
     machine.now = 10.0
     subject("What?")
     assert machine.reads == 6, "an interval is over when it is over, not later"
+
+
+def test_copies_share_what_the_sensors_said() -> None:
+    machine = Machine(memory=81.0)
+    subject = ResourceRouter("EdgeOnly", max_memory=80, interval=2.0, reader=machine.read, clock=machine.clock)
+    machine.now, machine.reading["memory"] = 3.0, 79.0
+    assert copy.copy(subject)("What?")
+    assert copy.copy(subject)("What?")
+    assert machine.reads == 2
+    machine.now, machine.reading["memory"] = 6.0, 75.0
+    assert not copy.copy(subject)("What?")
+    machine.now, machine.reading["memory"] = 9.0, 79.0
+    assert not subject("What?"), "what was broken has been mended, as a copy saw"
 
 
 def test_a_private_query_stays_on_the_edge_all_the_same() -> None:

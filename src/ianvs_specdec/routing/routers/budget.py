@@ -281,6 +281,11 @@ class BudgetRouter(ConstrainedRouter):
             if actual is not None:
                 self._spending.correct(charge.index, actual - charge.amount)
 
+    def abandoned(self, data: Any) -> None:
+        """No model will be asked for this row: give back what was set aside for it."""
+        self.began("edge", data)
+        self.ended("edge", data, None)
+
 
 def _expected_scores(router: Any) -> list[float]:
     """Quantiles of the scores that a trained router gave queries it had not seen, where its folder tells them."""

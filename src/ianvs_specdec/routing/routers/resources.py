@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -48,6 +48,14 @@ LIMITS = {
 }
 
 
+@dataclass
+class _Latest:
+    """What the sensors said last; they are read again at ``until``, of the router's clock."""
+
+    broken: Mapping[str, float] = field(default_factory=dict)
+    until: float = -math.inf
+
+
 class ResourceRouter(ConstrainedRouter):
     """``router``: see ``ConstrainedRouter``; it is asked as long as the edge keeps to all limits. ``max_cpu``,
     ``max_memory``, ``min_battery`` are in %, ``max_temperature`` in degrees Celsius, of the hottest sensor; a battery
@@ -79,8 +87,8 @@ class ResourceRouter(ConstrainedRouter):
         self._limits = {name: float(limit) for name, limit in limits.items() if limit is not None}
         self._interval, self._required, self._clock = float(interval), required, clock
         self._read = reader or _psutil()
-        self._broken: dict[str, float] = {}
-        self._next = -math.inf
+        # Copies of the router share it.
+        self._latest = _Latest()
         self._mutex = threading.Lock()
         self._refresh()
 
@@ -97,9 +105,9 @@ class ResourceRouter(ConstrainedRouter):
     def decide(self, data: Any) -> Decision:
         decision = self.ask(data)
         with self._mutex:
-            if self._clock() >= self._next:
+            if self._clock() >= self._latest.until:
                 self._refresh()
-            short = dict(self._broken)
+            short = dict(self._latest.broken)
         if not short or decision.hard or PRIVATE in decision.details:
             return decision
         words = [limit.words for limit in LIMITS.values() if limit.sensor in short]
@@ -108,16 +116,16 @@ class ResourceRouter(ConstrainedRouter):
     def _refresh(self) -> None:
         """Read the sensors and compare."""
         reading = self._read()
-        self._next = self._clock() + self._interval
+        self._latest.until = self._clock() + self._interval
         broken = {}
         for name, limit in self._limits.items():
             sensor = LIMITS[name].sensor
             value = reading.get(sensor)
             if sensor not in reading or (value is not None and not math.isfinite(value)):
                 self._missing(name)
-            elif value is not None and LIMITS[name].broken(value, limit, sensor in self._broken):
+            elif value is not None and LIMITS[name].broken(value, limit, sensor in self._latest.broken):
                 broken[sensor] = round(value, 1)
-        self._broken = broken
+        self._latest.broken = broken
 
     def _missing(self, name: str) -> None:
         message = f"this machine has no sensor for {name} ({LIMITS[name].words})"
