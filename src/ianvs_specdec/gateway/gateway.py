@@ -99,12 +99,9 @@ class Gateway:
             job.routing = {"side": chat.model, "model": self._case.sides[chat.model].name}
             job.leg = self._start(job, chat.model)
         else:
-            if chat.prompts:
-                message = "the router decides on chats only: ask /v1/chat/completions, or the model edge or cloud"
-                raise Refusal(400, message, param="model")
-            if chat.n > 1:
-                message = "the router decides on requests with one choice: leave n out, or ask the model edge or cloud"
-                raise Refusal(400, message, param="n")
+            if chat.prompts or chat.n > 1:
+                message = "the router decides on chats with one choice: leave n out, or ask the model edge or cloud"
+                raise Refusal(400, message, param="n" if chat.n > 1 else "model")
             router = policy(self._case.router, chat.model)
             if self._deciding == self._most:
                 raise queue_full(self._deciding, 1)
