@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,10 +17,13 @@ pytest.importorskip("grpc", reason="needs the extra split: pip install 'ianvs-sp
 from ianvs_specdec.backends import backend
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Completion, Sampling
+from ianvs_specdec.net.split.split_pb2 import BUSY
 from ianvs_specdec.records.identity import FileDigests
+from ianvs_specdec.serving.verifier.service import Bounds
+from ianvs_specdec.serving.verifier.slices import SliceSession
 from ianvs_specdec.targets.native.target import NativeTarget
 from tests.support.models import build_model
-from tests.support.verifiers import Breaking, Verifier, loaded, verifying
+from tests.support.verifiers import PATIENCE, Breaking, Verifier, loaded, verifying
 
 LAYERS, HIDDEN = 4, 32
 GREEDY, DRAWN = Sampling(max_tokens=40), Sampling(max_tokens=40, temperature=0.8, seed=5)
@@ -130,14 +134,66 @@ def test_without_a_verifier_the_answer_fails_in_time(folder: Path) -> None:
     llm.close()
 
 
+def test_halves_of_other_numerics_are_refused(folder: Path, verifier: Verifier) -> None:
+    with (
+        sliced(folder, verifier, dtype="bfloat16") as edge,
+        pytest.raises(UserError, match=r"edge computes with bfloat16, .* verifier with float32, not quantized"),
+    ):
+        edge.load()
+
+
+def test_drafts_have_as_many_tokens_as_the_verifier_takes(folder: Path, whole: Any) -> None:
+    llm = loaded(folder)
+    edge = {"method": "draft_model", "draft": str(folder), "branches": 2, "length": "fixed:6"}
+    with verifying(llm, bounds=Bounds(draft=3)) as running, sliced(folder, running, edge=edge) as far:
+        answer = far.generate(CHATS[0], GREEDY)
+    assert answer.token_ids == whole.generate(CHATS[0], GREEDY).token_ids
+    assert max(step.drafted for step in answer.trace.steps) == 3
+    llm.close()
+
+
+def test_a_verifier_that_is_always_busy_or_silent_fails_the_answer_in_time(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    llm = loaded(folder)
+    with verifying(llm) as running, sliced(folder, running, patience=0.5) as edge:
+        edge.load()
+
+        def busy(self: SliceSession, _: Any) -> bool:
+            self.fail(BUSY, "later")
+            return False
+
+        for refuse in (busy, lambda *_: False):
+            monkeypatch.setattr(SliceSession, "prepare", refuse)
+            with pytest.raises(AnswerError, match=r"no verifier for 0\.5 s"):
+                edge.generate(CHATS[0], GREEDY)
+    llm.close()
+
+
+def test_closing_ends_an_answer_that_waits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    llm = loaded(folder)
+    with verifying(llm) as running, sliced(folder, running) as edge, ThreadPoolExecutor(1) as pool:
+        edge.load()
+        asked = threading.Event()
+        monkeypatch.setattr(SliceSession, "prepare", lambda _, work: work.slice.rows and asked.set())
+        answer = pool.submit(edge.generate, CHATS[0], GREEDY)
+        assert asked.wait(PATIENCE)
+        edge.close()
+        with pytest.raises(AnswerError):
+            answer.result(PATIENCE / 2)
+    llm.close()
+
+
 @pytest.mark.parametrize("states", ["float32", "bfloat16", "int8"])
 def test_a_token_takes_the_bytes_of_its_hidden_state(states: str, folder: Path, verifier: Verifier) -> None:
     size = {"float32": 4 * HIDDEN, "bfloat16": 2 * HIDDEN, "int8": HIDDEN + 4}[states]
     with sliced(folder, verifier, states=states) as llm:
         assert llm.lossy(GREEDY) == (states != "float32")
         short, long = (llm.generate(CHATS[0], Sampling(max_tokens=count, ignore_eos=True)) for count in (10, 110))
-        with_drafts = llm.generate(CHATS[0], Sampling(max_tokens=10))
-        assert with_drafts.token_ids == short.token_ids[: len(with_drafts.token_ids)]
+    with sliced(folder, verifier, states=states, edge=LOOKUP) as llm:
+        with_drafts = llm.generate(CHATS[0], Sampling(max_tokens=110, ignore_eos=True))
+        assert with_drafts.token_ids == long.token_ids
+        assert with_drafts.trace.bytes_down < long.trace.bytes_down
     up, down = ((getattr(long.trace, way) - getattr(short.trace, way)) / 100 for way in ("bytes_up", "bytes_down"))
     # Fields of the message, what gRPC and HTTP/2 put before it, and HTTP/2's answers to what comes back.
     assert size < up <= size + 50
@@ -150,6 +206,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "an option": ({"edge": {"method": "prompt_lookup", "nodes": 3}}, "edge", "edge: unknown option"),
     "another acceptance": ({"edge": {**LOOKUP, "acceptance": "typical"}}, "edge", "so it is coupled"),
     "no cut": ({"cut": 0}, "cut", "cut must be"),
+    "a measured cut of lossy states": ({"states": "int8"}, "cut", "name a number"),
     "a format": ({"states": "float16"}, "states", "unknown states 'float16'"),
     "an engine": ({"engine": "torch"}, "engine", "computed by the native step"),
 }
@@ -166,12 +223,13 @@ def test_what_cannot_work_is_said_before_anything_is_started(what: str, folder: 
 def test_the_faster_side_has_the_layers(
     folder: Path, verifier: Verifier, whole: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for edge, layer in ((0.0, LAYERS - 1), (9.0, 1)):
+    for edge, layer in ((0.0, LAYERS - 1), (0.9e-3, 1), (9.0, 1)):
         monkeypatch.setattr(verifier.service._slices, "_layer_seconds", 1e-3)
         monkeypatch.setattr(NativeTarget, "layer_seconds", lambda _, edge=edge: edge)
         with sliced(folder, verifier, cut="auto") as llm:
             assert llm.generate(CHATS[0], GREEDY).token_ids == whole.generate(CHATS[0], GREEDY).token_ids
             assert len(llm._target.lower.model.layers) == layer
+            assert llm.target() == f"sliced, {layer} of {LAYERS} layers on the edge"
 
 
 def test_answers_are_compared_with_the_stream_over_the_same_link(folder: Path) -> None:
@@ -184,9 +242,12 @@ def test_answers_are_compared_with_the_stream_over_the_same_link(folder: Path) -
     assert llm.identity(digests) not in [other.identity(digests) for other in known]
 
 
-def test_a_cut_beyond_the_model_is_found_in_its_files(folder: Path) -> None:
+def test_a_cut_beyond_the_model_is_found_in_its_files(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"a model of {LAYERS} layers is cut at 1 to {LAYERS - 1}, not {LAYERS}"):
         backend("SlicedSpecDec")(str(folder), cut=LAYERS).check_files()
+    one = build_model(tmp_path / "one", layers=1)
+    with pytest.raises(UserError, match="a model of 1 layer cannot be sliced"):
+        backend("SlicedSpecDec")(str(one)).check_files()
 
 
 @pytest.mark.parametrize(

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import pytest
+import torch
 
 pytest.importorskip("grpc", reason="needs the extra split: pip install 'ianvs-specdec[split]'")
 
 from ianvs_specdec.common.types import Sampling
-from ianvs_specdec.net.split.split_pb2 import INVALID, PROMPT, TREE, Cut, Draft, Open, Rows, Slice, Up
+from ianvs_specdec.net.split.split_pb2 import BUSY, IDLE, INT8, INVALID, PROMPT, TREE, Cut, Draft, Open, Rows, Slice, Up
 from ianvs_specdec.net.split.wire import set_sampling
+from ianvs_specdec.serving.verifier.service import Bounds
+from ianvs_specdec.serving.verifier.slices import MOST_WORKS
+from ianvs_specdec.targets.native.range import LayerRange
+from ianvs_specdec.targets.native.target import numerics
 from tests.support.split_client import clients
+from tests.support.verifiers import PATIENCE, verifying
 
 HIDDEN = 32
 BEGINS = Open()
 set_sampling(BEGINS, Sampling())
-CUT = Up(cut=Cut(layer=1))
+NUMERICS = numerics(torch.float32)
+CUT = Up(cut=Cut(layer=1, numerics=NUMERICS))
 
 
 def part(rows=1, **fields):
@@ -27,6 +37,7 @@ def sent(*parts, rows=None):
 
 
 WRONG = {
+    "other numerics": [Up(cut=Cut(layer=1, numerics=numerics(torch.bfloat16)))],
     "no layer for the edge": [Up(cut=Cut(layer=0))],
     "no layer for the verifier": [Up(cut=Cut(layer=2))],
     "an unknown format": [Up(cut=Cut(layer=1, states=9))],
@@ -38,6 +49,13 @@ WRONG = {
     "no tree": [CUT, sent(part(3, kind=TREE, up=[1, 9]))],
     "a tree that is too large": [CUT, sent(part(100, kind=TREE))],
     "a path that is none": [CUT, sent(part(3, kind=TREE, up=[1, 2])), sent(Rows(path=[1, 2], kind=TREE))],
+    "a path beyond any tree": [CUT, sent(part(3, kind=TREE)), sent(Rows(path=[1 << 31], kind=TREE))],
+    "more rows than a step has": [
+        Up(cut=Cut(layer=1, numerics=NUMERICS, states=INT8)),
+        Up(slice=Slice(rows=[part(5000)], states=bytes(5000 * (HIDDEN + 4)))),
+    ],
+    "more answers than a step has": [CUT, sent(*[part(answer=number) for number in range(65)])],
+    "more ends than answers": [CUT, Up(slice=Slice(ended=[5] * 2000))],
     "more than the window": [CUT, *[sent(part(400)), sent(Rows(more=399, kind=PROMPT))]],
     "no sampling": [CUT, sent(part(begins=Open(max_tokens=4, temperature=-1.0, seed="0")))],
 }
@@ -57,3 +75,55 @@ def test_what_cannot_be_computed_is_refused(what, client):
     assert client().say(*WRONG[what]).error() == INVALID
     tree = Rows(more=1, kind=TREE)
     assert len(good.say(sent(tree)).hear().chosen.tokens) == 2
+
+
+def test_what_waits_of_one_edge_and_what_shares_a_step_is_bounded(client, verifier, monkeypatch):
+    slices = verifier.service._slices
+    steps, step, gate = [], LayerRange.step, threading.Event()
+    monkeypatch.setattr(LayerRange, "step", lambda self, rows, given: steps.append(rows) or step(self, rows, given))
+    slices._pool.submit(gate.wait)
+    edges = [client().say(CUT, *[sent(*[part(answer=number) for number in range(40)])]) for _ in range(2)]
+    flood = client().say(CUT, *[Up(slice=Slice(ended=[1]))] * 50)
+    for each in (*edges, flood):
+        assert each.hear().HasField("opened")
+    flooded = max(slices.sessions, key=lambda session: session._works)
+    deadline = time.monotonic() + PATIENCE
+    while flooded._works < MOST_WORKS and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.2)
+    assert flooded._works == MOST_WORKS + 1
+    gate.set()
+    for each in edges:
+        assert len(each.hear().chosen.tokens) == 40
+    assert max(map(len, steps)) == 40
+
+
+def test_where_a_step_of_several_fails_each_is_computed_alone(client, verifier, monkeypatch):
+    step, gate, failed = LayerRange.step, threading.Event(), []
+
+    def fails_together(self, rows, given):
+        if len(rows) > 1:
+            failed.append(rows)
+            raise RuntimeError
+        return step(self, rows, given)
+
+    monkeypatch.setattr(LayerRange, "step", fails_together)
+    verifier.service._slices._pool.submit(gate.wait)
+    edges = [client().say(CUT, sent(part(2))) for _ in range(2)]
+    for each in edges:
+        assert each.hear().HasField("opened")
+    deadline = time.monotonic() + PATIENCE
+    while len(verifier.service._slices._waiting) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    gate.set()
+    for each in edges:
+        assert len(each.hear().chosen.tokens) == 1
+    assert failed
+
+
+def test_edges_that_are_silent_or_take_all_memory_end(llm, monkeypatch):
+    with verifying(llm, bounds=Bounds(idle=0.2)) as verifier, clients(verifier) as made:
+        assert made().say(CUT).error() == IDLE
+        assert made().say(CUT, sent(part(2))).error() == IDLE
+        verifier.service._slices.memory = 0
+        assert made().say(CUT, sent(part(2))).error() == BUSY

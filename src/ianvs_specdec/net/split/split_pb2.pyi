@@ -54,7 +54,7 @@ class Question(_message.Message):
     def __init__(self, timed: _Optional[bool] = ...) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("name", "fingerprint", "tokenizer", "vocabulary", "window", "ends", "most_draft", "layer")
+    __slots__ = ("name", "fingerprint", "tokenizer", "vocabulary", "window", "ends", "most_draft", "layer", "numerics")
     NAME_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_FIELD_NUMBER: _ClassVar[int]
@@ -63,6 +63,7 @@ class Model(_message.Message):
     ENDS_FIELD_NUMBER: _ClassVar[int]
     MOST_DRAFT_FIELD_NUMBER: _ClassVar[int]
     LAYER_FIELD_NUMBER: _ClassVar[int]
+    NUMERICS_FIELD_NUMBER: _ClassVar[int]
     name: str
     fingerprint: bytes
     tokenizer: str
@@ -71,7 +72,8 @@ class Model(_message.Message):
     ends: _containers.RepeatedScalarFieldContainer[int]
     most_draft: int
     layer: int
-    def __init__(self, name: _Optional[str] = ..., fingerprint: _Optional[bytes] = ..., tokenizer: _Optional[str] = ..., vocabulary: _Optional[int] = ..., window: _Optional[int] = ..., ends: _Optional[_Iterable[int]] = ..., most_draft: _Optional[int] = ..., layer: _Optional[int] = ...) -> None: ...
+    numerics: str
+    def __init__(self, name: _Optional[str] = ..., fingerprint: _Optional[bytes] = ..., tokenizer: _Optional[str] = ..., vocabulary: _Optional[int] = ..., window: _Optional[int] = ..., ends: _Optional[_Iterable[int]] = ..., most_draft: _Optional[int] = ..., layer: _Optional[int] = ..., numerics: _Optional[str] = ...) -> None: ...
 
 class Up(_message.Message):
     __slots__ = ("draft", "open", "cut", "slice")
@@ -124,14 +126,16 @@ class Draft(_message.Message):
     def __init__(self, tokens: _Optional[_Iterable[int]] = ..., up: _Optional[_Iterable[int]] = ..., guess: _Optional[int] = ...) -> None: ...
 
 class Cut(_message.Message):
-    __slots__ = ("fingerprint", "layer", "states")
+    __slots__ = ("fingerprint", "layer", "states", "numerics")
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     LAYER_FIELD_NUMBER: _ClassVar[int]
     STATES_FIELD_NUMBER: _ClassVar[int]
+    NUMERICS_FIELD_NUMBER: _ClassVar[int]
     fingerprint: bytes
     layer: int
     states: States
-    def __init__(self, fingerprint: _Optional[bytes] = ..., layer: _Optional[int] = ..., states: _Optional[_Union[States, str]] = ...) -> None: ...
+    numerics: str
+    def __init__(self, fingerprint: _Optional[bytes] = ..., layer: _Optional[int] = ..., states: _Optional[_Union[States, str]] = ..., numerics: _Optional[str] = ...) -> None: ...
 
 class Slice(_message.Message):
     __slots__ = ("rows", "states", "ended")

@@ -82,6 +82,12 @@ def node_of(tree: TokenTree, tokens: Sequence[int]) -> int:
     return nodes[0]
 
 
+def disagreement(edge: str, verifier: str) -> str:
+    """What is wrong where the halves of a sliced model have different numerics."""
+    reason = f"the edge computes with {edge or 'numerics it does not name'}, the verifier with {verifier or 'none'}"
+    return f"{reason}: use the same dtype, quantization, instruction set and version on both sides"
+
+
 def set_sampling(message: Open, sampling: Sampling) -> None:
     """Write ``sampling`` into a message. ``logprobs`` are not on offer."""
     message.max_tokens, message.temperature, message.top_p = sampling.max_tokens, sampling.temperature, sampling.top_p

@@ -119,7 +119,7 @@ class Server:
             self._authorize(context)
         except Refused as refused:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(refused))
-        return self._service.describe(parsed(Question, request) or Question())
+        return await self._service.describe(parsed(Question, request) or Question())
 
     async def _decode(self, _: Any, context: Any) -> None:
         try:

@@ -61,7 +61,7 @@ class Service:
     def __init__(self, served: Served, bounds: Bounds, tokens: Iterable[bytes] | None, counts: Metrics) -> None:
         self._served, self.bounds, self._counts = served, bounds, counts
         self._tokens = None if tokens is None else list(tokens)
-        self._slices = Slices(served.target, bounds.draft)
+        self._slices = Slices(served.target, bounds.draft, bounds.idle)
         self.sessions: set[Session | SliceSession] = set()
         self.draining = False
 
@@ -70,8 +70,9 @@ class Service:
         """Whether a session is not over."""
         return any(not session.ended for session in self.sessions)
 
-    def describe(self, question: Question) -> Model:
+    async def describe(self, question: Question) -> Model:
         served = self._served
+        seconds = await self._slices.layer_seconds() if question.timed else 0.0
         return Model(
             name=served.name,
             fingerprint=served.fingerprint,
@@ -80,7 +81,8 @@ class Service:
             window=served.target.window or 0,
             ends=sorted(served.eos_ids),
             most_draft=self.bounds.draft,
-            layer=round(self._slices.layer_seconds() * NANOS) if question.timed else 0,
+            layer=round(seconds * NANOS),
+            numerics=self._slices.numerics,
         )
 
     @property
@@ -107,6 +109,8 @@ class Service:
             session = self._open(outbox, first)
             while (message := await hear()) is not None:
                 session.take(message)
+                if isinstance(session, SliceSession):
+                    await session.room()
         except Refused as refused:
             if session is not None:
                 session.end(refused)

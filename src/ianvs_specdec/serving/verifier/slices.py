@@ -18,10 +18,11 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine.acceptance import choose
 from ianvs_specdec.engine.loop import MOST_AT_ONCE
+from ianvs_specdec.engine.memory import for_sequences
 from ianvs_specdec.engine.sampling import Noise
 from ianvs_specdec.net.split import split_pb2 as pb
 from ianvs_specdec.net.split.states import row_bytes, unpacked
-from ianvs_specdec.net.split.wire import parents_of, sampling_of
+from ianvs_specdec.net.split.wire import disagreement, parents_of, sampling_of
 from ianvs_specdec.serving.verifier.session import Counts, Outbox, Refused
 from ianvs_specdec.targets.native.range import LayerRange, Rows
 from ianvs_specdec.targets.native.target import PROMPT_ROWS, NativeTarget
@@ -30,6 +31,9 @@ log = logging.getLogger(__name__)
 
 MOST_ANSWERS = 1024
 """Of one edge at a time."""
+MOST_WORKS = 4
+"""Messages of one edge that wait: the next one is read when one of them is done."""
+STEP_FAILED = "this step failed; the verifier's log says why"
 MICROS = 1e6
 
 
@@ -41,6 +45,7 @@ class _Answer:
     sampling: Sampling
     noise: Noise
     drafted: bool = False
+    memory: int = 0
 
 
 @dataclass(eq=False)
@@ -49,6 +54,7 @@ class _Work:
 
     session: SliceSession
     slice: pb.Slice
+    rows: int
     parts: list[tuple[_Answer, Rows]] = field(default_factory=list)
     given: Tensor = field(default_factory=lambda: torch.empty(0))
     arrived: float = field(default_factory=time.perf_counter)
@@ -57,12 +63,16 @@ class _Work:
 class Slices:
     """One thread computes the messages of all streams: those that wait, one of each stream, share a step."""
 
-    def __init__(self, target: Any, draft: int) -> None:
-        self._native = target if isinstance(target, NativeTarget) else None
-        self.most_rows = draft + 1
-        rows = MOST_AT_ONCE * self.most_rows + PROMPT_ROWS
-        self.largest = row_bytes(self._native.native.hidden, pb.FLOAT32) * rows if self._native else 0
+    def __init__(self, target: Any, draft: int, idle: float) -> None:
+        self._native = native = target if isinstance(target, NativeTarget) else None
+        self.numerics = native.numerics if native else ""
+        self.idle, self.most_rows = idle, draft + 1
+        self.most_at_once = MOST_AT_ONCE * self.most_rows + PROMPT_ROWS
+        """Rows of a step, and so of a message."""
+        self.largest = row_bytes(native.native.hidden, pb.FLOAT32) * self.most_at_once if native else 0
         """Bytes of the hidden states of one message."""
+        self.memory = for_sequences(native.device) if native else None
+        self.sessions: set[SliceSession] = set()
         self._ranges: dict[int, LayerRange] = {}
         self._waiting: list[_Work] = []
         self._lock = threading.Lock()
@@ -70,8 +80,11 @@ class Slices:
         self._pool = ThreadPoolExecutor(1, "slices", initializer=torch.set_num_threads, initargs=(threads,))
         self._layer_seconds: float | None = None
 
-    def layer_seconds(self) -> float:
+    async def layer_seconds(self) -> float:
         """What a layer takes in a step of one row, measured once; 0 where the model cannot be sliced."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._timed)
+
+    def _timed(self) -> float:
         if self._layer_seconds is None:
             self._layer_seconds = self._native.layer_seconds() if self._native else 0.0
         return self._layer_seconds
@@ -83,14 +96,22 @@ class Slices:
         if not 0 < cut.layer < whole.layers or cut.states not in pb.States.values():
             reason = f"a model of {whole.layers} layers is cut at 1 to {whole.layers - 1}, not {cut.layer}"
             raise Refused(pb.INVALID, f"{reason}, and states have one of the formats {', '.join(pb.States.keys())}")
+        if cut.numerics != self.numerics:
+            raise Refused(pb.INVALID, disagreement(cut.numerics, self.numerics))
         if cut.layer not in self._ranges:
             try:
                 self._ranges[cut.layer] = whole.part(cut.layer, whole.layers)
             except UserError as error:
                 raise Refused(pb.INVALID, str(error)) from error
         session = SliceSession(self, self._ranges[cut.layer], cut.states, whole.window, outbox, counts)
+        self.sessions.add(session)
         outbox.put(pb.Down(opened=pb.Opened()))
         return session
+
+    def full(self) -> bool:
+        """Whether the answers of all edges take more memory than there is for them."""
+        held = sum(session.memory for session in tuple(self.sessions))
+        return self.memory is not None and held > self.memory
 
     def submit(self, work: _Work) -> None:
         with self._lock:
@@ -101,26 +122,46 @@ class Slices:
         self._pool.shutdown(cancel_futures=True)
 
     def _compute(self) -> None:
-        """One step for those that wait, as far as they share layers."""
+        """One step for those that wait. Where one of several fails, each is computed alone."""
+        works = [work for work in self._next() if work.session.prepare(work)]
+        if not self._step(works):
+            for work in works:
+                if len(works) == 1 or not self._step([work]):
+                    work.session.fail(pb.FAILED, STEP_FAILED)
+        for work in works:
+            work.session.done()
+
+    def _next(self) -> list[_Work]:
+        """The first message of each stream, as far as they share layers, and the bounds of a step allow."""
         with self._lock:
             first: dict[SliceSession, _Work] = {}
             for work in self._waiting:
                 first.setdefault(work.session, work)
-            works = [work for work in first.values() if work.session.layers is next(iter(first)).layers]
+            works: list[_Work] = []
+            answers = rows = 0
+            for work in first.values():
+                answers, rows = answers + len(work.slice.rows), rows + work.rows
+                if works and (answers > MOST_AT_ONCE or rows > self.most_at_once):
+                    break
+                if not works or work.session.layers is works[0].session.layers:
+                    works.append(work)
             self._waiting = [work for work in self._waiting if work not in works]
+        return works
+
+    def _step(self, works: Sequence[_Work]) -> bool:
+        """Compute ``works``; False where that fails, with no state changed."""
+        rows = [rows for work in works for _, rows in work.parts]
         try:
-            ready = [work for work in works if work.session.prepare(work)]
-            rows = [rows for work in ready for _, rows in work.parts]
-            given = torch.cat([work.given for work in ready]) if rows else torch.empty(0)
-            logits = ready[0].session.layers.step(rows, given) if rows else given
-            for work in ready:
-                wanted = sum(rows.wanted for _, rows in work.parts)
-                work.session.computed(work, logits[:wanted])
-                logits = logits[wanted:]
+            given = torch.cat([work.given for work in works]) if rows else torch.empty(0)
+            logits = works[0].session.layers.step(rows, given) if rows else given
         except Exception as error:
             log.error("a step of slices failed", exc_info=error)
-            for work in works:
-                work.session.fail(pb.FAILED, "this step failed; the verifier's log says why")
+            return False
+        for work in works:
+            wanted = sum(rows.wanted for _, rows in work.parts)
+            work.session.computed(work, logits[:wanted])
+            logits = logits[wanted:]
+        return True
 
 
 class SliceSession:
@@ -137,6 +178,11 @@ class SliceSession:
         self._seconds = self._since = 0.0
         """From the arrivals of messages to their ends, since the last tokens; and when the last message was done."""
         self._closed = False
+        self.memory = 0
+        """Bytes of its answers."""
+        self._works, self._room = 0, asyncio.Semaphore(MOST_WORKS)
+        self._turn: asyncio.TimerHandle | None = None
+        self._wait()
 
     @property
     def ended(self) -> bool:
@@ -147,8 +193,40 @@ class SliceSession:
         """Raises ``Refused``."""
         if not message.HasField("slice"):
             raise Refused(pb.INVALID, "only slices follow the cut of a model")
+        given, slices = message.slice, self._slices
+        rows = sum(part.more + 1 for part in given.rows)
+        if len(given.states) != rows * row_bytes(self.layers.model.hidden, self._states):
+            raise Refused(pb.INVALID, "a hidden state belongs to each row")
+        if rows > slices.most_at_once or len(given.rows) > MOST_AT_ONCE or len(given.ended) > MOST_ANSWERS:
+            bounds = f"{MOST_AT_ONCE} answers, {slices.most_at_once} rows and {MOST_ANSWERS} ends"
+            raise Refused(pb.INVALID, f"a message has at most {bounds}")
         if not self._closed:
-            self._slices.submit(_Work(self, message.slice))
+            self._works += 1
+            self._wait()
+            slices.submit(_Work(self, given, rows))
+
+    async def room(self) -> None:
+        """Wait until another message may be taken, after each that was."""
+        await self._room.acquire()
+
+    def done(self) -> None:
+        """A message that was taken is computed."""
+        self._later(self._done)
+
+    def _done(self) -> None:
+        self._works -= 1
+        self._room.release()
+        self._wait()
+
+    def _wait(self) -> None:
+        """End the session where it is the client's turn for too long."""
+        if self._turn is not None:
+            self._turn.cancel()
+        self._turn = None
+        if not (self._works or self._closed):
+            idle = self._slices.idle
+            reason = f"no slice came within {idle:g} s (--idle of the verifier)"
+            self._turn = self._loop.call_later(idle, self.end, Refused(pb.IDLE, reason))
 
     def end(self, refused: Refused) -> None:
         self._counts.refused(refused.code)
@@ -158,6 +236,8 @@ class SliceSession:
     def cancel(self) -> None:
         """Nothing more is wanted."""
         self._closed = True
+        self._wait()
+        self._slices.sessions.discard(self)
         self._outbox.close()
 
     def fail(self, code: pb.Code, message: str) -> None:
@@ -174,19 +254,30 @@ class SliceSession:
             work.parts = [self._part(message) for message in work.slice.rows]
             if len({id(answer) for answer, _ in work.parts}) < len(work.parts):
                 raise ValueError("an answer has rows once in a message")
-            if sum(rows.count for _, rows in work.parts) != len(work.given):
-                raise ValueError("a hidden state belongs to each row")
-        except (ValueError, UserError, MemoryError) as error:
-            self.fail(pb.FAILED if isinstance(error, MemoryError) else pb.INVALID, str(error))
+        except (ValueError, UserError) as error:
+            self.fail(pb.INVALID, str(error))
+            return False
+        except Exception as error:
+            log.error("a slice failed", exc_info=error)
+            self.fail(pb.FAILED, STEP_FAILED)
+            return False
+        self.memory = sum(answer.memory for answer in self._answers.values())
+        if self._slices.full():
+            self.fail(pb.BUSY, "this verifier has no memory for more of this answer now: try again later")
             return False
         return True
 
     def computed(self, work: _Work, logits: Tensor) -> None:
         """``logits`` of the wanted rows."""
         tokens: list[int] = []
-        for answer, rows in work.parts:
-            tokens += choose(logits[: rows.wanted], _positions(rows), answer.sampling, answer.noise)
-            logits = logits[rows.wanted :]
+        try:
+            for answer, rows in work.parts:
+                tokens += choose(logits[: rows.wanted], _positions(rows), answer.sampling, answer.noise)
+                logits = logits[rows.wanted :]
+        except Exception as error:
+            log.error("the tokens of a slice could not be chosen", exc_info=error)
+            self.fail(pb.FAILED, STEP_FAILED)
+            return
         now = time.perf_counter()
         self._seconds += now - max(work.arrived, self._since)
         self._since = now
@@ -205,12 +296,15 @@ class SliceSession:
             self._answers[message.answer] = _Answer(self.layers.model.open(), sampling, noise)
         if (answer := self._answers.get(message.answer)) is None:
             raise ValueError(f"answer {message.answer} has not begun on this stream")
+        if any(node >= self._slices.most_rows for node in message.path):
+            raise ValueError("a path has nodes of the tree before it")
         if answer.drafted:
             answer.state.commit([0, *message.path])
         count = message.more + 1
         answer.drafted = message.kind == pb.TREE
         if self._window is not None and len(answer.state) + count > self._window:
             raise ValueError(f"the rows are beyond the model's window of {self._window} positions")
+        answer.memory = self.layers.model.memory(len(answer.state) + count)
         if not answer.drafted:
             return answer, Rows(answer.state, count, last=message.kind == pb.PROMPT)
         if count > self._slices.most_rows:

@@ -32,7 +32,7 @@ def load(variant: str | None = None) -> ctypes.CDLL:
     Raises ``Unavailable``.
     """
     if variant is None:
-        variant = next(iter(variants()), GENERIC)
+        variant = best()
     elif variant not in variants():
         raise Unavailable(f"the instruction set {variant!r} is not among those here: {', '.join(variants())}")
     return _opened(_FOLDER / library_name(variant))
@@ -46,6 +46,11 @@ def variants() -> tuple[str, ...]:
         return tuple(name for name in runnable(_FOLDER) if (_FOLDER / library_name(name)).is_file())
     except (OSError, AttributeError) as error:
         raise _damaged(file, error) from error
+
+
+def best() -> str:
+    """The best instruction set here."""
+    return next(iter(variants()), GENERIC)
 
 
 @functools.cache

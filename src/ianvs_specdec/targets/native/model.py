@@ -30,12 +30,14 @@ class Rotations:
 
     def __call__(self, positions: int) -> tuple[Tensor, Tensor]:
         """The rotations of at least ``positions`` positions."""
-        have = self._made[0].shape[-2]
+        # Read once: threads share it.
+        made = self._made
+        have = made[0].shape[-2]
         if positions > have:
             starts = range(have, max(positions, 2 * have), POSITIONS_AT_ONCE)
-            cosines, sines = zip(self._made, *map(self._make, starts), strict=True)
-            self._made = torch.cat(cosines, dim=-2), torch.cat(sines, dim=-2)
-        return self._made
+            cosines, sines = zip(made, *map(self._make, starts), strict=True)
+            made = self._made = torch.cat(cosines, dim=-2), torch.cat(sines, dim=-2)
+        return made
 
 
 @dataclass

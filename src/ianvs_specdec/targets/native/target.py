@@ -21,6 +21,7 @@ from ianvs_specdec.engine.tree import TokenTree
 from ianvs_specdec.models.rotary import window_of
 from ianvs_specdec.targets.fit import agrees
 from ianvs_specdec.targets.native import interface, library
+from ianvs_specdec.targets.native.build import fingerprint
 from ianvs_specdec.targets.native.model import ALL, LAST, NONE, Features, Model, Parts, Rotations
 from ianvs_specdec.targets.native.packing import Packer, description_of, features_of, rotations_of, why_not_described
 from ianvs_specdec.targets.native.product import Product
@@ -59,6 +60,7 @@ class NativeTarget:
         self.vocabulary = len(self.embedding)
         self.dtype, self.device = self.embedding.dtype, self.embedding.device
         self._library = library.load(variant)
+        self.numerics = numerics(self.dtype, quantization, variant)
         described = description_of(model)
         self.switch_length = described.switch_length
         packer = Packer(self._library, described, quantization, consume)
@@ -253,6 +255,12 @@ class NativeSequence:
 
     def close(self) -> None:
         self.state.close()
+
+
+def numerics(dtype: torch.dtype, quantization: str | None = None, variant: str | None = None) -> str:
+    """What decides how a step rounds."""
+    instructions = variant or library.best()
+    return f"{_name(dtype)}, {quantization or 'not quantized'}, {instructions}, native step {fingerprint()}"
 
 
 def fits_native(model: Any) -> str | None:

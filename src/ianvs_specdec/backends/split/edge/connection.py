@@ -148,11 +148,14 @@ class Stream:
     def send(self, message: Up) -> None:
         self._up.put(message)
 
-    def receive(self, wait: bool = True) -> Down | None:
-        """The next message; None where there is none and ``wait`` is False. Raises ``Broken``."""
+    def receive(self, wait: bool = True, patience: float | None = None) -> Down | None:
+        """The next message; None where there is none and ``wait`` is False. Raises ``Broken``, also after ``patience``
+        seconds."""
         try:
-            self.arrived, message = self._down.get(wait)
+            self.arrived, message = self._down.get(wait, patience)
         except queue.Empty:
+            if wait:
+                raise Broken(f"the verifier says nothing for {patience:g} s") from None
             return None
         if isinstance(message, Broken):
             raise message

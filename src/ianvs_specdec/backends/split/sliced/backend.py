@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ianvs_specdec.backends.prompts import local_folder, model_folder
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from ianvs_specdec.engine.request import Request
 
 NANOS = 1e9
+MARGIN = 1.2
+"""By which a layer of the edge has to be faster, so that a measurement's scatter does not choose the cut."""
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +55,11 @@ class SlicedSpecDecLLM(EngineLLM):
         if given.emulate is not None or given.engine not in ("auto", "native"):
             key = "emulate" if given.emulate is not None else "engine"
             raise UserError(f"{key}: a sliced model is computed by the native step as it is: leave it out", key=key)
+        if given.cut == "auto" and given.states != "float32":
+            raise UserError(
+                f"cut: with states {given.states} the answers depend on the cut, and auto measures it: name a number",
+                key="cut",
+            )
         self._shared = {name: value for name, value in given.given().items() if name in ENGINE}
         self._upper = VerifierModel(model, self._shared, {})
         self._link = link_options(given.link)
@@ -82,7 +89,7 @@ class SlicedSpecDecLLM(EngineLLM):
         folder = local_folder(self.model)
         sizes = model_sizes(read_config(folder, key="model")) if folder is not None else None
         if sizes is not None:
-            _cut(self.options.cut, sizes.layers)
+            _cut(self.options.cut, sizes.layers, faster=False)
 
     @classmethod
     def check_encode(cls) -> None:
@@ -109,6 +116,7 @@ class SlicedSpecDecLLM(EngineLLM):
     def _new_target(self) -> Target:
         from ianvs_specdec.backends.split.sliced.target import SlicedTarget
         from ianvs_specdec.net.split.split_pb2 import Cut, States
+        from ianvs_specdec.net.split.wire import disagreement
         from ianvs_specdec.targets.native.target import NativeTarget
         from ianvs_specdec.targets.registry import why_not_native
 
@@ -118,11 +126,28 @@ class SlicedSpecDecLLM(EngineLLM):
         assert isinstance(whole, NativeTarget)
         folder, timed = model_folder(self.model), given.cut == "auto"
         self._cloud = cloud = Cloud(given, self._upper.command(None), self._link, folder, timed=timed)
-        slower = timed and whole.layer_seconds() >= cloud.model.layer / NANOS
-        layer = _cut(given.cut, whole.layers, slower)
+        if cloud.model.numerics != whole.numerics:
+            raise UserError(disagreement(whole.numerics, cloud.model.numerics), key="verifier")
+        faster = timed and MARGIN * whole.layer_seconds() < cloud.model.layer / NANOS
+        layer = _cut(given.cut, whole.layers, faster)
         log.info("the edge computes %d of %d layers", layer, whole.layers)
-        cut = Cut(fingerprint=cloud.model.fingerprint, layer=layer, states=States.Value(given.states.upper()))
-        return SlicedTarget(whole, cut, cloud.connection, given.patience)
+        cut = Cut(
+            fingerprint=cloud.model.fingerprint,
+            layer=layer,
+            states=States.Value(given.states.upper()),
+            numerics=whole.numerics,
+        )
+        return SlicedTarget(whole, cut, cloud.connection, given.patience, cloud.model.most_draft)
+
+    def target(self) -> str:
+        target = self._target
+        return f"sliced, {target.cut} of {target.layers} layers on the edge"
+
+    def hardware(self) -> Mapping[str, Any]:
+        """As of the stream that answers are compared with."""
+        address = self.options.verifier
+        own = {name: value for name, value in super().hardware().items() if name != "device"}
+        return {**own, **({"server": address} if address else self._upper.hardware())}
 
     def _request(self, scored: bool, prompt_ids: list[int], sampling: Sampling, **options: Any) -> Request:
         from ianvs_specdec.backends.split.sliced.target import SlicedRequest
@@ -169,7 +194,7 @@ class SlicedSpecDecLLM(EngineLLM):
 
     def _release(self) -> None:
         if (target := self._target) is not None:
-            target.closing = True
+            target.stop()
         super()._release()
         if target is not None:
             target.close()
@@ -178,15 +203,17 @@ class SlicedSpecDecLLM(EngineLLM):
             cloud.close()
 
 
-def _cut(cut: int | str, layers: int, slower: bool = False) -> int:
+def _cut(cut: int | str, layers: int, faster: bool) -> int:
     """The layers of the edge. Raises ``UserError`` where the model has no more than that.
 
     Of the time of a token only ``cut * (edge - cloud)`` depends on the cut, with the seconds of a layer on each side;
-    the way, the bytes of a hidden state and the output layer do not. So "auto" is one end: the edge has as few layers
-    as it can where it is ``slower``, else as many.
+    the way, the bytes of a hidden state and the output layer do not. So "auto" is one end: the edge has as many layers
+    as it can where it is ``faster``, else as few.
     """
+    if layers < 2:
+        raise UserError("cut: a model of 1 layer cannot be sliced", key="cut")
     if cut == "auto":
-        return 1 if slower else layers - 1
+        return layers - 1 if faster else 1
     if int(cut) >= layers:
         raise UserError(f"cut: a model of {layers} layers is cut at 1 to {layers - 1}, not {cut}", key="cut")
     return int(cut)

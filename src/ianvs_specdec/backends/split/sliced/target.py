@@ -25,6 +25,8 @@ from ianvs_specdec.targets.native.range import Rows
 from ianvs_specdec.targets.native.target import PROMPT_ROWS, NativeTarget
 
 MICROS = 1e6
+PAUSE = 0.02
+"""Seconds before a stream is opened anew for what the one before could not do either."""
 
 
 @dataclass
@@ -58,16 +60,22 @@ class SlicedTarget:
     near_tie: ClassVar[float] = 0.0
     prompt_rows: ClassVar[int] = PROMPT_ROWS
 
-    def __init__(self, whole: NativeTarget, cut: pb.Cut, connection: Connection, patience: float) -> None:
-        self.lower = whole.part(0, cut.layer)
+    def __init__(
+        self, whole: NativeTarget, cut: pb.Cut, connection: Connection, patience: float, most_draft: int
+    ) -> None:
+        self.lower, self.cut = whole.part(0, cut.layer), cut.layer
         self.model, self.layers = whole.model, whole.layers
         self.window, self.vocabulary, self.embedding = whole.window, whole.vocabulary, whole.embedding
         self.dtype, self.device = whole.dtype, whole.device
         self._cut, self._connection, self._patience = cut, connection, patience
+        self.most_draft = most_draft
+        """Tokens of a draft."""
+        self._deadline: float | None = None
+        """Of what is being exchanged, from its first break on."""
         self._stream: Stream | None = None
         self._numbers: set[int] = set()
         self._ended: list[int] = []
-        self.closing = False
+        self._closing = False
         """No stream is opened any more."""
         self.total = Counts()
 
@@ -116,6 +124,8 @@ class SlicedTarget:
 
     def _exchange(self, parts: Sequence[tuple[SlicedSequence, Piece]], states: bytes, wanted: int) -> list[int]:
         """Send the rows of ``parts``, and take the ``wanted`` tokens behind them."""
+        self._deadline = None
+        self._leave_ended(parts)
         while True:
             try:
                 stream = self._stream or self._open()
@@ -132,22 +142,43 @@ class SlicedTarget:
                 self.close()
                 raise
 
-    def _open(self) -> Stream:
-        if self.closing:
-            raise AnswerError("the model was closed")
-        stream = self._connection.stream()
+    def _leave_ended(self, parts: Sequence[tuple[SlicedSequence, Piece]]) -> None:
+        """Leave a stream that ended before ``parts`` began: that breaks none of their answers."""
+        if self._stream is None or any(sequence.stream is self._stream for sequence, _ in parts):
+            return
         try:
+            if self._stream.receive(wait=False) is not None:
+                self.close()
+        except Broken:
+            self.close()
+
+    def _open(self) -> Stream:
+        # Where ``stop`` does not see the stream, this sees that it was called.
+        stream = self._stream = self._connection.stream()
+        try:
+            if self._closing:
+                raise AnswerError("the model was closed")
             stream.send(pb.Up(cut=self._cut))
-            first = stream.receive()
+            first = stream.receive(patience=self._left)
             assert first is not None
             if not first.HasField("opened"):
                 raise refusal(first)
         except BaseException:
-            stream.close()
+            self.close()
             raise
         self._ended.clear()
-        self._stream = stream
         return stream
+
+    def stop(self) -> None:
+        """Have answers that are under way fail. Called from any thread."""
+        self._closing = True
+        if (stream := self._stream) is not None:
+            stream.close()
+
+    @property
+    def _left(self) -> float:
+        """Seconds in which a verifier has to answer."""
+        return self._patience if self._deadline is None else max(self._deadline - time.monotonic(), 0.0)
 
     def close(self) -> None:
         """End the stream."""
@@ -157,8 +188,12 @@ class SlicedTarget:
 
     def _recover(self, parts: Sequence[tuple[SlicedSequence, Piece]], reason: str) -> None:
         self.close()
+        if self._deadline is None:
+            self._deadline = time.monotonic() + self._patience
+        else:
+            time.sleep(PAUSE)
         try:
-            lost = recover(self._open, self._connection, self._patience, reason)
+            lost = recover(self._open, self._connection, self._left, reason)
         except Broken as broken:
             raise AnswerError(f"no verifier for {self._patience:g} s (patience): {broken}") from broken
         for sequence, _ in parts:
@@ -185,7 +220,7 @@ class SlicedTarget:
         self._share(parts, up=up.ByteSize() + FRAME_BYTES)
 
     def _chosen(self, parts: Sequence[tuple[SlicedSequence, Piece]], stream: Stream, wanted: int) -> list[int]:
-        down = stream.receive()
+        down = stream.receive(patience=self._left)
         assert down is not None
         if not down.HasField("chosen"):
             raise refusal(down)
@@ -212,7 +247,7 @@ class SlicedSequence:
     def __init__(self, target: SlicedTarget, number: int) -> None:
         self._target, self._number = target, number
         self._state = target.lower.model.open()
-        self.reach = target.window
+        self.reach, self.most_draft = target.window, target.most_draft
         self.kept: list[int] = []
         self.counts = Counts()
         self.stream: Stream | None = None
@@ -279,3 +314,9 @@ class SlicedRequest(Request):
     def open(self) -> None:
         super().open()
         self.sequence.sampling = self.context.sampling
+
+    def verify(self, tree: TokenTree) -> None:
+        most = self.sequence.most_draft + 1
+        if len(tree) > most:
+            tree = replace(tree, tokens=tree.tokens[:most], parents=tree.parents[:most])
+        super().verify(tree)
