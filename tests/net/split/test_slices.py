@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 
@@ -10,13 +11,14 @@ import torch
 
 pytest.importorskip("grpc", reason="needs the extra split: pip install 'ianvs-specdec[split]'")
 
+from ianvs_specdec.backends.split.edge.connection import Access, Connection
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.net.split.split_pb2 import BUSY, IDLE, INT8, INVALID, PROMPT, TREE, Cut, Draft, Open, Rows, Slice, Up
 from ianvs_specdec.net.split.wire import set_sampling
 from ianvs_specdec.serving.verifier.service import Bounds
 from ianvs_specdec.serving.verifier.slices import MOST_WORKS
 from ianvs_specdec.targets.native.range import LayerRange
-from ianvs_specdec.targets.native.target import numerics
+from ianvs_specdec.targets.native.target import NativeTarget, numerics
 from tests.support.split_client import clients
 from tests.support.verifiers import PATIENCE, verifying
 
@@ -127,3 +129,11 @@ def test_edges_that_are_silent_or_take_all_memory_end(llm, monkeypatch):
         assert made().say(CUT, sent(part(2))).error() == IDLE
         verifier.service._slices.memory = 0
         assert made().say(CUT, sent(part(2))).error() == BUSY
+
+
+def test_a_layer_is_timed_where_slices_are_computed(verifier, monkeypatch):
+    timed = []
+    monkeypatch.setattr(NativeTarget, "layer_seconds", lambda _: timed.append(threading.current_thread().name) or 1e-3)
+    with contextlib.closing(Connection(Access(verifier.address))) as connection:
+        assert connection.describe(PATIENCE, timed=True).layer == 1_000_000
+    assert timed[0].startswith("slices")
