@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -181,6 +182,19 @@ def test_closing_ends_an_answer_that_waits(folder: Path, monkeypatch: pytest.Mon
         edge.close()
         with pytest.raises(AnswerError):
             answer.result(PATIENCE / 2)
+    llm.close()
+
+
+def test_a_stream_that_ended_between_answers_breaks_none(folder: Path, whole: Any) -> None:
+    llm = loaded(folder)
+    with verifying(llm, bounds=Bounds(idle=1.0)) as running, sliced(folder, running) as edge:
+        edge.load()
+        deadline = time.monotonic() + PATIENCE
+        while running.service.sessions and time.monotonic() < deadline:
+            time.sleep(0.05)
+        answer = edge.generate(CHATS[0], GREEDY)
+    assert answer.token_ids == whole.generate(CHATS[0], GREEDY).token_ids
+    assert answer.trace.split.breaks == 0
     llm.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 
@@ -10,13 +11,14 @@ import torch
 
 pytest.importorskip("grpc", reason="needs the extra split: pip install 'ianvs-specdec[split]'")
 
+from ianvs_specdec.backends.split.edge.connection import Access, Connection
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.net.split.split_pb2 import BUSY, IDLE, INT8, INVALID, PROMPT, TREE, Cut, Draft, Open, Rows, Slice, Up
 from ianvs_specdec.net.split.wire import set_sampling
 from ianvs_specdec.serving.verifier.service import Bounds
 from ianvs_specdec.serving.verifier.slices import MOST_WORKS
 from ianvs_specdec.targets.native.range import LayerRange
-from ianvs_specdec.targets.native.target import numerics
+from ianvs_specdec.targets.native.target import NativeTarget, numerics
 from tests.support.split_client import clients
 from tests.support.verifiers import PATIENCE, verifying
 
@@ -86,13 +88,13 @@ def test_what_waits_of_one_edge_and_what_shares_a_step_is_bounded(client, verifi
     flood = client().say(CUT, *[Up(slice=Slice(ended=[1]))] * 50)
     for each in (*edges, flood):
         assert each.hear().HasField("opened")
-    flooded = max(slices.sessions, key=lambda session: session._works)
     deadline = time.monotonic() + PATIENCE
-    while flooded._works < MOST_WORKS and time.monotonic() < deadline:
+    while len(slices._waiting) < MOST_WORKS + 3 and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(0.2)
-    assert flooded._works == MOST_WORKS + 1
+    waiting = len(slices._waiting)
     gate.set()
+    assert waiting == MOST_WORKS + 3
     for each in edges:
         assert len(each.hear().chosen.tokens) == 40
     assert max(map(len, steps)) == 40
@@ -127,3 +129,11 @@ def test_edges_that_are_silent_or_take_all_memory_end(llm, monkeypatch):
         assert made().say(CUT, sent(part(2))).error() == IDLE
         verifier.service._slices.memory = 0
         assert made().say(CUT, sent(part(2))).error() == BUSY
+
+
+def test_a_layer_is_timed_where_slices_are_computed(verifier, monkeypatch):
+    timed = []
+    monkeypatch.setattr(NativeTarget, "layer_seconds", lambda _: timed.append(threading.current_thread().name) or 1e-3)
+    with contextlib.closing(Connection(Access(verifier.address))) as connection:
+        assert connection.describe(PATIENCE, timed=True).layer == 1_000_000
+    assert timed[0].startswith("slices")

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from ianvs_specdec.engine.contracts import Prompt
+from ianvs_specdec.targets.native.model import POSITIONS_AT_ONCE, Rotations
 from ianvs_specdec.targets.native.range import LayerRange, Rows
 from tests.support.tiny import VOCABULARY, random_tree
 from tests.targets.native.test_invariance import made
@@ -60,3 +61,28 @@ def test_every_cut_has_the_bits_of_the_whole_model(name: str, kind: str, cut: in
         path = tree.path_to(rng.randrange(len(tree)))
         whole.commit(path)
         halves.commit(path)
+
+
+def test_rotations_that_another_thread_makes_longer_stay_whole() -> None:
+    def make(first: int) -> tuple[torch.Tensor, torch.Tensor]:
+        positions = torch.arange(first, first + POSITIONS_AT_ONCE).float()[:, None]
+        return positions, positions
+
+    other = Rotations(make)
+    longer = other(2 * POSITIONS_AT_ONCE)
+
+    class Raced(Rotations):
+        """Another thread sets what is made, after each look at it."""
+
+        looks = 0
+
+        @property
+        def _made(self) -> tuple[torch.Tensor, torch.Tensor]:
+            self.looks += 1
+            return make(0) if self.looks == 1 else longer
+
+        @_made.setter
+        def _made(self, made: object) -> None: ...
+
+    cosine, _ = Raced(make)(3 * POSITIONS_AT_ONCE)
+    assert torch.equal(cosine[:, 0], torch.arange(3 * POSITIONS_AT_ONCE).float())

@@ -16,7 +16,8 @@ NAN = float("nan")
 
 TEXT, TOKEN_IDS, HIDDEN_STATES = 1.0, 2.0, 3.0
 SENT = {"SplitSpecDec": TOKEN_IDS, "SlicedSpecDec": HIDDEN_STATES}
-"""What of a query leaves the edge for the cloud model's back end; text for all others."""
+"""As what a prompt leaves the edge for the cloud model's back end; text for all others. The answer is known in the
+cloud in any case, and stop strings and the task's name travel to a verifier as text."""
 
 SPLIT = (
     *("rounds", "in_flight", "waits", "drafting", "hidden"),
