@@ -6,13 +6,12 @@ import base64
 import logging
 import os
 import re
-import ssl
 import threading
 import time
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
@@ -20,6 +19,9 @@ from ianvs_specdec.backends.api.secrets import parts_of_path, told_path
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.settings import Settings, Text
 from ianvs_specdec.net import LOOPBACK
+
+if TYPE_CHECKING:
+    import ssl
 
 log = logging.getLogger(__name__)
 
@@ -140,6 +142,8 @@ def trusted(file: str | None) -> ssl.SSLContext | None:
     """What trusts the certificates of a PEM file alone; None without a file. Raises UserError."""
     if file is None:
         return None
+    import ssl
+
     try:
         return ssl.create_default_context(cafile=file)
     except ssl.SSLError as error:
