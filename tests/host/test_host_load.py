@@ -100,7 +100,7 @@ def test_temperature_and_throttling_are_recorded(
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     throttle = [tmp_path / f"devices/system/cpu/cpu{number}/thermal_throttle" for number in (0, 1)]
     sensors = [tmp_path / "class/thermal/thermal_zone0", tmp_path / "class/hwmon/hwmon3"]
-    for folder in (*throttle, *sensors):
+    for folder in (*throttle, *sensors, tmp_path / "module/nvidia"):
         folder.mkdir(parents=True)
 
     def write(zone: object, core: object, counts: tuple[object, object]) -> None:

@@ -65,7 +65,7 @@ class Watch:
             self._frequencies += [found] if (found := frequency()) is not None else []
             celsius = [thousandths / 1000 for thousandths in numbers(self._sysfs, *SENSORS).values()]
             self._hottest += [max(possible)] if (possible := [one for one in celsius if 0 < one < MOST_CELSIUS]) else []
-            self._gpu |= gpu_limits()
+            self._gpu |= gpu_limits(self._sysfs)
 
     def end(self) -> dict[str, Any]:
         """``seconds`` of the measurement; ``own``: how many processors this run kept busy; ``others``, ``steal``:
@@ -156,9 +156,11 @@ def numbers(sysfs: Path, *patterns: str) -> dict[str, int]:
     return found
 
 
-def gpu_limits() -> set[str]:
+def gpu_limits(sysfs: Path) -> set[str]:
     """What slows NVIDIA's GPUs down now; nothing where NVML cannot be asked."""
     found = set[str]()
+    if not (sysfs / "module/nvidia").exists():
+        return found
     with suppress(Exception):  # NVML's errors have classes of their own
         import pynvml
 
