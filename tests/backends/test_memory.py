@@ -78,7 +78,6 @@ def test_packed_weights_count_as_large_as_they_are(quantization: str, share: flo
     [
         ("EagleSpecDec", "edge", {"head": "edge-eagle"}),
         pytest.param("SuffixSpecDec", "edge", {"head": "edge-eagle"}, marks=pytest.mark.slow),
-        pytest.param("EagleSpecDec", "cloud", {"head": "cloud-eagle3"}, marks=pytest.mark.slow),
         pytest.param("MedusaSpecDec", "cloud", {"head": "cloud-medusa"}, marks=pytest.mark.slow),
         pytest.param("DraftModelSpecDec", "cloud", {"draft": "edge"}, marks=pytest.mark.slow),
     ],

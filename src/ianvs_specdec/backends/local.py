@@ -35,18 +35,8 @@ from ianvs_specdec.records.identity import FileDigests
 
 WARM_UP = Sampling(max_tokens=8)
 
-AUTOREGRESSIVE = {"backend": "specdec", "method": "none"}
-"""How the journal's key names autoregressive decoding by our engine: the words that it had when the first journals were
-written, so that their answers are still found."""
-
 Emit = Callable[[list[int]], None]
 """Called with the token ids of each chunk at the moment they are final."""
-
-
-def engine_identity(engine: str, device: str) -> dict[str, str]:
-    """How the journal's key names what computes in our engine, one of ``ENGINES``: not at all where that is torch,
-    which computed the answers of the first journals."""
-    return {} if engine == "torch" or device.startswith(("cuda", "mps")) else {"engine": engine}
 
 
 def instructions() -> dict[str, str]:
@@ -117,8 +107,8 @@ class LocalLLM(LoadedLLM):
         # Coupled sampling is reproduced token for token by coupled sampling only.
         coupled = getattr(self.options, "acceptance", None) == "coupled"
         options = {"acceptance": "coupled"} if coupled else {}
-        engine = engine_identity(self.engine, self.device_name)
-        return {**engine, **self.identity(digests), **AUTOREGRESSIVE, "options": options}
+        own = {"backend": "autoregressive", "method": "autoregressive", "engine": self.engine, "options": options}
+        return {**self.identity(digests), **own}
 
     def check_files(self) -> None:
         self._check_device()

@@ -18,7 +18,7 @@ from pydantic import Field
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.backends.base import NO_HINTS
 from ianvs_specdec.backends.emulated import LARGEST_SCALE, Emulated
-from ianvs_specdec.backends.local import AUTOREGRESSIVE, Emit, LocalLLM, LocalOptions, engine_identity
+from ianvs_specdec.backends.local import Emit, LocalLLM, LocalOptions
 from ianvs_specdec.backends.prompts import local_folder
 from ianvs_specdec.backends.quantization import own
 from ianvs_specdec.common.errors import ContextWindowError
@@ -84,9 +84,8 @@ class EngineLLM(LocalLLM):
         return {name: value for name, value in self.options.given().items() if name in own}
 
     def identity(self, digests: FileDigests) -> dict[str, Any]:
-        named = AUTOREGRESSIVE if self.method == "autoregressive" else {}
         emulated = {} if self._emulated is None else {"emulate": self._emulated.identity(digests)}
-        return {**super().identity(digests), **named, **engine_identity(self.engine, self.device_name), **emulated}
+        return {**super().identity(digests), "engine": self.engine, **emulated}
 
     def check_files(self) -> None:
         super().check_files()

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ianvs_specdec.backends.process import WorkerProcess, python_of
+from ianvs_specdec.backends import process
+from ianvs_specdec.backends.process import WorkerProcess, missing, python_of
 from ianvs_specdec.backends.prompts import local_folder, model_digest, model_folder
 from ianvs_specdec.backends.top_logprobs import TOP
 from ianvs_specdec.backends.untrusted import MOST_DRAFTED, MOST_TOKENS, listed, whole
 from ianvs_specdec.backends.vllm.options import MODEL_FREE, VllmOptions
-from ianvs_specdec.backends.vllm.process import KEY, NAME, probe, start
 from ianvs_specdec.backends.worker_model import WorkerLLM
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.settings import Settings
@@ -20,14 +20,29 @@ from ianvs_specdec.models.layout import check_model
 from ianvs_specdec.models.loading import check_stored
 from ianvs_specdec.records.identity import FileDigests
 
+NAME, KEY = "vLLM", "vllm_python"
+WORKER = Path(__file__).with_name("worker.py")
+HINTS = {
+    "max seq len": "set kv_cache_memory_bytes higher or max_model_len lower",
+    "memory for the cache blocks": "set kv_cache_memory_bytes higher or max_model_len lower",
+    "out of memory": "set gpu_memory_utilization, max_num_seqs or max_model_len lower, or quantization",
+    "arctic_inference": "suffix decoding needs the package arctic-inference beside vLLM",
+}
+"""What to do about errors whose own text does not say it."""
+READY = {"max_model_len", "memory", "cpu"}
 SAMPLED_DRAFTS = (
     "vLLM's CPU build does not sample with drafts correctly (vLLM issue 55005: what its sampler for drafts decides is "
     "dropped): use temperature 0, or leave speculative out, or run vLLM on a GPU"
 )
-
-
 _OTHERS = ("vllm_python", "dtype", "threads", "truncate_prompts", "speculative", "engine_args")
 """Options that are no engine arguments, or are set apart."""
+
+
+def environment(threads: int | None) -> dict[str, str]:
+    """Usage reports go nowhere."""
+    kept = process.environment(threads) | {"VLLM_NO_USAGE_STATS": "1"}
+    # Left alone, vLLM binds one thread to each core, whatever number is asked for.
+    return kept if threads is None else kept | {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 
 
 class VllmLLM(WorkerLLM):
@@ -70,9 +85,12 @@ class VllmLLM(WorkerLLM):
         return python_of(self.options.vllm_python, KEY, NAME)
 
     def _vllm(self) -> tuple[str, bool]:
-        """vLLM's version, and whether it is a build for CPUs."""
+        """vLLM's version, and whether it is a build for CPUs. Raises UserError where its Python has no vLLM."""
         if self._found is None:
-            self._found = probe(self.python())
+            found = process.probe([self.python(), str(WORKER)], KEY, NAME)
+            if found.get("vllm") is None:
+                raise missing(self.python(), KEY, NAME, "vllm")
+            self._found = str(found["vllm"]), bool(found.get("cpu"))
         return self._found
 
     def check(self, sampling: Sampling) -> None:
@@ -117,7 +135,11 @@ class VllmLLM(WorkerLLM):
 
     def _start(self, folder: Path) -> WorkerProcess:
         version, _ = self._vllm()
-        worker = start(self.python(), self._arguments(folder), self.options.threads)
+        command, threads = [self.python(), str(WORKER)], self.options.threads
+        worker = WorkerProcess(NAME, command, self._arguments(folder), environment(threads), HINTS)
+        if lacking := READY - worker.ready.keys():
+            worker.close()
+            raise UserError(f"the vLLM process does not say that it is ready: no {', '.join(sorted(lacking))}")
         # What it runs on, rather than what the package's name says.
         self._found = (version, bool(worker.ready["cpu"]))
         return worker
