@@ -13,6 +13,7 @@ import torch
 
 from ianvs_specdec.backends import backend
 from ianvs_specdec.backends.base import NO_HINTS
+from ianvs_specdec.backends.prompts import TextOutput
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import ContextWindowError
@@ -167,7 +168,7 @@ def test_a_prompt_that_fills_the_window_is_the_users_error(tiny_model: Path) -> 
     with backend("autoregressive")(str(tiny_model)) as llm:
         llm.load()
         with pytest.raises(ContextWindowError, match=str(tiny_model)):
-            llm._decode([3] * 512, Sampling(max_tokens=4), None, None, [], NO_HINTS)
+            llm._decode([3] * 512, Sampling(max_tokens=4), TextOutput(llm.chat, Sampling(), None), [], NO_HINTS)
 
 
 def test_a_fault_of_ours_is_not_told_as_the_users(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -34,9 +34,6 @@ from ianvs_specdec.models.rotary import window_of
 from ianvs_specdec.records.identity import FileDigests
 
 WARM_UP = Sampling(max_tokens=8)
-
-Emit = Callable[[list[int]], None]
-"""Called with the token ids of each chunk at the moment they are final."""
 
 
 def instructions() -> dict[str, str]:
@@ -180,57 +177,36 @@ class LocalLLM(LoadedLLM):
 
     @abstractmethod
     def _decode(
-        self,
-        prompt_ids: list[int],
-        sampling: Sampling,
-        stop: Callable[[list[int]], int | None] | None,
-        emit: Emit | None,
-        prediction: list[int],
-        hints: Hints,
+        self, prompt_ids: list[int], sampling: Sampling, output: TextOutput, prediction: list[int], hints: Hints
     ) -> tuple[list[int], str, Trace]:
         """Output ids with the one that ended the output, finish reason, trace from the call on."""
 
     def _answer(
-        self, prompt: Asked, sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
-    ) -> Completion:
-        started = time.perf_counter()
-        prompt_ids, truncated = self._prompt(prompt, sampling, hints, truncate=truncate)
-        raw = not isinstance(prompt, list)
-        return self._continue(prompt_ids, truncated, sampling, on_chunk, hints, started, raw=raw)
-
-    def _prompt(
-        self, prompt: Asked, sampling: Sampling, hints: Hints = NO_HINTS, *, truncate: bool
-    ) -> tuple[list[int], int]:
-        """As ``Chat.prompt``, and this thread computes with the model's threads."""
-        assert self._chat is not None
-        self._set_threads()
-        return self._chat.prompt(prompt, sampling, hints, truncate=truncate)
-
-    def _continue(
         self,
-        prompt_ids: list[int],
-        truncated: int,
+        asked: Asked,
         sampling: Sampling,
         on_chunk: OnChunk | None,
         hints: Hints,
-        started: float,
-        begun: Sequence[int] = (),
         *,
-        raw: bool = False,
+        truncate: bool,
+        most: int | None = None,
+        begun: Sequence[int] = (),
     ) -> Completion:
-        """The answer to a prompt, whose first tokens are ``begun``. One that is ``raw`` opens no thoughts."""
-        chat = self._chat
-        assert chat is not None
+        """As there. ``most``: the tokens after which to leave off; ``begun``: those that the answer has already."""
+        started = time.perf_counter()
+        prompt_ids, truncated = self._prompt(asked, sampling, hints, truncate=truncate)
+        chat = self.chat
         prediction = chat.ids(hints.prediction)
-        output = TextOutput(chat, sampling, on_chunk)
-        if not raw:
+        output = TextOutput(chat, sampling, on_chunk, begun)
+        # What is continued as it is opens no thoughts.
+        if isinstance(asked, list):
             output.follow(prompt_ids)
         offset = time.perf_counter() - started
         prompt_ids = [*prompt_ids, *begun]
         ids, finish_reason, trace = list(begun), "length", Trace()
         if not (begun and len(prompt_ids) == chat.window):
-            left, ends = sampling.after(len(begun)), output.stop and output.stop.after(begun)
-            rest, finish_reason, trace = self._decode(prompt_ids, left, ends, output.emit, prediction, hints)
+            left = (sampling.first(most) if most else sampling).after(len(begun))
+            rest, finish_reason, trace = self._decode(prompt_ids, left, output, prediction, hints)
             ids += rest
         trace.chunks = [(seconds + offset, tokens) for seconds, tokens in trace.chunks]
         text = output.finish(ids)
@@ -239,6 +215,13 @@ class LocalLLM(LoadedLLM):
             trace.letters, trace.first = letters_of((chat.text([i]), value) for i, value in trace.first), []
             trace.top = [[(chat.piece(int(i)), value) for i, value in token] for token in trace.top]
         return Completion(text, ids, len(prompt_ids), len(ids), finish_reason, trace, truncated)
+
+    def _prompt(
+        self, asked: Asked, sampling: Sampling, hints: Hints = NO_HINTS, *, truncate: bool
+    ) -> tuple[list[int], int]:
+        """As ``Chat.prompt``, and this thread computes with the model's threads."""
+        self._set_threads()
+        return self.chat.prompt(asked, sampling, hints, truncate=truncate)
 
     def _set_threads(self) -> None:
         """Of this thread: torch keeps the number for each."""

@@ -5,23 +5,17 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import yaml
 from safetensors.torch import load_file, save_file
 
 from ianvs_specdec.backends import backend
 from ianvs_specdec.backends.base import LLM
-from ianvs_specdec.commands import cli
-from ianvs_specdec.commands.example import EXAMPLE as COPIED
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Completion, Sampling
 from tests.support.models import build_model
@@ -172,48 +166,3 @@ def test_damaged_weights_are_refused_not_filled(
     with pytest.raises(UserError, match=r"weights are (missing|not finite): model") as error:
         published(package, model, tiny[1]).load()
     assert "\n" not in str(error.value)
-
-
-def test_a_leaderboard_has_theirs_beside_ours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = {"eagle_python": str(package_python("eagle-llm")), "lade_python": str(package_python("lade"))}
-    assert cli.main(["example", str(tmp_path)]) == 0
-    example = tmp_path / COPIED
-    files = example / "testalgorithms" / "query-routing"
-
-    def change(path: Path, edit: Any) -> None:
-        told = yaml.safe_load(path.read_text(encoding="utf-8"))
-        edit(told)
-        path.write_text(yaml.safe_dump(told, sort_keys=False), encoding="utf-8")
-
-    def only_the_cloud(job: Any) -> None:
-        algorithms = job["benchmarkingjob"]["test_object"]["algorithms"]
-        algorithms[:] = [entry for entry in algorithms if entry["name"] == "cloud-only"]
-
-    def backends(algorithm: Any) -> None:
-        (cloud,) = (module for module in algorithm["algorithm"]["modules"] if module["type"] == "cloudmodel")
-        (values,) = (entry["backend"] for entry in cloud["hyperparameters"] if "backend" in entry)
-        values["values"] = ["autoregressive", "EagleSpecDec", "eagle-llm", "lade"]
-
-    def pythons(settings: Any) -> None:
-        settings["head"]["eagle-llm"] = settings["head"]["EagleSpecDec"]
-        settings.update(options)
-
-    change(example / "benchmarkingjob.yaml", only_the_cloud)
-    change(files / "cloud_only.yaml", backends)
-    change(files / "cloud_settings.yaml", pythons)
-    data = example / "dataset" / "knowledge" / "test.jsonl"
-    data.write_text("".join(data.read_text(encoding="utf-8").splitlines(keepends=True)[:ROWS]), encoding="utf-8")
-    for step in (["check"], []):
-        command = [Path(sys.executable).with_name("ianvs"), *step, "-f", COPIED / "benchmarkingjob.yaml"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-    (leaderboard,) = (tmp_path / "workspace").rglob("all_rank.csv")
-    with open(leaderboard, encoding="utf-8", newline="") as lines:
-        rows = {row["cloudmodel-backend"]: row for row in csv.DictReader(lines)}
-    assert set(rows) == {"autoregressive", "EagleSpecDec", "eagle-llm", "lade"}
-    for row in rows.values():
-        assert float(row["Lossless"]) == 100
-        assert float(row["Speedup"]) > 0
-        assert row["Accuracy"] == rows["autoregressive"]["Accuracy"]
-    assert float(rows["eagle-llm"]["Mean Accepted Tokens"]) > 2
-    assert float(rows["lade"]["Mean Accepted Tokens"]) > 1

@@ -182,15 +182,6 @@ def test_with_the_shipped_head_output_and_acceptance_are_ours(speculative: VllmL
         assert all(step.emitted == step.accepted + 1 for step in completion.trace.steps[:-1])
 
 
-def test_a_stop_string_under_speculation_keeps_its_steps(speculative: VllmLLM, ours: AutoregressiveLLM) -> None:
-    whole = ours.generate(CHATS[0], GREEDY)
-    sampling = Sampling(max_tokens=64, stop=(whole.text[len(whole.text) // 2 :][:3],))
-    found = speculative.generate(CHATS[0], sampling)
-    assert found.token_ids == ours.generate(CHATS[0], sampling).token_ids
-    assert found.trace.tokens == 1 + sum(step.emitted for step in found.trace.steps)
-    assert any(step.accepted for step in found.trace.steps)
-
-
 def test_streams_at_once_under_speculation_are_lossless(speculative: VllmLLM, ours: AutoregressiveLLM) -> None:
     with ThreadPoolExecutor(len(CHATS)) as threads:
         found = list(threads.map(lambda chat: speculative.generate(chat, GREEDY), CHATS))
