@@ -118,16 +118,6 @@ def test_sampling_is_that_of_our_engine_seed_for_seed(ours: AutoregressiveLLM, t
 
 
 @installed
-def test_coupled_sampling_with_drafts_says_what_it_says_without(theirs: LlamaCppLLM) -> None:
-    sampling = Sampling(max_tokens=24, temperature=0.7, seed=5)
-    said = []
-    for drafted in (0, 6):
-        with LlamaCppLLM(str(CLOUD), gguf_type="f32", threads=1, prompt_lookup=drafted, acceptance="coupled") as llm:
-            said.append(outputs(answers(llm, sampling)))
-    assert said[0] == said[1]
-
-
-@installed
 def test_a_prompt_beyond_the_window_loses_its_oldest_tokens() -> None:
     messages = chat(" ".join(f"word {i}" for i in range(200)))
     with LlamaCppLLM(str(EDGE), gguf_type="f32", threads=1, n_ctx=256, truncate_prompts=True) as llm:

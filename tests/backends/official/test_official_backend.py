@@ -72,20 +72,13 @@ def asked(llm: PublishedLLM) -> dict[str, Any]:
 def test_an_answer_has_ids_times_and_the_steps_of_the_package(
     name: str, stand_in: Callable[..., PublishedLLM], tmp_path: Path
 ) -> None:
-    pieces: list[tuple[str, int]] = []
     llm = stand_in(name, threads=1)
-    answer = llm.generate(
-        [{"role": "user", "content": "hello"}], Sampling(max_tokens=11), lambda text, n: pieces.append((text, n))
-    )
+    answer = ask(llm, max_tokens=11)
     assert answer.token_ids == IDS[:11]
     assert (answer.finish_reason, answer.completion_tokens) == ("length", 11)
     assert [tokens for _, tokens in answer.trace.chunks] == [1, 3, 1, 4, 1, 1]
     assert answer.trace.steps == [Step(5, 2, 3, 6), Step(5, 0, 1, 6), Step(5, 3, 4, 6), *[Step(5, 0, 1, 6)] * 2]
-    times = [seconds for seconds, _ in answer.trace.chunks]
-    assert times == sorted(times)
-    assert times[0] > 0
-    assert "".join(text for text, _ in pieces) == answer.text
-    assert sum(n for _, n in pieces) == 11
+    assert 0 < answer.trace.chunks[0][0] < answer.trace.chunks[-1][0]
     assert llm.memory() == 77
     assert llm.hardware()["threads"] == 1
     llm.close()
@@ -218,11 +211,10 @@ def test_a_check_finds_an_environment_that_cannot_serve(
 
 
 def test_the_running_python_has_neither_package() -> None:
-    """With the real worker; nothing is named."""
+    """With the real worker."""
     for name in OWN:
-        llm = backend(name)(str(MODELS / "edge"), **OWN[name])
         with pytest.raises(UserError, match=f"there is no {name} in the environment of .* under {PYTHONS[name]}"):
-            llm.check(Sampling())
+            backend(name)(str(MODELS / "edge"), **OWN[name]).check(Sampling())
 
 
 def test_a_check_finds_models_and_heads_that_the_package_cannot_run(
