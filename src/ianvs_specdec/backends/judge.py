@@ -59,7 +59,6 @@ class JudgeSettings(Settings):
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
-        """The hyperparameters."""
         return tuple(f"judge_{name}" for name in cls.model_fields)
 
     @classmethod

@@ -80,12 +80,10 @@ class LocalLLM(LoadedLLM):
 
     @property
     def device_name(self) -> str:
-        """The device that is asked for, or auto."""
         return str(getattr(self.options, "device", "auto"))
 
     @property
     def quantization(self) -> str | None:
-        """The kind of the quantization, if any."""
         return None if self.options.quantization in (None, "none") else str(self.options.quantization)
 
     def identity(self, digests: FileDigests) -> dict[str, Any]:

@@ -88,7 +88,6 @@ class LLM:
         return self._engine.target()
 
     def close(self) -> None:
-        """Release the model."""
         self._engine.close()
 
     def __enter__(self) -> LLM:

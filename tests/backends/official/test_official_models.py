@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
 
 from ianvs_specdec.backends import backend
 from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Completion, Sampling
+from tests.drafters.eagle_oracle import random_tensors, save
 from tests.support.models import build_model
 from tests.support.packages import package_python
 from tests.support.paths import EXAMPLE
@@ -67,36 +67,11 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     home = tmp_path_factory.mktemp("tiny")
     model = build_model(home / "model", window=256)
     told = json.loads((model / "config.json").read_text())
-    width, inner, vocabulary = told["hidden_size"], told["intermediate_size"], told["vocab_size"]
-    groups = width * told["num_key_value_heads"] // told["num_attention_heads"]
-    attention = {
-        "q_proj": (width, width),
-        "k_proj": (groups, width),
-        "v_proj": (groups, width),
-        "o_proj": (width, width),
-    }
-    shapes = {
-        "fc.weight": (width, 2 * width),
-        "fc.bias": (width,),
-        **{f"layers.0.self_attn.{name}.weight": shape for name, shape in attention.items()},
-        "layers.0.mlp.gate_proj.weight": (inner, width),
-        "layers.0.mlp.up_proj.weight": (inner, width),
-        "layers.0.mlp.down_proj.weight": (width, inner),
-    }
-    torch.manual_seed(1)
-    tensors = {name: torch.randn(shape) * 0.05 for name, shape in shapes.items()}
-    tensors["layers.0.post_attention_layernorm.weight"] = torch.ones(width)
-    tensors["embed_tokens.weight"] = load_file(model / "model.safetensors")["model.embed_tokens.weight"]
-    assert tensors["embed_tokens.weight"].shape == (vocabulary, width)
-    head = home / "head"
-    head.mkdir()
-    torch.save(tensors, head / "pytorch_model.bin")
-    kept = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "vocab_size")
+    sizes = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "vocab_size", "head_dim")
     config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 1}
     config |= {"hidden_act": "silu", "rms_norm_eps": 1e-6, "pad_token_id": 0, "torch_dtype": "float32"}
-    config |= {name: told[name] for name in (*kept, "max_position_embeddings")}
-    (head / "config.json").write_text(json.dumps(config))
-    return model, head
+    config |= {name: told[name] for name in (*sizes, "max_position_embeddings")}
+    return model, save(home / "head", random_tensors(config), config)
 
 
 @pytest.mark.parametrize(("package", "options", "ours", "same"), PUBLISHED, ids=NAMES)
