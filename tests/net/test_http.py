@@ -146,34 +146,29 @@ def test_a_used_up_connection_is_not_used_again(start: Start, first: Serve, whol
     assert listener.accepted == 2
 
 
-@pytest.mark.parametrize("sent", [(), (HEAD,)], ids=["before the head", "in the middle"])
-@pytest.mark.parametrize(("end", "error"), [("idle", TimeoutError), ("seconds", DeadlineError)])
-def test_silence_ends(start: Start, sent: tuple[bytes, ...], end: str, error: type[Exception]) -> None:
-    released = threading.Event()
-    listener = start(after_request(*sent, then=lambda: released.wait(LONG)))
+def hang() -> None:
+    threading.Event().wait(5.0)
+
+
+def talk(connection: socket.socket) -> None:
+    read_request(connection)
+    connection.sendall(CHUNKED)
+    for _ in itertools.count():
+        connection.sendall(b"1\r\nx\r\n")
+
+
+@pytest.mark.parametrize(
+    ("serve", "size", "end", "error"),
+    [
+        pytest.param(after_request(then=hang), 2, "idle", TimeoutError, id="no head"),
+        pytest.param(after_request(HEAD, then=hang), 2, "seconds", DeadlineError, id="half a body"),
+        pytest.param(talk, 2, "seconds", DeadlineError, id="endless talk"),
+        pytest.param(lambda connection: hang(), 50_000_000, "idle", TimeoutError, id="the request is not read"),
+    ],
+)
+def test_every_wait_ends(start: Start, serve: Serve, size: int, end: str, error: type[Exception]) -> None:
     with pytest.raises(error):
-        ask(client_of(listener), wait=patience(**{end: 0.2}))
-    released.set()
-
-
-def test_endless_talk_ends_at_the_deadline(start: Start) -> None:
-    def serve(connection: socket.socket) -> None:
-        read_request(connection)
-        connection.sendall(CHUNKED)
-        for _ in itertools.count():
-            connection.sendall(b"1\r\nx\r\n")
-
-    with pytest.raises(DeadlineError):
-        ask(client_of(start(serve)), wait=patience(seconds=0.3))
-
-
-def test_a_request_that_is_not_read_ends(start: Start) -> None:
-    released = threading.Event()
-
-    listener = start(lambda connection: released.wait(LONG))
-    with pytest.raises(TimeoutError):
-        ask(client_of(listener), b"x" * 50_000_000, wait=patience(idle=0.3))
-    released.set()
+        ask(client_of(start(serve)), b"x" * size, wait=patience(**{end: 0.3}))
 
 
 @pytest.fixture

@@ -59,49 +59,42 @@ def test_pieces_may_be_cut_anywhere(size: int, end: str) -> None:
     assert [seconds for seconds, _ in read(*WHOLE).trace.chunks] == [0.0, 1.0]
 
 
-@pytest.mark.parametrize("count", [None, {"prompt_tokens": 5, "completion_tokens": None}, usage(0)])
-def test_what_is_not_counted_is_no_answer_of_a_benchmark(count: dict[str, Any] | None) -> None:
-    with pytest.raises(AttemptError) as error:
-        read(*WHOLE[:3], event(usage=count), DONE)
-    assert error.value.kind == "no usage"
-    assert error.value.outlook is RetryOutlook.ENDPOINT
+def malformed(payload: str) -> tuple[bytes, ...]:
+    return delta("abc"), f"data: {payload}\n\n".encode()
 
 
-@pytest.mark.parametrize("reason", [None, "error"])
-def test_a_stream_that_does_not_end_as_an_answer_is_broken(reason: str | None) -> None:
-    with pytest.raises(AttemptError, match="the stream ended after 3 characters") as error:
-        read(delta("abc"), delta(reason=reason), event(usage=usage(1)), DONE)
-    assert (error.value.kind, error.value.outlook) == ("broken stream", RetryOutlook.PASSING)
+@pytest.mark.parametrize(
+    ("parts", "kind", "outlook"),
+    [
+        ((*WHOLE[:3], DONE), "no usage", RetryOutlook.ENDPOINT),
+        ((*WHOLE[:3], event(usage=usage(0)), DONE), "no usage", RetryOutlook.ENDPOINT),
+        (
+            (*WHOLE[:3], event(usage=usage(4), specdec={"token_ids": [1, 2]}), DONE),
+            "broken stream",
+            RetryOutlook.PASSING,
+        ),
+        ((*WHOLE[:3], event(usage=usage(4), specdec={"steps": [[1, 2]]}), DONE), "broken stream", RetryOutlook.PASSING),
+        ((delta("abc"), event(usage=usage(1)), DONE), "broken stream", RetryOutlook.PASSING),
+        ((delta("abc"), delta(reason="error"), event(usage=usage(1)), DONE), "broken stream", RetryOutlook.PASSING),
+        (malformed("{"), "broken stream", RetryOutlook.PASSING),
+        (malformed('{"choices": [{"delta": {"content": 3}}]}'), "broken stream", RetryOutlook.PASSING),
+        (malformed('{"usage": 3}'), "broken stream", RetryOutlook.PASSING),
+        (malformed("[" * 100_000), "broken stream", RetryOutlook.PASSING),
+        ((delta("abc"), event(error={"message": "no memory"})), "server error", RetryOutlook.PASSING),
+        ((delta("abc"), event(error={"message": "no memory", "code": 503})), "status 503", RetryOutlook.PASSING),
+        ((delta("abc"), event(error={"message": "slow down", "code": 429})), "rate limit", RetryOutlook.BUSY),
+        ((event(error={"code": "insufficient_quota", "status": 429}),), "quota", RetryOutlook.ENDPOINT),
+    ],
+)
+def test_what_is_no_whole_answer_is_a_failure(parts: tuple[bytes, ...], kind: str, outlook: RetryOutlook) -> None:
+    with pytest.raises(AttemptError) as caught:
+        read(*parts)
+    assert (caught.value.kind, caught.value.outlook) == (kind, outlook)
 
 
 @pytest.mark.parametrize(("told", "kept"), [("length", "length"), ("content_filter", "stop")])
 def test_finish_reasons(told: str, kept: str) -> None:
     assert read(delta("abc"), delta(reason=told), event(usage=usage(1))).finish_reason == kept
-
-
-@pytest.mark.parametrize(
-    "payload",
-    ["{", "null", '{"choices": [{"delta": {"content": 3}}]}', '{"choices": 7}', '{"usage": 3}', "[" * 100_000],
-)
-def test_malformed_chunks_are_a_broken_stream(payload: str) -> None:
-    with pytest.raises(AttemptError, match="no chunk of a chat completion") as error:
-        read(delta("abc"), f"data: {payload}\n\n".encode())
-    assert error.value.kind == "broken stream"
-
-
-@pytest.mark.parametrize(
-    ("error", "kind", "outlook"),
-    [
-        ({"message": "out of memory"}, "server error", RetryOutlook.PASSING),
-        ({"message": "out of memory", "code": 503}, "status 503", RetryOutlook.PASSING),
-        ({"message": "slow down", "code": 429}, "rate limit", RetryOutlook.BUSY),
-        ({"message": "none left", "code": "insufficient_quota", "status": 429}, "quota", RetryOutlook.ENDPOINT),
-    ],
-)
-def test_an_error_in_the_stream(error: Any, kind: str, outlook: RetryOutlook) -> None:
-    with pytest.raises(AttemptError) as caught:
-        read(delta("abc"), event(error=error))
-    assert (caught.value.kind, caught.value.outlook) == (kind, outlook)
 
 
 def test_reasoning_is_output_and_not_the_answer() -> None:
@@ -175,13 +168,6 @@ def test_letters_that_our_server_does_not_tell_are_unknown(letters: list[tuple[s
     trace = answer.completion().trace
     assert trace.confidence == [(-0.5, 0.4, 0.5)] * 4
     assert trace.letters == letters
-
-
-@pytest.mark.parametrize("told", [{"token_ids": [1, 2]}, {"steps": [[1, 2]]}, "text"])
-def test_what_our_server_would_not_tell_is_a_broken_stream(told: Any) -> None:
-    with pytest.raises(AttemptError) as error:
-        counted(4, specdec=told)
-    assert error.value.kind == "broken stream"
 
 
 def acceptance(drafted: list[int], accepted: list[int], longest: int, *, detailed: bool) -> dict[str, Any]:
