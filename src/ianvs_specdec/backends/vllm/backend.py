@@ -45,6 +45,32 @@ def environment(threads: int | None) -> dict[str, str]:
     return kept if threads is None else kept | {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 
 
+def steps_of(received: Sequence[int], kept: Sequence[int], drafts: Any) -> list[Step]:
+    """The verification steps of a request from the token counts of its chunks and vLLM's pairs (drafted, accepted).
+
+    ``received`` counts the tokens of each engine step, the prefill's first; ``kept`` those of them that belong to the
+    output. The last chunk may have lost tokens after the one that ended the output, in vLLM or here. Pairs of steps
+    that came after it are left out. Empty where chunks and pairs do not belong together. Raises ValueError or TypeError
+    for pairs that cannot be.
+    """
+    steps: list[Step] = []
+    waiting = [
+        (whole(drafted, "a draft", MOST_DRAFTED), whole(accepted, "what a draft gave", drafted))
+        for drafted, accepted in listed(drafts, "drafts", MOST_TOKENS)
+    ]
+    for index in range(1, len(received)):
+        accepted = received[index] - 1
+        last = index == len(received) - 1
+        if waiting and (waiting[0][1] == accepted or (last and waiting[0][1] > accepted)):
+            pair = waiting.pop(0)
+            steps.append(Step(pair[0], pair[1], kept[index], pair[0] + 1))
+        elif accepted == 0:
+            steps.append(Step(0, 0, kept[index], 1))
+        else:
+            return []
+    return steps
+
+
 class VllmLLM(WorkerLLM):
     """A model behind an engine of vLLM; requests from many threads run in one batch.
 
@@ -65,12 +91,14 @@ class VllmLLM(WorkerLLM):
     local: ClassVar[bool] = True
     concurrent: ClassVar[bool] = True
     Options: ClassVar[type[Settings]] = VllmOptions
+    steps = staticmethod(steps_of)
 
     def __init__(self, model: str, **options: Any) -> None:
         super().__init__(model, **options)
         if self.options.vllm_python is not None:
             self.python()
         self.speculative, self.engine_args = self.options.speculative or {}, self.options.engine_args or {}
+        self.speculates = bool(self.speculative)
         self.simple = {name: value for name, value in self.options.given().items() if name not in _OTHERS}
         """The options that are engine arguments."""
         self._found: tuple[str, bool] | None = None
@@ -129,11 +157,9 @@ class VllmLLM(WorkerLLM):
     def baseline_identity(self, digests: FileDigests) -> dict[str, Any] | None:
         return {**self.identity(digests), "method": "none", "speculative": {}}
 
-    def _check_folder(self, folder: Path) -> None:
+    def _start(self, folder: Path) -> WorkerProcess:
         if "load_format" not in self.engine_args:
             check_stored(folder, what=f"the model {self.model}", key="model")
-
-    def _start(self, folder: Path) -> WorkerProcess:
         version, _ = self._vllm()
         command, threads = [self.python(), str(WORKER)], self.options.threads
         worker = WorkerProcess(NAME, command, self._arguments(folder), environment(threads), HINTS)
@@ -170,41 +196,8 @@ class VllmLLM(WorkerLLM):
             **({"logprobs": TOP} if sampling.logprobs else {}),
         }
 
-    def _steps(self, received: Sequence[int], kept: Sequence[int], drafts: Any) -> list[Step]:
-        return steps_of(received, kept, drafts)
-
-    @property
-    def _speculates(self) -> bool:
-        return bool(self.speculative)
-
     def target(self) -> str:
         return "vllm"
 
     def hardware(self) -> Mapping[str, Any]:
         return {**super().hardware(), **self._told("device", "threads", "instructions", "vllm", "torch")}
-
-
-def steps_of(received: Sequence[int], kept: Sequence[int], drafts: Any) -> list[Step]:
-    """The verification steps of a request from the token counts of its chunks and vLLM's pairs (drafted, accepted).
-
-    ``received`` counts the tokens of each engine step, the prefill's first; ``kept`` those of them that belong to the
-    output. The last chunk may have lost tokens after the one that ended the output, in vLLM or here. Pairs of steps
-    that came after it are left out. Empty where chunks and pairs do not belong together. Raises ValueError or TypeError
-    for pairs that cannot be.
-    """
-    steps: list[Step] = []
-    waiting = [
-        (whole(drafted, "a draft", MOST_DRAFTED), whole(accepted, "what a draft gave", drafted))
-        for drafted, accepted in listed(drafts, "drafts", MOST_TOKENS)
-    ]
-    for index in range(1, len(received)):
-        accepted = received[index] - 1
-        last = index == len(received) - 1
-        if waiting and (waiting[0][1] == accepted or (last and waiting[0][1] > accepted)):
-            pair = waiting.pop(0)
-            steps.append(Step(pair[0], pair[1], kept[index], pair[0] + 1))
-        elif accepted == 0:
-            steps.append(Step(0, 0, kept[index], 1))
-        else:
-            return []
-    return steps
