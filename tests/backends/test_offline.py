@@ -66,7 +66,7 @@ def test_a_stream_is_the_answer_in_pieces_and_ends_when_it_is_left(llm: LLM) -> 
     next(stream)
     stream.close()
     assert llm._engine.occupancy().sequences == 0
-    assert not [thread for thread in threading.enumerate() if "_tell" in thread.name]
+    assert not [thread for thread in threading.enumerate() if "_answer" in thread.name]
 
 
 @pytest.mark.parametrize("prompt", ["", [], [10**6]])

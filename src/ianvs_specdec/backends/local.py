@@ -90,7 +90,7 @@ class LocalLLM(LoadedLLM):
         return {
             "backend": self.backend,
             "method": self.method,
-            "options": self._option_identity(digests),
+            "options": {},
             "model": model_digest(self.model, digests),
             "dtype": self.options.dtype,
             "device": self.device_name,
@@ -110,10 +110,6 @@ class LocalLLM(LoadedLLM):
         if (folder := local_folder(self.model)) is not None:
             check_model(folder, what=f"the model {self.model}", key="model")
             check_tokenizer(folder, what=f"the model {self.model}", key="model")
-
-    def _option_identity(self, digests: FileDigests) -> dict[str, Any]:
-        """The method's options as the journal's key has them: with contents in place of paths."""
-        return {}
 
     def load(self) -> None:
         with self._loading:

@@ -85,16 +85,15 @@ class EngineLLM(LocalLLM):
 
     def identity(self, digests: FileDigests) -> dict[str, Any]:
         emulated = {} if self._emulated is None else {"emulate": self._emulated.identity(digests)}
-        return {**super().identity(digests), "engine": self.engine, **emulated}
+        # Contents of files in place of paths.
+        options = drafters.replace_files(self.method, self.drafting, digests.path)
+        return {**super().identity(digests), "options": options, "engine": self.engine, **emulated}
 
     def check_files(self) -> None:
         super().check_files()
         folder = local_folder(self.model)
         target = model_sizes(read_config(folder, key="model")) if folder is not None else None
         drafters.check_files(self.method, self.drafting, target, folder)
-
-    def _option_identity(self, digests: FileDigests) -> dict[str, Any]:
-        return drafters.replace_files(self.method, self.drafting, digests.path)
 
     def lossy(self, sampling: Sampling) -> bool:
         return self.options.acceptance == "typical" and not sampling.greedy
