@@ -50,6 +50,10 @@ def test_states_are_those_of_the_prompt_that_is_answered(llm, model: Path) -> No
 def test_a_prompt_that_does_not_fit_is_refused(llm) -> None:
     with pytest.raises(ContextWindowError):
         llm.encode(LONG, SAMPLING, LAYERS)
+    # One token is left for the answer, or none.
+    assert llm.generate((5,) * 95, SAMPLING).completion_tokens == 1
+    with pytest.raises(ContextWindowError, match="the prompt has 96 tokens and leaves no room"):
+        llm.generate((5,) * 96, SAMPLING)
 
 
 @pytest.mark.parametrize("settings", [{}, {"repetition_penalty": 1.7}], ids=["greedy", "penalty"])

@@ -81,21 +81,6 @@ def test_characters_lead_from_a_place_in_the_text_to_its_token(ours: list[Comple
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", few(["autoregressive", "PromptLookup", "huggingface"], {"PromptLookup", "huggingface"}.__contains__)
-)
-def test_a_stop_string_ends_the_triples_too(name: str, ours: list[Completion]) -> None:
-    text = ours[0].text
-    stop = text[len(text) // 2 :][:4]
-    with load(name) as llm:
-        cut = llm.generate(CHATS[0], replace(ASKED, stop=(stop,)))
-    assert cut.text == text[: text.index(stop)]
-    assert len(cut.trace.confidence or ()) == len(cut.token_ids) < len(ours[0].token_ids)
-    for told, own in zip(cut.trace.confidence or (), ours[0].trace.confidence or (), strict=False):
-        assert told == pytest.approx(own, abs=1e-3)
-
-
-@pytest.mark.slow
 def test_sampled_answers_are_told_before_temperature_and_top_k(ours: list[Completion]) -> None:
     sampling = Sampling(max_tokens=24, temperature=3.0, top_k=2, repetition_penalty=1.4, seed=1, logprobs=True)
     with load("autoregressive") as engine, load("huggingface") as peer:

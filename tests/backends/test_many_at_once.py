@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from ianvs_specdec.backends import backend
-from ianvs_specdec.common.errors import AbandonedError, AnswerError, ContextWindowError, UserError
+from ianvs_specdec.common.errors import AbandonedError, AnswerError, UserError
 from ianvs_specdec.common.types import Completion, Hints, Occupancy, Sampling
 from ianvs_specdec.engine import loop
 from tests.support.models import build_model
@@ -107,7 +107,6 @@ def pool() -> Iterator[Callable[..., Pool]]:
     ("method", "options"),
     [
         ("autoregressive", {}),
-        ("PromptLookup", {"acceptance": "coupled"}),
         ("RecyclingSpecDec", {"acceptance": "coupled"}),
     ],
 )
@@ -148,17 +147,6 @@ def test_who_waits_for_room_leaves_as_well(long_model: Path, pool: Any) -> None:
     ends.set()
     asked.wait_for(lambda now: (now.sequences, now.waiting) == (1, 0))
     assert not behind.done()
-
-
-def test_what_no_memory_holds_is_refused_and_the_others_go_on(long_model: Path, pool: Any) -> None:
-    asked = pool(long_model)
-    asked.has_room_for(1.5)
-    running, ends = asked.begun()
-    with pytest.raises(ContextWindowError, match=r"prompt and max_tokens together, take .* lower max_tokens"):
-        asked.ask("go on", Sampling(max_tokens=10 * FOR_EVER.max_tokens)).result(LONGEST)
-    assert not running.done()
-    assert asked.ask("hello", Sampling(max_tokens=3)).result(LONGEST).completion_tokens == 3
-    ends.set()
 
 
 @pytest.mark.slow

@@ -77,8 +77,6 @@ def test_packed_weights_count_as_large_as_they_are(quantization: str, share: flo
     ("name", "model", "options"),
     [
         ("EagleSpecDec", "edge", {"head": "edge-eagle"}),
-        pytest.param("SuffixSpecDec", "edge", {"head": "edge-eagle"}, marks=pytest.mark.slow),
-        pytest.param("EagleSpecDec", "cloud", {"head": "cloud-eagle3"}, marks=pytest.mark.slow),
         pytest.param("MedusaSpecDec", "cloud", {"head": "cloud-medusa"}, marks=pytest.mark.slow),
         pytest.param("DraftModelSpecDec", "cloud", {"draft": "edge"}, marks=pytest.mark.slow),
     ],
@@ -95,10 +93,3 @@ def test_what_drafts_counts_as_it_lies_in_memory(name: str, model: str, options:
     on_disk = sum(file.stat().st_size for file in files)
     # The target's output matrix, which a head may read in another layout, comes on top; nothing is held twice.
     assert 0.95 < (drafting - plain) / on_disk < 2
-
-
-@pytest.mark.slow
-def test_a_datastore_counts_as_large_as_its_file() -> None:
-    store = MODELS / "world.datastore"
-    added = memory("RestSpecDec", MODELS / "edge", datastore=str(store)) - memory("autoregressive", MODELS / "edge")
-    assert added == pytest.approx(store.stat().st_size, rel=0.01)

@@ -13,8 +13,8 @@ class StubServer(ThreadingHTTPServer):
     """Answers chat completions by a script: one action per request, the last one for all further requests.
 
     Actions: "ok"; an HTTP status; "hang"; "die" (drops the connection in mid-stream); "truncate" (ends the stream
-    politely, but without a finish reason); "no usage"; "slow" (a piece every 50 ms); "continuous" (usage with every
-    chunk); "think" and "think die" (a thought, and once ``released`` the answer or nothing).
+    politely, but without a finish reason); "slow" (a piece every 50 ms); "think" and "think die" (a thought, and once
+    ``released`` the answer or nothing).
     """
 
     daemon_threads = True
@@ -88,13 +88,11 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             if action == "slow":
                 time.sleep(0.05)
-            so_far = {"prompt_tokens": 11, "completion_tokens": number + 1, "total_tokens": number + 12}
-            self._event(**choice(piece, None), **({"usage": so_far} if action == "continuous" else {}))
+            self._event(**choice(piece, None))
         if action in ("truncate", "think die"):
             self.wfile.write(b"data: [DONE]\n\n")
             return
         self._event(**choice(None, "stop"))
-        if action != "no usage":
-            total = {"prompt_tokens": 11, "completion_tokens": stub.tokens, "total_tokens": 11 + stub.tokens}
-            self._event(usage=total)
+        total = {"prompt_tokens": 11, "completion_tokens": stub.tokens, "total_tokens": 11 + stub.tokens}
+        self._event(usage=total)
         self.wfile.write(b"data: [DONE]\n\n")

@@ -76,7 +76,6 @@ class PendingAnswer:
         self._reason: str | None = None
 
     def follow(self, prompt_ids: list[int]) -> None:
-        """Say what the answer follows, before its first token."""
         self._output.follow(prompt_ids)
 
     def take(self, line: Mapping[str, Any]) -> bool:

@@ -94,11 +94,7 @@ class LLM(ABC):
     @classmethod
     def check_encode(cls) -> None:
         """Raise UserError, with the ``key`` at fault, where the back end has no hidden states."""
-        raise UserError(
-            f"the back end {cls.backend} does not return hidden states: name one of our own engine, "
-            "autoregressive or a drafting method",
-            key="backend",
-        )
+        raise cls._unable("return hidden states")
 
     def begin(self, messages: list[Message], sampling: Sampling, tokens: int, hints: Hints = NO_HINTS) -> Completion:
         """The first ``tokens`` tokens of what ``generate`` answers, or all of it where it is shorter."""
@@ -117,11 +113,12 @@ class LLM(ABC):
     @classmethod
     def check_resume(cls) -> None:
         """Raise UserError, with the ``key`` at fault, where the back end does not ``resume`` answers."""
-        raise UserError(
-            f"the back end {cls.backend} does not continue an answer after its first tokens: name one of our own "
-            "engine, autoregressive or a drafting method",
-            key="backend",
-        )
+        raise cls._unable("continue an answer after its first tokens")
+
+    @classmethod
+    def _unable(cls, what: str) -> UserError:
+        instead = "name one of our own engine, autoregressive or a drafting method"
+        return UserError(f"the back end {cls.backend} does not {what}: {instead}", key="backend")
 
     @abstractmethod
     def identity(self, digests: FileDigests) -> dict[str, Any]:

@@ -23,7 +23,6 @@ class ChildProcess:
     """
 
     def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        """``name`` is used in messages."""
         self.name = name
         handle, log = tempfile.mkstemp(prefix=f"specdec-{name.split()[-1].lower()}-", suffix=".log")
         self.log = Path(log)

@@ -43,7 +43,6 @@ class Emulated:
         return cls(Path(file), costs, None if options.emulate_scale == AUTO else options.emulate_scale)
 
     def identity(self, digests: FileDigests) -> dict[str, Any]:
-        """What the times of answers depend on."""
         return {"table": digests.file(self.file), "scale": AUTO if self.scale is None else self.scale}
 
     def start(self, target: Target, drafter: Drafter, memory: int | None) -> Emulation:

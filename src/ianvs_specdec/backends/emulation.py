@@ -75,7 +75,6 @@ class Emulation(Meter):
         self._overran = False
 
     def describe(self) -> Mapping[str, Any]:
-        """Description of the emulation, for the records of measurements."""
         costs = self.costs
         return {"machine": costs.machine, "model": costs.model, "method": costs.method, "scale": self.scale}
 
@@ -111,7 +110,6 @@ class Emulation(Meter):
         self._idle = not busy
 
     def tell(self) -> None:
-        """Log how many steps overran, if any."""
         if self.overruns:
             log.warning(
                 "emulation: %d of %d steps took longer than %s would, times the scale of %g, by %.3g s in all: "

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ianvs_specdec.backends.local import Emit, LocalLLM
+from ianvs_specdec.backends.local import LocalLLM
+from ianvs_specdec.backends.prompts import TextOutput
 from ianvs_specdec.backends.quantization import own
 from ianvs_specdec.common.types import Hints, Sampling, Trace
 from ianvs_specdec.models.rotary import window_of
@@ -33,13 +33,7 @@ class HuggingfaceLLM(LocalLLM):
         self._model.generation_config = GenerationConfig()
 
     def _decode(
-        self,
-        prompt_ids: list[int],
-        sampling: Sampling,
-        stop: Callable[[list[int]], int | None] | None,
-        emit: Emit | None,
-        prediction: list[int],
-        hints: Hints,
+        self, prompt_ids: list[int], sampling: Sampling, output: TextOutput, prediction: list[int], hints: Hints
     ) -> tuple[list[int], str, Trace]:
         import torch
 
@@ -56,7 +50,7 @@ class HuggingfaceLLM(LocalLLM):
         if least := min(sampling.min_tokens, settings["max_new_tokens"]) if ends else 0:
             settings["min_new_tokens"] = least
         confidence = Confidence() if sampling.logprobs else None
-        watcher = _Watcher(len(prompt_ids), stop, emit, confidence)
+        watcher = _Watcher(len(prompt_ids), output, confidence)
         inputs = torch.tensor([prompt_ids], device=self._model.device)
         with self._model.register_forward_hook(watcher.computed) if confidence is not None else nullcontext():
             self._model.generate(
@@ -92,17 +86,11 @@ class HuggingfaceLLM(LocalLLM):
 class _Watcher:
     """Streamer and stopping criterion for ``generate``: notes when each token arrived, ends at a stop string."""
 
-    def __init__(
-        self,
-        prompt_tokens: int,
-        stop: Callable[[list[int]], int | None] | None,
-        emit: Emit | None,
-        confidence: Confidence | None,
-    ) -> None:
+    def __init__(self, prompt_tokens: int, output: TextOutput, confidence: Confidence | None) -> None:
         self.ids: list[int] = []
         self.trace = Trace()
         self.complete = False
-        self._prompt_tokens, self._stop, self._emit = prompt_tokens, stop, emit
+        self._prompt_tokens, self._output = prompt_tokens, output
         self._started = time.perf_counter()
         self._seen_prompt = False
         self._confidence = confidence
@@ -121,8 +109,8 @@ class _Watcher:
         if self._confidence is not None:
             self._confidence.add(self._logits, ids)
         self.trace.chunks.append((time.perf_counter() - self._started, len(ids)))
-        if self._emit is not None:
-            self._emit(ids)
+        if self._output.emit is not None:
+            self._output.emit(ids)
 
     def end(self) -> None:
         """Part of the streamer interface; everything has been noted in ``put``."""
@@ -130,6 +118,6 @@ class _Watcher:
     def stopped(self, input_ids: Any, scores: Any, **_: Any) -> Any:
         import torch
 
-        if self._stop is not None:
-            self.complete = self._stop(input_ids[0, self._prompt_tokens :].tolist()) is not None
+        if self._output.ends is not None:
+            self.complete = self._output.ends(input_ids[0, self._prompt_tokens :].tolist()) is not None
         return torch.tensor([self.complete], device=input_ids.device)

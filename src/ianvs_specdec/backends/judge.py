@@ -59,7 +59,6 @@ class JudgeSettings(Settings):
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
-        """The hyperparameters."""
         return tuple(f"judge_{name}" for name in cls.model_fields)
 
     @classmethod
@@ -157,11 +156,11 @@ class _Panel:
         self._sampling = Sampling(max_tokens=settings.max_tokens)
         self._llm = settings.llm()
         self._journal = Journal.of_job() if os.environ.get("RESULT_SAVED_URL") else None
-        sampling = {"max_tokens": settings.max_tokens, "temperature": 0.0}
-        identity = self._llm.identity(FileDigests(None))
-        # Journals from when there were no prompts but the official ones do not name them.
-        own = {} if self.official else {"judge_prompts": self._prompts.digest}
-        self._configuration = Configuration(settings.model, {**identity, "sampling": sampling, **own})
+        asked = {
+            "sampling": {"max_tokens": settings.max_tokens, "temperature": 0.0},
+            "judge_prompts": self._prompts.digest,
+        }
+        self._configuration = Configuration(settings.model, {**self._llm.identity(FileDigests(None)), **asked})
 
     @classmethod
     def of(cls, pairs: Pairs) -> tuple[_Panel | None, list[list[list[Message]]]]:

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -34,19 +34,6 @@ from ianvs_specdec.models.rotary import window_of
 from ianvs_specdec.records.identity import FileDigests
 
 WARM_UP = Sampling(max_tokens=8)
-
-AUTOREGRESSIVE = {"backend": "specdec", "method": "none"}
-"""How the journal's key names autoregressive decoding by our engine: the words that it had when the first journals were
-written, so that their answers are still found."""
-
-Emit = Callable[[list[int]], None]
-"""Called with the token ids of each chunk at the moment they are final."""
-
-
-def engine_identity(engine: str, device: str) -> dict[str, str]:
-    """How the journal's key names what computes in our engine, one of ``ENGINES``: not at all where that is torch,
-    which computed the answers of the first journals."""
-    return {} if engine == "torch" or device.startswith(("cuda", "mps")) else {"engine": engine}
 
 
 def instructions() -> dict[str, str]:
@@ -93,19 +80,17 @@ class LocalLLM(LoadedLLM):
 
     @property
     def device_name(self) -> str:
-        """The device that is asked for, or auto."""
         return str(getattr(self.options, "device", "auto"))
 
     @property
     def quantization(self) -> str | None:
-        """The kind of the quantization, if any."""
         return None if self.options.quantization in (None, "none") else str(self.options.quantization)
 
     def identity(self, digests: FileDigests) -> dict[str, Any]:
         return {
             "backend": self.backend,
             "method": self.method,
-            "options": self._option_identity(digests),
+            "options": {},
             "model": model_digest(self.model, digests),
             "dtype": self.options.dtype,
             "device": self.device_name,
@@ -117,18 +102,14 @@ class LocalLLM(LoadedLLM):
         # Coupled sampling is reproduced token for token by coupled sampling only.
         coupled = getattr(self.options, "acceptance", None) == "coupled"
         options = {"acceptance": "coupled"} if coupled else {}
-        engine = engine_identity(self.engine, self.device_name)
-        return {**engine, **self.identity(digests), **AUTOREGRESSIVE, "options": options}
+        own = {"backend": "autoregressive", "method": "autoregressive", "engine": self.engine, "options": options}
+        return {**self.identity(digests), **own}
 
     def check_files(self) -> None:
         self._check_device()
         if (folder := local_folder(self.model)) is not None:
             check_model(folder, what=f"the model {self.model}", key="model")
             check_tokenizer(folder, what=f"the model {self.model}", key="model")
-
-    def _option_identity(self, digests: FileDigests) -> dict[str, Any]:
-        """The method's options as the journal's key has them: with contents in place of paths."""
-        return {}
 
     def load(self) -> None:
         with self._loading:
@@ -190,57 +171,36 @@ class LocalLLM(LoadedLLM):
 
     @abstractmethod
     def _decode(
-        self,
-        prompt_ids: list[int],
-        sampling: Sampling,
-        stop: Callable[[list[int]], int | None] | None,
-        emit: Emit | None,
-        prediction: list[int],
-        hints: Hints,
+        self, prompt_ids: list[int], sampling: Sampling, output: TextOutput, prediction: list[int], hints: Hints
     ) -> tuple[list[int], str, Trace]:
         """Output ids with the one that ended the output, finish reason, trace from the call on."""
 
     def _answer(
-        self, prompt: Asked, sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
-    ) -> Completion:
-        started = time.perf_counter()
-        prompt_ids, truncated = self._prompt(prompt, sampling, hints, truncate=truncate)
-        raw = not isinstance(prompt, list)
-        return self._continue(prompt_ids, truncated, sampling, on_chunk, hints, started, raw=raw)
-
-    def _prompt(
-        self, prompt: Asked, sampling: Sampling, hints: Hints = NO_HINTS, *, truncate: bool
-    ) -> tuple[list[int], int]:
-        """As ``Chat.prompt``, and this thread computes with the model's threads."""
-        assert self._chat is not None
-        self._set_threads()
-        return self._chat.prompt(prompt, sampling, hints, truncate=truncate)
-
-    def _continue(
         self,
-        prompt_ids: list[int],
-        truncated: int,
+        asked: Asked,
         sampling: Sampling,
         on_chunk: OnChunk | None,
         hints: Hints,
-        started: float,
-        begun: Sequence[int] = (),
         *,
-        raw: bool = False,
+        truncate: bool,
+        most: int | None = None,
+        begun: Sequence[int] = (),
     ) -> Completion:
-        """The answer to a prompt, whose first tokens are ``begun``. One that is ``raw`` opens no thoughts."""
-        chat = self._chat
-        assert chat is not None
+        """As there. ``most``: the tokens after which to leave off; ``begun``: those that the answer has already."""
+        started = time.perf_counter()
+        prompt_ids, truncated = self._prompt(asked, sampling, hints, truncate=truncate)
+        chat = self.chat
         prediction = chat.ids(hints.prediction)
-        output = TextOutput(chat, sampling, on_chunk)
-        if not raw:
+        output = TextOutput(chat, sampling, on_chunk, begun)
+        # What is continued as it is opens no thoughts.
+        if isinstance(asked, list):
             output.follow(prompt_ids)
         offset = time.perf_counter() - started
         prompt_ids = [*prompt_ids, *begun]
         ids, finish_reason, trace = list(begun), "length", Trace()
         if not (begun and len(prompt_ids) == chat.window):
-            left, ends = sampling.after(len(begun)), output.stop and output.stop.after(begun)
-            rest, finish_reason, trace = self._decode(prompt_ids, left, ends, output.emit, prediction, hints)
+            left = (sampling.first(most) if most else sampling).after(len(begun))
+            rest, finish_reason, trace = self._decode(prompt_ids, left, output, prediction, hints)
             ids += rest
         trace.chunks = [(seconds + offset, tokens) for seconds, tokens in trace.chunks]
         text = output.finish(ids)
@@ -249,6 +209,13 @@ class LocalLLM(LoadedLLM):
             trace.letters, trace.first = letters_of((chat.text([i]), value) for i, value in trace.first), []
             trace.top = [[(chat.piece(int(i)), value) for i, value in token] for token in trace.top]
         return Completion(text, ids, len(prompt_ids), len(ids), finish_reason, trace, truncated)
+
+    def _prompt(
+        self, asked: Asked, sampling: Sampling, hints: Hints = NO_HINTS, *, truncate: bool
+    ) -> tuple[list[int], int]:
+        """As ``Chat.prompt``, and this thread computes with the model's threads."""
+        self._set_threads()
+        return self.chat.prompt(asked, sampling, hints, truncate=truncate)
 
     def _set_threads(self) -> None:
         """Of this thread: torch keeps the number for each."""

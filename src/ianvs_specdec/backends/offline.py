@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ianvs_specdec import drafters
-from ianvs_specdec.backends.base import NO_HINTS, OnChunk
+from ianvs_specdec.backends.base import NO_HINTS
 from ianvs_specdec.backends.specdec import of_method
 from ianvs_specdec.common.types import Completion, Hints, Message, Sampling
 
@@ -61,16 +61,16 @@ class LLM:
         ``Completion``. Closing it ends the request."""
         pieces: queue.SimpleQueue[str | Completion | Exception] = queue.SimpleQueue()
         given_up = threading.Event()
-        asked = prompt if _is_chat(prompt) else _plain(prompt)
+        asked: Any = prompt if _is_chat(prompt) else _plain(prompt)
+        hints = replace(hints, given_up=given_up.is_set)
 
-        def on_chunk(piece: str, tokens: int) -> None:
-            pieces.put(piece)
+        def _answer() -> None:
+            try:
+                pieces.put(self._engine.generate(asked, sampling, lambda piece, tokens: pieces.put(piece), hints))
+            except Exception as error:
+                pieces.put(error)
 
-        thread = threading.Thread(
-            target=_tell,
-            args=(pieces, self._engine.generate, asked, sampling, on_chunk, replace(hints, given_up=given_up.is_set)),
-            daemon=True,
-        )
+        thread = threading.Thread(target=_answer, daemon=True)
         thread.start()
         try:
             while isinstance(piece := pieces.get(), str):
@@ -88,7 +88,6 @@ class LLM:
         return self._engine.target()
 
     def close(self) -> None:
-        """Release the model."""
         self._engine.close()
 
     def __enter__(self) -> LLM:
@@ -96,20 +95,6 @@ class LLM:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-
-def _tell(
-    pieces: queue.SimpleQueue[str | Completion | Exception],
-    ask: Callable[..., Completion],
-    prompt: Any,
-    sampling: Sampling,
-    on_chunk: OnChunk,
-    hints: Hints,
-) -> None:
-    try:
-        pieces.put(ask(prompt, sampling, on_chunk, hints))
-    except Exception as error:
-        pieces.put(error)
 
 
 def _together(

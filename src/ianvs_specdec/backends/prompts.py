@@ -262,16 +262,18 @@ class TextStream:
 
 class TextOutput:
     """The text of one output. ``stop`` finds its end, ``emit`` hands it on; each is None where it is not needed.
+    ``ends`` finds the end among the tokens after ``begun``, those that the output has already.
 
     A thought that the prompt opens begins with its mark here, too, so that it is known for one.
     """
 
-    def __init__(self, chat: Chat, sampling: Sampling, on_chunk: OnChunk | None) -> None:
+    def __init__(self, chat: Chat, sampling: Sampling, on_chunk: OnChunk | None, begun: Sequence[int] = ()) -> None:
         from ianvs_specdec.engine.stopping import StopStrings
 
         self._chat = chat
         self._opened, self._begun = "", False
         self.stop = StopStrings(chat.text, sampling.stop) if sampling.stop else None
+        self.ends = self.stop and self.stop.after(begun)
         self.emit = TextStream(chat.text, sampling.stop, self._marked(on_chunk)) if on_chunk is not None else None
 
     def follow(self, prompt_ids: list[int]) -> None:

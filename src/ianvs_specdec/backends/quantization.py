@@ -10,16 +10,13 @@ from typing import Any, Literal
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.models.documents import read_object
 
-QUANTIZATIONS = {
-    "int8": None,
-    "int4": None,
+PACKAGES = {
     "bitsandbytes-int8": "bitsandbytes",
     "bitsandbytes-nf4": "bitsandbytes",
     "gptq": "gptqmodel",
     "awq": "gptqmodel",
 }
-"""Name -> the package it needs. ``int8`` and ``int4`` are our own, on the CPU (``decoding``); the bitsandbytes ones are
-made while the model is loaded; the last two are what a checkpoint on disk is made with."""
+"""What a quantization needs: to round while the model is loaded, or for checkpoints stored in that format."""
 
 Quantization = Literal["none", "int8", "int4", "bitsandbytes-int8", "bitsandbytes-nf4", "gptq", "awq"]
 Own = Literal["int8", "int4"]
@@ -45,8 +42,8 @@ def arguments(name: str | None, folder: Path, device: str) -> dict[str, Any]:
             instead = "bitsandbytes-int8" if name == "int8" else "bitsandbytes-nf4"
             raise UserError(f"{message}: set device to cpu, or quantization to {instead}", key="quantization")
         return {}
-    package = QUANTIZATIONS[name]
-    if package is not None and importlib.util.find_spec(package) is None:
+    package = PACKAGES[name]
+    if importlib.util.find_spec(package) is None:
         raise UserError(f"quantization {name} needs the package {package}: pip install {package}", key="quantization")
     if name in STORED:
         kind = (read_object(folder / "config.json", key="model").get("quantization_config") or {}).get("quant_method")

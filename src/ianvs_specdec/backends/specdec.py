@@ -18,8 +18,8 @@ from pydantic import Field
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.backends.base import NO_HINTS
 from ianvs_specdec.backends.emulated import LARGEST_SCALE, Emulated
-from ianvs_specdec.backends.local import AUTOREGRESSIVE, Emit, LocalLLM, LocalOptions, engine_identity
-from ianvs_specdec.backends.prompts import local_folder
+from ianvs_specdec.backends.local import LocalLLM, LocalOptions
+from ianvs_specdec.backends.prompts import TextOutput, local_folder
 from ianvs_specdec.backends.quantization import own
 from ianvs_specdec.common.errors import ContextWindowError
 from ianvs_specdec.common.settings import Settings, Text
@@ -84,18 +84,16 @@ class EngineLLM(LocalLLM):
         return {name: value for name, value in self.options.given().items() if name in own}
 
     def identity(self, digests: FileDigests) -> dict[str, Any]:
-        named = AUTOREGRESSIVE if self.method == "autoregressive" else {}
         emulated = {} if self._emulated is None else {"emulate": self._emulated.identity(digests)}
-        return {**super().identity(digests), **named, **engine_identity(self.engine, self.device_name), **emulated}
+        # Contents of files in place of paths.
+        options = drafters.replace_files(self.method, self.drafting, digests.path)
+        return {**super().identity(digests), "options": options, "engine": self.engine, **emulated}
 
     def check_files(self) -> None:
         super().check_files()
         folder = local_folder(self.model)
         target = model_sizes(read_config(folder, key="model")) if folder is not None else None
         drafters.check_files(self.method, self.drafting, target, folder)
-
-    def _option_identity(self, digests: FileDigests) -> dict[str, Any]:
-        return drafters.replace_files(self.method, self.drafting, digests.path)
 
     def lossy(self, sampling: Sampling) -> bool:
         return self.options.acceptance == "typical" and not sampling.greedy
@@ -171,7 +169,7 @@ class EngineLLM(LocalLLM):
         self.check_encode()
         self.load()
         started = time.perf_counter()
-        prompt_ids, _ = self._prompt(messages, sampling, truncate=bool(self.truncate_prompts))
+        prompt_ids, _ = self._prompt(messages, sampling, truncate=self.truncate_prompts)
         encoder = PromptEncoder(layers)
         self._run(lambda: Request(self._target, encoder, prompt_ids, Sampling(max_tokens=1), eos_ids=()))
         most = float(np.finfo(np.float16).max)
@@ -184,30 +182,20 @@ class EngineLLM(LocalLLM):
 
     def begin(self, messages: list[Message], sampling: Sampling, tokens: int, hints: Hints = NO_HINTS) -> Completion:
         self.load()
-        started = time.perf_counter()
-        prompt_ids, truncated = self._prompt(messages, sampling, truncate=bool(self.truncate_prompts))
-        return self._continue(prompt_ids, truncated, sampling.first(tokens), None, hints, started)
+        return self._answer(messages, sampling, None, hints, truncate=self.truncate_prompts, most=tokens)
 
     def resume(
         self, messages: list[Message], sampling: Sampling, begun: Sequence[int], hints: Hints = NO_HINTS
     ) -> Completion:
         self.load()
-        started = time.perf_counter()
-        prompt_ids, truncated = self._prompt(messages, sampling, truncate=bool(self.truncate_prompts))
-        return self._continue(prompt_ids, truncated, sampling, None, hints, started, list(begun))
+        return self._answer(messages, sampling, None, hints, truncate=self.truncate_prompts, begun=begun)
 
     @classmethod
     def check_resume(cls) -> None:
         """Our engine continues any output."""
 
     def _decode(
-        self,
-        prompt_ids: list[int],
-        sampling: Sampling,
-        stop: Callable[[list[int]], int | None] | None,
-        emit: Emit | None,
-        prediction: list[int],
-        hints: Hints,
+        self, prompt_ids: list[int], sampling: Sampling, output: TextOutput, prediction: list[int], hints: Hints
     ) -> tuple[list[int], str, Trace]:
         decoded = self._run(
             lambda: self._request(
@@ -215,8 +203,8 @@ class EngineLLM(LocalLLM):
                 prompt_ids,
                 sampling,
                 eos_ids=self._eos_ids,
-                stop=stop,
-                on_tokens=emit,
+                stop=output.ends,
+                on_tokens=output.emit,
                 rule=self.options.acceptance,
                 prediction=prediction,
                 task=hints.task,

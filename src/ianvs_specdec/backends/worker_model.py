@@ -23,6 +23,9 @@ class WorkerLLM(LoadedLLM):
     """The prompt is tokenised here, as for local models, and the worker is sent token ids. Times are those at which its
     engine's steps were done."""
 
+    speculates = True
+    """Whether the worker reports the drafts of each answer."""
+
     def __init__(self, model: str, **options: Any) -> None:
         super().__init__(model, **options)
         self.truncate_prompts = self.options.truncate_prompts
@@ -42,14 +45,10 @@ class WorkerLLM(LoadedLLM):
     def _request(self, sampling: Sampling, room: int) -> dict[str, Any]:
         """The arguments of a request with ``room`` tokens for the answer."""
 
+    @staticmethod
     @abstractmethod
-    def _steps(self, received: Sequence[int], kept: Sequence[int], drafts: Any) -> list[Step]:
+    def steps(received: Sequence[int], kept: Sequence[int], drafts: Any) -> list[Step]:
         """Verification steps (see ``PendingAnswer``)."""
-
-    @property
-    def _speculates(self) -> bool:
-        """Whether the worker says with each answer what was drafted."""
-        return True
 
     @packages()
     def load(self) -> None:
@@ -57,7 +56,6 @@ class WorkerLLM(LoadedLLM):
             if self._worker is not None:
                 return
             folder = model_folder(self.model)
-            self._check_folder(folder)
             self._chat, self._eos_ids = chat_of(folder, self.model, LARGEST_COUNT)
             worker = self._start(folder)
             try:
@@ -69,9 +67,6 @@ class WorkerLLM(LoadedLLM):
                 worker.close()
                 raise
 
-    def _check_folder(self, folder: Path) -> None:
-        """Raise ``UserError`` for a model that the worker cannot load."""
-
     def _answer(
         self, asked: Asked, sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
     ) -> Completion:
@@ -79,7 +74,7 @@ class WorkerLLM(LoadedLLM):
         assert worker is not None
         assert chat is not None
         assert chat.window is not None
-        answer = PendingAnswer(worker.name, chat, sampling, on_chunk, self._steps, speculative=self._speculates)
+        answer = PendingAnswer(worker.name, chat, sampling, on_chunk, self.steps, speculative=self.speculates)
         prompt, truncated = chat.prompt(asked, sampling, hints, truncate=truncate)
         if isinstance(asked, list):
             answer.follow(prompt)

@@ -1,128 +1,99 @@
-"""The API back end against a scripted server: what is retried, what is refused, what is counted, what is never told."""
+"""The API back end against a scripted server: what is sent and what an answer is."""
 
 from __future__ import annotations
 
-import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ianvs_specdec.backends import APIBasedLLM
+from ianvs_specdec.backends.specdec import AutoregressiveLLM
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.types import Message, Sampling
-from tests.support.stub_server import StubServer
+from ianvs_specdec.records.identity import FileDigests
+from tests.backends.api.conftest import ask, llm
+from tests.support.api_server import Serve, answer, refusal
 
-HELLO: list[Message] = [{"role": "user", "content": "hello"}]
-KEY = "sk-very-secret-0123456789"
-
-
-@pytest.fixture(autouse=True)
-def key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STUB_KEY", KEY)
+DIGESTS = FileDigests(Path("unused"))
 
 
-def llm(stub: StubServer, **options: Any) -> APIBasedLLM:
-    return APIBasedLLM("stub", **{"api_base_url": stub.url, "api_key_env": "STUB_KEY", "api_timeout": 5, **options})
-
-
-def test_an_answer_with_usage_and_a_chunk_per_piece(stub: StubServer) -> None:
+def test_an_answer_has_usage_and_times_and_comes_in_pieces(serve: Serve) -> None:
     pieces: list[str] = []
-    answer = llm(stub).generate(HELLO, Sampling(max_tokens=9), on_chunk=lambda text, tokens: pieces.append(text))
-    assert answer.text == "The answer is B." == "".join(pieces)
-    assert (answer.prompt_tokens, answer.completion_tokens, answer.finish_reason) == (11, 6, "stop")
-    assert answer.trace.tokens == 6
-    assert len(answer.trace.chunks) == 4
-    times = [seconds for seconds, _ in answer.trace.chunks]
+    server = serve(lambda prompt, number: answer("The answer is B.", tokens=6))
+    found = ask(llm(server), on_chunk=lambda text, tokens: pieces.append(text), max_tokens=9)
+    assert found.text == "The answer is B." == "".join(pieces)
+    assert (found.prompt_tokens, found.completion_tokens, found.finish_reason) == (5, 6, "stop")
+    assert found.trace.tokens == 6
+    times = [seconds for seconds, _ in found.trace.chunks]
+    assert len(times) == 2
     assert times == sorted(times)
     assert times[0] > 0
 
 
-def test_what_is_sent(stub: StubServer) -> None:
-    llm(stub).generate(HELLO, Sampling(max_tokens=5, temperature=0.5, top_p=0.9, seed=3, stop=("x",)))
-    body = stub.requests[0]["body"]
-    assert body["messages"] == HELLO
-    assert (body["max_tokens"], body["temperature"], body["top_p"], body["seed"], body["stop"]) == (
-        5,
-        0.5,
-        0.9,
-        3,
-        ["x"],
-    )
-    assert body["stream_options"] == {"include_usage": True}
-    assert not {"repetition_penalty", "frequency_penalty", "top_k"} & body.keys()
-    llm(stub).generate(HELLO, Sampling(repetition_penalty=1.1, top_k=5))
-    body = stub.requests[1]["body"]
-    assert (body["repetition_penalty"], body["top_k"]) == (1.1, 5)
-    assert "frequency_penalty" not in body
+def test_the_request_has_what_sampling_asks_for(serve: Serve) -> None:
+    server = serve(lambda prompt, number: answer(prompt))
+    model = llm(server)
+    ask(model, max_tokens=5, temperature=0.5, top_p=0.9, seed=3, stop=("x",))
+    ask(model, repetition_penalty=1.1, top_k=5)
+    plain, penalised = server.bodies
+    sent = {"max_tokens": 5, "temperature": 0.5, "top_p": 0.9, "seed": 3, "stop": ["x"], "stream": True}
+    assert {name: plain[name] for name in sent} == sent
+    assert plain["stream_options"] == {"include_usage": True}
+    assert plain["messages"] == [{"role": "user", "content": "hello"}]
+    assert not {"repetition_penalty", "frequency_penalty", "top_k", "logprobs", "top_logprobs"} & plain.keys()
+    assert (penalised["repetition_penalty"], penalised["top_k"]) == (1.1, 5)
 
 
-@pytest.mark.parametrize("fault", [429, 408, 409, 500, 503, "die", "truncate"])
-def test_passing_faults_are_retried(stub: StubServer, fault: str | int) -> None:
-    stub.script = [fault, fault, "ok"]
-    assert llm(stub).generate(HELLO, Sampling()).text == "The answer is B."
-    assert len(stub.requests) == 3
+def test_the_request_can_be_extended_and_cut(serve: Serve) -> None:
+    server = serve(lambda prompt, number: answer(prompt))
+    extra = {"truncate_prompt_tokens": 100, "max_tokens": None, "max_completion_tokens": 7}
+    model = llm(server, api_extra_body=extra)
+    ask(model, "Grüße 🙂")
+    assert server.bodies[0]["truncate_prompt_tokens"] == 100
+    assert "max_tokens" not in server.bodies[0]
+    assert server.bodies[0]["messages"][0]["content"] == "Grüße 🙂"
+    assert model.identity(DIGESTS)["extra_body"] == extra
+    assert llm(server).identity(DIGESTS) == {"backend": "api", "server": server.url, "model": "stub"}
 
 
-def test_what_a_caller_has_already_seen_is_not_asked_again(stub: StubServer) -> None:
-    stub.script = ["die", "ok"]
-    with pytest.raises(UserError):
-        llm(stub).generate(HELLO, Sampling(), on_chunk=lambda text, tokens: None)
-    assert len(stub.requests) == 1
+def test_what_a_caller_has_already_seen_is_not_asked_again(serve: Serve) -> None:
+    replies = [answer("half of it", reason="error"), answer("good")]
+    server = serve(lambda prompt, number: replies[number])
+    with pytest.raises(UserError, match="a part of the answer has been handed on"):
+        ask(llm(server), on_chunk=lambda text, tokens: None)
+    assert len(server.bodies) == 1
 
 
-def test_retry_after_is_honoured(stub: StubServer) -> None:
-    stub.script, stub.headers = [429, "ok"], {"Retry-After": "0.4"}
-    llm(stub).generate(HELLO, Sampling())
-    assert stub.requests[1]["time"] - stub.requests[0]["time"] >= 0.4
-
-
-def test_a_pause_beyond_the_deadline_is_not_waited_for(stub: StubServer) -> None:
-    stub.script, stub.headers = [429], {"Retry-After": "3600"}
-    started = time.monotonic()
+def test_a_pause_beyond_the_deadline_is_not_waited_for(serve: Serve) -> None:
+    server = serve(lambda prompt, number: refusal("429 No", headers="Retry-After: 3600\r\n"))
     with pytest.raises(UserError, match=r"after 1 attempt .* would begin after the deadline \(api_deadline, 5 s\)"):
-        llm(stub, api_deadline=5).generate(HELLO, Sampling())
-    assert time.monotonic() - started < 600
+        ask(llm(server, api_deadline=5))
 
 
-def test_a_server_that_hangs_ends_at_the_deadline(stub: StubServer) -> None:
-    stub.script = ["hang"]
-    started = time.monotonic()
-    with pytest.raises(UserError, match="no answer after"):
-        llm(stub, api_timeout=0.3, api_deadline=0.8).generate(HELLO, Sampling())
-    assert time.monotonic() - started < 60
-
-
-def test_a_trickling_stream_ends_at_the_deadline(stub: StubServer) -> None:
-    stub.script, stub.pieces = ["slow"], ["x"] * 4000
-    started = time.monotonic()
-    with pytest.raises(UserError, match="deadline"):
-        llm(stub, api_timeout=5, api_deadline=0.5).generate(HELLO, Sampling())
-    assert time.monotonic() - started < 60
-
-
-def test_a_server_that_is_not_there(stub: StubServer) -> None:
+def test_a_server_that_is_not_there(serve: Serve) -> None:
+    model = APIBasedLLM("stub", api_base_url="http://127.0.0.1:9/v1", api_retries=1)
     with pytest.raises(UserError, match=r"http://127.0.0.1:9/v1 gave no answer after 2 attempts"):
-        llm(stub, api_base_url="http://127.0.0.1:9/v1", api_retries=1).generate(HELLO, Sampling())
+        ask(model)
 
 
-def test_the_url_may_come_from_the_environment(stub: StubServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STUB_URL", stub.url)
-    assert llm(stub, api_base_url="STUB_URL").generate(HELLO, Sampling()).text
-    monkeypatch.delenv("STUB_URL")
-    with pytest.raises(UserError, match="STUB_URL") as error:
-        llm(stub, api_base_url="STUB_URL").load()
-    assert error.value.key == "api_base_url"
+@pytest.mark.parametrize("end", ["/", "/chat/completions?version=1"])
+def test_the_url_may_be_that_of_the_endpoint(serve: Serve, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    server = serve(lambda prompt, number: answer(prompt))
+    for url in (f"{server.url}{end}", "STUB_URL"):
+        monkeypatch.setenv("STUB_URL", f"{server.url}{end}")
+        model = llm(server, api_base_url=url)
+        assert ask(model).text == "hello"
+        assert server.heads[-1].startswith(f"POST /v1/chat/completions{end[17:]} ")
+        assert model.identity(DIGESTS)["server"] == server.url
 
 
 @pytest.mark.parametrize(
     ("url", "key", "at_fault"),
     [
+        ("", "k", "api_base_url"),
         ("ftp://x/v1", "k", "api_base_url"),
-        ("http:///v1", "k", "api_base_url"),
         ("http://x:99999/v1", "k", "api_base_url"),
-        ("http://x/v1 two", "k", "api_base_url"),
         ("http://x/v1", "sk-\n-two-lines", "api_key_env"),
-        ("http://x/v1", "schlüssel", "api_key_env"),
         ("http://x/v1", " ", "api_key_env"),
     ],
 )
@@ -133,3 +104,37 @@ def test_urls_and_keys_that_cannot_be(monkeypatch: pytest.MonkeyPatch, url: str,
         APIBasedLLM("m", api_base_url="A_URL", api_key_env="A_KEY").load()
     assert caught.value.key == at_fault
     assert key not in str(caught.value) or len(key) == 1
+
+
+def test_lossless_is_measured_against_the_same_model_at_home(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    digests = FileDigests(tmp_path / "digests.json")
+    home = {"model": str(tmp_path / "model"), "dtype": "float32", "threads": 1}
+    model = APIBasedLLM("m", api_base_url="http://localhost:1/v1", api_extra_body={"specdec": True}, api_baseline=home)
+    assert model.baseline_identity(digests) == AutoregressiveLLM(**home).baseline_identity(digests)  # type: ignore[arg-type]
+    assert APIBasedLLM("m").baseline_identity(digests) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"api_endpoints": []}, "must be a list"),
+        ({"api_endpoints": ["http://x/v1"]}, "a list of mappings with base_url"),
+        ({"api_endpoints": [{"base_url": "X", "wieght": 2}]}, "Did you mean 'weight'"),
+        ({"api_endpoints": [{"base_url": 3}]}, "api_endpoints: base_url must be a text"),
+        ({"api_concurrency": 0}, "whole number from 1"),
+        ({"api_token_rate": float("inf")}, "number from"),
+        ({"api_timeout": 0}, "number from"),
+        ({"api_retries": -1}, "whole number from 0"),
+        ({"api_provider": "grok"}, "openai"),
+        ({"api_baseline": {"model": "x"}}, "api_extra_body: {specdec: true}"),
+        ({"api_baseline": {"modle": "x"}, "api_extra_body": {"specdec": True}}, "Did you mean 'model'"),
+        ({"api_baseline": {"dtype": "float32"}, "api_extra_body": {"specdec": True}}, "under model"),
+    ],
+)
+def test_wrong_options_name_their_key_and_say_what_is_right(options: dict[str, Any], part: str) -> None:
+    with pytest.raises(UserError) as caught:
+        APIBasedLLM("m", **options)
+    assert part in str(caught.value)
+    assert caught.value.key == next(iter(options))

@@ -1,4 +1,4 @@
-"""Rates, the budget for repetitions, and which endpoint is asked next, on a clock of the test's own."""
+"""Rates, places, and which endpoint is asked next, on a clock of the test's own."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ import time
 
 import pytest
 
-from ianvs_specdec.backends import APIBasedLLM
 from ianvs_specdec.backends.api.endpoints import FAILURES_TO_REST, Endpoint, Endpoints
-from ianvs_specdec.backends.api.limits import FREE_REPEATS, Budget, Places, Rate
-from ianvs_specdec.backends.api.session import Call
-from ianvs_specdec.common.errors import AnswerError
+from ianvs_specdec.backends.api.limits import Places, Rate
 
 A, B = (Endpoint(f"http://{name}/v1", "NO_KEY", "m", weight) for name, weight in (("a", 1.0), ("b", 3.0)))
 
@@ -50,25 +47,6 @@ def test_a_place_is_given_in_the_order_of_coming() -> None:
     assert places.take(0.0), "who no longer waits gets none"
 
 
-def test_the_budget_is_a_share_of_the_requests() -> None:
-    budget = Budget(0.2)
-    assert [budget.permits() for _ in range(FREE_REPEATS + 1)] == [True] * FREE_REPEATS + [False]
-    for _ in range(10):
-        budget.begin()
-    assert [budget.permits() for _ in range(3)] == [True, True, False]
-
-
-def test_endpoints_are_asked_by_weight_and_load() -> None:
-    endpoints = Endpoints([A, B])
-    chosen = [endpoints.choose(0.0)[0] for _ in range(8)]
-    assert (chosen.count(A), chosen.count(B)) == (2, 6)
-    for _ in range(6):
-        endpoints.leave(B, 0.0)
-    assert endpoints.choose(0.0)[0] == B
-    assert Endpoints([A, B]).choose(0.0, B)[0] == A, "a failed request goes elsewhere"
-    assert Endpoints([A]).choose(0.0, A)[0] == A
-
-
 def fail(endpoints: Endpoints, *, begun: float, ended: float) -> None:
     """Of a request that goes to A only if it is well."""
     assert endpoints.choose(begun, B)[0] == A
@@ -76,6 +54,7 @@ def fail(endpoints: Endpoints, *, begun: float, ended: float) -> None:
     endpoints.leave(A, ended)
 
 
+@pytest.fixture
 def resting() -> Endpoints:
     """A rests from 10.0 to 11.0."""
     endpoints = Endpoints([A, B])
@@ -84,29 +63,21 @@ def resting() -> Endpoints:
     return endpoints
 
 
-def test_an_endpoint_that_fails_rests() -> None:
-    endpoints = Endpoints([A, B])
-    for _ in range(3):
-        for _ in range(FAILURES_TO_REST - 1):
-            fail(endpoints, begun=10.0, ended=10.0)
-        endpoints.succeeded(A)
-    endpoints = resting()
-    assert endpoints.choose(10.9, B)[0] == B
+def test_an_endpoint_that_fails_rests_longer_each_time(resting: Endpoints) -> None:
+    assert resting.choose(10.9, B)[0] == B
     for begun, again in ((11.0, 13.0), (13.0, 17.0)):
-        fail(endpoints, begun=begun, ended=begun)
-        assert endpoints.choose(again - 0.1, B)[0] == B
-    assert not endpoints.other_than(B, 16.9)
-    assert endpoints.other_than(B, 17.0)
-    endpoints.succeeded(A)
-    assert [endpoints.choose(16.0, B)[0] for _ in range(2)] == [A, A]
+        fail(resting, begun=begun, ended=begun)
+        assert resting.choose(again - 0.1, B)[0] == B
+    assert not resting.other_than(B, 16.9)
+    assert resting.other_than(B, 17.0)
+    resting.succeeded(A)
+    assert [resting.choose(16.0, B)[0] for _ in range(2)] == [A, A]
 
 
-def test_while_a_probe_hangs_no_other_request_follows_it() -> None:
-    endpoints = resting()
-    assert [endpoints.choose(now, B)[0] for now in (11.0, 12.0, 60.0)] == [A, B, B]
-    assert not endpoints.other_than(B, 60.0)
-    endpoints.leave(A, 60.0)
-    assert [endpoints.choose(now, B)[0] for now in (61.9, 62.0)] == [B, A], "its rest begins when the probe has ended"
+def test_while_a_probe_hangs_no_other_request_follows_it(resting: Endpoints) -> None:
+    assert [resting.choose(now, B)[0] for now in (11.0, 12.0, 60.0)] == [A, B, B]
+    resting.leave(A, 60.0)
+    assert [resting.choose(now, B)[0] for now in (61.9, 62.0)] == [B, A], "its rest begins when the probe has ended"
 
 
 def test_requests_that_fail_together_are_one_reason_to_rest() -> None:
@@ -119,48 +90,21 @@ def test_requests_that_fail_together_are_one_reason_to_rest() -> None:
     assert endpoints.choose(11.0, B)[0] == A
 
 
-def test_where_no_endpoint_is_well_they_are_asked() -> None:
-    endpoints = resting()
+def test_where_no_endpoint_is_well_they_are_asked(resting: Endpoints) -> None:
     for _ in range(FAILURES_TO_REST):
-        endpoints.failed(B)
-    assert {endpoints.choose(10.0)[0] for _ in range(8)} == {A, B}
+        resting.failed(B)
+    assert {resting.choose(10.0)[0] for _ in range(8)} == {A, B}
 
 
-def test_a_busy_endpoint_is_left_alone_until_then() -> None:
-    endpoints = Endpoints([A, B])
-    endpoints.busy(B, 30.0)
-    assert [endpoints.choose(0.0)[0] for _ in range(4)] == [A] * 4
-    assert not endpoints.other_than(A, 0.0)
-    endpoints.busy(A, 20.0)
-    endpoints.busy(A, 10.0)
-    assert endpoints.choose(0.0) == (None, 20.0)
-
-
-def test_an_endpoint_that_refused_is_not_asked_for_a_minute() -> None:
+def test_busy_endpoints_and_those_that_refused_are_left_alone_for_a_while() -> None:
     endpoints, now = Endpoints([A, B]), time.perf_counter()
+    endpoints.busy(B, now + 30.0)
+    assert [endpoints.choose(now)[0] for _ in range(4)] == [A] * 4
+    endpoints.busy(A, now + 20.0)
+    assert endpoints.choose(now) == (None, now + 20.0)
     assert endpoints.refused(A, "no such key")
-    assert all(endpoints.choose(now + 59, B)[0] == B for _ in range(3))
+    assert endpoints.choose(now + 59)[0] == B
     assert not endpoints.refused(B, "no such model")
     assert endpoints.choose(now + 59) == (None, float("inf"))
     assert endpoints.reasons() == "http://a/v1: no such key; http://b/v1: no such model"
     assert endpoints.choose(now + 75)[0] is not None
-
-
-@pytest.mark.parametrize("rate", [None, 60])
-def test_a_passed_deadline_is_not_blamed_on_the_rate(rate: float | None) -> None:
-    with APIBasedLLM("m", api_base_url="http://127.0.0.1:9/v1", api_rate=rate) as model:
-        with pytest.raises(AnswerError, match="passed before its turn came") as caught:
-            model._open().answer(Call({}, -1.0, 5, None))
-        assert [kind for _, kind in caught.value.failures] == ["deadline"]
-
-
-def test_a_request_that_gives_up_leaves_its_turn_to_others() -> None:
-    with APIBasedLLM("m", api_base_url="http://127.0.0.1:9/v1", api_rate=60, api_token_rate=60) as model:
-        session = model._open()
-        rates = (session._requests, session._tokens)
-        for rate in rates:
-            rate.reserve(1000, time.perf_counter())
-        before = [rate.reserve(0, 0.0) for rate in rates]
-        with pytest.raises(AnswerError, match="leaves no turn before the deadline"):
-            session.answer(Call({}, 60.0, 5, None))
-        assert [rate.reserve(0, 0.0) for rate in rates] == pytest.approx(before)

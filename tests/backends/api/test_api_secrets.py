@@ -11,12 +11,10 @@ import pytest
 
 from ianvs_specdec.backends import APIBasedLLM
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.plugin.models import CloudModel
-from tests.backends.api.conftest import KEY
+from tests.backends.api.conftest import KEY, ask, choice, llm, stream_of, usage
 from tests.support.api_server import Serve, answer, error, refusal
 from tests.support.edge import row
-from tests.support.servers import response
 
 DISGUISES = (
     KEY,
@@ -27,23 +25,14 @@ DISGUISES = (
 )
 
 
-def streamed(pieces: list[str], kind: str = "content", end: str = "stop") -> bytes:
-    chunks = [{"choices": [{"index": 0, "delta": {kind: piece}}]} for piece in pieces]
-    chunks += [{"choices": [{"index": 0, "delta": {}, "finish_reason": end}]}]
-    chunks += [{"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 9}}]
-    events = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
-    return response(events.encode(), headers="Content-Type: text/event-stream\r\n", chunked=50)
-
-
 @pytest.mark.parametrize("disguise", DISGUISES)
-@pytest.mark.parametrize("size", [1, 3, 7, 1000])
+@pytest.mark.parametrize("size", [1, 7, 1000])
 def test_no_piece_of_an_answer_holds_the_key(serve: Serve, disguise: str, size: int) -> None:
     said = f"The key is {disguise}, so {disguise[:9]} and sk-a then {disguise}"
-    server = serve(lambda prompt, number: streamed([said[start : start + size] for start in range(0, len(said), size)]))
+    chunks = [choice(said[start : start + size]) for start in range(0, len(said), size)]
+    server = serve(lambda prompt, number: stream_of(*chunks, choice(None, "stop"), usage(9)))
     pieces: list[str] = []
-    with APIBasedLLM("m", api_base_url=server.url, api_key_env="STUB_KEY") as model:
-        messages = [{"role": "user", "content": "x"}]
-        found = model.generate(messages, Sampling(), lambda piece, tokens: pieces.append(piece))
+    found = ask(llm(server), "x", lambda piece, tokens: pieces.append(piece))
     assert found.text == f"The key is ***, so {disguise[:9]} and sk-a then ***"
     assert "".join(pieces) == found.text
     if size == 1:
@@ -51,29 +40,31 @@ def test_no_piece_of_an_answer_holds_the_key(serve: Serve, disguise: str, size: 
 
 
 @pytest.mark.parametrize(
-    ("kind", "heard", "key_env"),
-    [("content", [], "STUB_KEY"), ("reasoning_content", [""], "STUB_KEY"), ("reasoning_content", [""], None)],
+    ("delta", "heard", "key_env"),
+    [
+        ({"content": KEY[:8]}, [], "STUB_KEY"),
+        ({"reasoning_content": KEY[:8]}, [""], "STUB_KEY"),
+        ({"reasoning_content": KEY[:8]}, [""], None),
+    ],
 )
 def test_no_text_of_a_broken_answer_was_handed_on(
-    serve: Serve, kind: str, heard: list[str], key_env: str | None
+    serve: Serve, delta: dict[str, str], heard: list[str], key_env: str | None
 ) -> None:
-    replies = [streamed([KEY[:8]], kind, "error"), streamed(["good"])]
+    broken = {"choices": [{"index": 0, "delta": delta}]}
+    replies = [stream_of(broken, choice(None, "error"), usage(9)), answer("good")]
     server = serve(lambda prompt, number: replies[number])
     pieces: list[str] = []
-    with APIBasedLLM("m", api_base_url=server.url, api_key_env=key_env) as model:
-        messages = [{"role": "user", "content": "x"}]
-        found = model.generate(messages, Sampling(), lambda piece, tokens: pieces.append(piece))
-    assert (pieces, found.text) == ([*heard, "good"], "good"), "a second attempt is permitted"
+    found = ask(llm(server, api_key_env=key_env), "x", lambda piece, tokens: pieces.append(piece))
+    assert ("".join(pieces), pieces[: len(heard)], found.text) == ("good", heard, "good")
 
 
 @pytest.mark.parametrize(
     ("before", "after", "secrets"),
     [
         ("", "/hidden-part-1/v1", ["hidden-part-1"]),
-        ("", "/v1/sk-hidden1/openai", ["sk-hidden1"]),
+        ("", "/v1/sk-hidden1/openai#sk-hidden4", ["sk-hidden1", "sk-hidden4"]),
         ("hiddenname@", "/v1", ["hiddenname"]),
-        ("me:hidden-1@", "/v1?code=hidden-2#hidden-3", ["hidden-1", "hidden-2", "hidden-3"]),
-        ("", "/v1#sk-hidden4", ["sk-hidden4"]),
+        ("me:hidden-1@", "/v1?code=hidden-2#hidden-3", ["hidden-1", "hidden-2", "hidden-3", "bWU6"]),
     ],
 )
 def test_what_a_url_of_the_environment_holds_is_in_no_file_and_no_message(
@@ -86,26 +77,23 @@ def test_what_a_url_of_the_environment_holds_is_in_no_file_and_no_message(
     secrets: list[str],
 ) -> None:
     def reply(prompt: str, number: int) -> bytes:
-        echoed = f"{prompt} {' '.join(secrets)} {server.heads[-1]}"
+        echoed = f"{prompt} {' '.join(secrets[:3])} {server.heads[-1]}"
         return answer(echoed) if prompt == "fine" else refusal("400 No", error(echoed))
 
     server = serve(reply)
     monkeypatch.setenv("HIDDEN_URL", server.url.replace("//", f"//{before}").replace("/v1", after))
-    cloud = CloudModel(
-        model="m", backend="api", api_base_url="HIDDEN_URL", api_key_env="STUB_KEY", max_failures=9, max_tokens=512
-    )
+    options = {"api_base_url": "HIDDEN_URL", "api_key_env": "STUB_KEY"}
+    cloud = CloudModel(model="m", backend="api", max_failures=9, max_tokens=512, **options)
     with caplog.at_level(logging.DEBUG):
         answers = [cloud.inference(row("fine")), cloud.inference(row("wrong"))]
         said = [json.dumps(answers), caplog.text]
         for status in ("401 No", "404 No", "500 No"):
             server.reply = lambda prompt, number, status=status: refusal(status, error(server.heads[-1]))  # type: ignore[misc]
-            with (
-                APIBasedLLM("m", api_base_url="HIDDEN_URL", api_key_env="STUB_KEY", api_retries=0) as model,
-                pytest.raises(UserError) as caught,
-            ):
-                model.generate([{"role": "user", "content": "x"}], Sampling())
+            with APIBasedLLM("m", **options, api_retries=0) as model, pytest.raises(UserError) as caught:
+                ask(model, "x")
             said.append(str(caught.value))
     cloud.cleanup()
+    assert ("Authorization: Basic " in server.heads[0]) == bool(before)
     written = [path.read_text(errors="replace") for path in job.rglob("*") if path.is_file()]
     assert any("CREATE TABLE configurations" in text for text in written)
     for text in (*written, *said):

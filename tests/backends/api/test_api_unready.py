@@ -1,6 +1,4 @@
-"""What the environment lacks for asking a server is told by the check, which asks nobody; answers of the journal do
-without.
-"""
+"""``ianvs check`` warns of what the environment lacks for asking a server; answers of the journal do without."""
 
 from __future__ import annotations
 
@@ -12,8 +10,8 @@ from ianvs_specdec.plugin.processor import DatasetProcessor
 REMOTE = "https://models.example.com/v1"
 
 
-def told(caplog: pytest.LogCaptureFixture, **hyperparameters: str) -> list[str]:
-    """The warnings of checking twice, as it happens where test cases share settings."""
+def warnings(caplog: pytest.LogCaptureFixture, **hyperparameters: str) -> list[str]:
+    """Of checking twice, as it happens where test cases share settings."""
     caplog.clear()
     for _ in range(2):
         if "judge_model" in hyperparameters:
@@ -23,19 +21,16 @@ def told(caplog: pytest.LogCaptureFixture, **hyperparameters: str) -> list[str]:
     return [record.getMessage() for record in caplog.records]
 
 
-def test_a_key_that_is_not_set_is_told_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("UNREADY_KEY", raising=False)
-    (message,) = told(caplog, api_base_url=REMOTE, api_key_env="UNREADY_KEY")
-    assert "the environment variable UNREADY_KEY (api_key_env) holds no API key" in message
-    (message,) = told(caplog, judge_model="j", judge_base_url=REMOTE, judge_key_env="UNREADY_KEY")
-    assert "the judge: the environment variable UNREADY_KEY (judge_key_env) holds no API key" in message
-    monkeypatch.setenv("OTHER_KEY", "secret")
-    assert not told(caplog, api_base_url=REMOTE, api_key_env="OTHER_KEY")
-
-
-def test_a_variable_for_the_url_that_is_not_set_is_told(
+def test_a_variable_that_is_not_set_is_told_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("UNREADY_URL", raising=False)
-    (message,) = told(caplog, api_base_url="UNREADY_URL")
+    for name in ("UNREADY_KEY", "UNREADY_URL"):
+        monkeypatch.delenv(name, raising=False)
+    (message,) = warnings(caplog, api_base_url=REMOTE, api_key_env="UNREADY_KEY")
+    assert "the environment variable UNREADY_KEY (api_key_env) holds no API key" in message
+    (message,) = warnings(caplog, judge_model="j", judge_base_url=REMOTE, judge_key_env="UNREADY_KEY")
+    assert "the judge: the environment variable UNREADY_KEY (judge_key_env) holds no API key" in message
+    (message,) = warnings(caplog, api_base_url="UNREADY_URL")
     assert "the environment variable UNREADY_URL (api_base_url) holds no URL" in message
+    monkeypatch.setenv("OTHER_KEY", "secret")
+    assert not warnings(caplog, api_base_url=REMOTE, api_key_env="OTHER_KEY")

@@ -44,11 +44,6 @@ def test_every_family_computes_the_logits_of_transformers(family: str, tmp_path:
     loaded.close()
 
 
-def test_only_chains_are_verified() -> None:
-    with pytest.raises(ValueError, match="chains only"):
-        LlamaCppModel.step(object(), [(object(), TokenTree([1, 2, 3], [-1, 0, 0]))])  # type: ignore[arg-type, list-item]
-
-
 def texts() -> list[str]:
     drawn = random.Random(1)
     alphabet = "abcXYZ  \n\t019'.,!-\u00e9\u65e5\U0001f389\u00bd\u00a0\u0301sStTlL\r_"

@@ -16,7 +16,6 @@ from ianvs_specdec.backends.official.backend import PublishedLLM, steps_of
 from ianvs_specdec.backends.specdec import of_method
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Sampling, Step
-from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.records.identity import FileDigests
 from tests.support.paths import EXAMPLE
@@ -73,20 +72,13 @@ def asked(llm: PublishedLLM) -> dict[str, Any]:
 def test_an_answer_has_ids_times_and_the_steps_of_the_package(
     name: str, stand_in: Callable[..., PublishedLLM], tmp_path: Path
 ) -> None:
-    pieces: list[tuple[str, int]] = []
     llm = stand_in(name, threads=1)
-    answer = llm.generate(
-        [{"role": "user", "content": "hello"}], Sampling(max_tokens=11), lambda text, n: pieces.append((text, n))
-    )
+    answer = ask(llm, max_tokens=11)
     assert answer.token_ids == IDS[:11]
     assert (answer.finish_reason, answer.completion_tokens) == ("length", 11)
     assert [tokens for _, tokens in answer.trace.chunks] == [1, 3, 1, 4, 1, 1]
     assert answer.trace.steps == [Step(5, 2, 3, 6), Step(5, 0, 1, 6), Step(5, 3, 4, 6), *[Step(5, 0, 1, 6)] * 2]
-    times = [seconds for seconds, _ in answer.trace.chunks]
-    assert times == sorted(times)
-    assert times[0] > 0
-    assert "".join(text for text, _ in pieces) == answer.text
-    assert sum(n for _, n in pieces) == 11
+    assert 0 < answer.trace.chunks[0][0] < answer.trace.chunks[-1][0]
     assert llm.memory() == 77
     assert llm.hardware()["threads"] == 1
     llm.close()
@@ -125,17 +117,6 @@ def test_what_follows_the_end_is_cut(stand_in: Callable[..., PublishedLLM], monk
     assert ended.trace.steps == [Step(5, 2, 3, 6), Step(5, 0, 1, 6), Step(5, 3, 2, 6)]
 
 
-def test_a_stop_string_ends_the_output(stand_in: Callable[..., PublishedLLM]) -> None:
-    llm = stand_in()
-    llm.load()
-    assert llm._chat is not None
-    stop = llm._chat.text(IDS[2:4])
-    answer = ask(llm, stop=(stop,))
-    assert (answer.token_ids, answer.finish_reason) == (IDS[:4], "stop")
-    assert llm._chat.text(IDS[:4]) == answer.text + stop
-    assert ask(llm).token_ids == IDS
-
-
 def test_the_answer_and_a_tree_fit_into_the_window(stand_in: Callable[..., PublishedLLM]) -> None:
     windows = {}
     for name, options in (("lade", {}), ("eagle-llm", {}), ("eagle-llm", {"tree": "chain", "depth": 9})):
@@ -158,18 +139,13 @@ def test_a_package_that_ends_by_itself_has_not_answered(
         ask(stand_in(), max_tokens=500)
 
 
-def test_a_request_that_fails_leaves_the_next_alone(stand_in: Callable[..., PublishedLLM]) -> None:
+def test_failures_of_the_package_are_one_line(stand_in: Callable[..., PublishedLLM], tmp_path: Path) -> None:
     llm = stand_in(behaviour="fail")
     with pytest.raises(AnswerError, match=r"eagle-llm did not answer the request: no luck with this one$"):
         ask(llm)
     assert ask(llm, max_tokens=8).token_ids == IDS[:8]
-
-
-def test_a_worker_that_dies_or_cannot_load_is_one_line(stand_in: Callable[..., PublishedLLM], tmp_path: Path) -> None:
-    llm = stand_in("lade", "die")
-    with pytest.raises(UserError, match="the lade process was killed by signal 9") as error:
-        ask(llm)
-    assert "\n" not in str(error.value)
+    with pytest.raises(UserError, match="the lade process was killed by signal 9"):
+        ask(stand_in("lade", "die"))
     with pytest.raises(UserError, match=r"lade cannot load the model: weights are missing: model\.norm\.weight"):
         stand_in("lade", "no").load()
     left = [path.suffix for path in (tmp_path / "tmp").iterdir()]
@@ -183,13 +159,11 @@ def test_what_the_package_cannot_do_is_refused_before_it_is_loaded(
     monkeypatch.setattr(PublishedLLM, "load", lambda self: pytest.fail("the model was loaded"))
     llm = stand_in(name)
     llm.check(Sampling())
-    cases: list[tuple[str, Any]] = [("temperature", 0.7), ("repetition_penalty", 1.1), ("logprobs", True)]
-    if name == "eagle-llm":
-        cases.append(("max_tokens", 1025))
-    for key, value in cases:
-        for refuse in (llm.check, lambda sampling: llm.generate([{"role": "user", "content": "x"}], sampling)):
+    cases = {"temperature": 0.7, "repetition_penalty": 1.1, "logprobs": True}
+    for key, value in (cases | ({"max_tokens": 1025} if name == "eagle-llm" else {})).items():
+        for refuse in (lambda **sampling: llm.check(Sampling(**sampling)), lambda **sampling: ask(llm, **sampling)):
             with pytest.raises(UserError, match=name) as error:
-                refuse(Sampling(**{key: value}))
+                refuse(**{key: value})
             assert error.value.key == key
 
 
@@ -199,15 +173,7 @@ def test_what_the_package_cannot_do_is_refused_before_it_is_loaded(
         ("eagle-llm", {"head": None}, "head", "head is missing: the folder of an EAGLE-1"),
         ("eagle-llm", {"tree": "dynamic"}, "tree", "Known: chain, static"),
         ("eagle-llm", {"depth": 0}, "depth", "whole number from 1"),
-        ("eagle-llm", {"depth": True}, "depth", "whole number from 1"),
-        ("eagle-llm", {"eagle_python": ""}, "eagle_python", "must be a text"),
-        ("eagle-llm", {"eagle_python": 3}, "eagle_python", "must be a text"),
         ("lade", {"level": 2}, "level", "whole number from 3"),
-        ("lade", {"window": "7"}, "window", "whole number from 1"),
-        ("lade", {"guess": 0}, "guess", "whole number from 1"),
-        ("lade", {"dtype": "float8"}, "dtype", "unknown dtype"),
-        ("lade", {"threads": 0}, "threads", "whole number from 1"),
-        ("lade", {"threads": 10**30}, "threads", "to 1024"),
         ("lade", {"device": "cuda"}, "device", "unknown device 'cuda'"),
     ],
 )
@@ -233,33 +199,22 @@ def test_a_check_finds_an_environment_that_cannot_serve(
     parse(name)
     (tmp_path / "text").write_text("no program")
     (tmp_path / "text").chmod(0o755)
-    for python, message in (
-        (str(tmp_path / "nowhere" / "bin" / "python"), rf"there is no Python .*nowhere.* \({key}\)"),
-        ("SPECDEC_NO_SUCH_VARIABLE", rf"the environment variable SPECDEC_NO_SUCH_VARIABLE \({key}\) is not set"),
-        (
-            str(tmp_path / "text"),
-            rf"cannot run .*text \({key}\), which is to be the Python of an environment with {name}",
-        ),
-    ):
-        with pytest.raises(UserError, match=message) as error:
-            parse(name, **{key: python})
-        assert error.value.key == key
-        assert "\n" not in str(error.value)
-    for lacking in (name, "transformers", "torch"):
+    message = rf"cannot run .*text \({key}\), which is to be the Python of an environment with {name}"
+    with pytest.raises(UserError, match=message) as error:
+        parse(name, **{key: str(tmp_path / "text")})
+    assert error.value.key == key
+    assert "\n" not in str(error.value)
+    for lacking in (name, "torch"):
         monkeypatch.setenv("STAND_IN_PROBE", json.dumps({**FOUND, lacking: None}))
-        with pytest.raises(
-            UserError, match=f"there is no {lacking} in the environment of .*: install {lacking}"
-        ) as error:
+        with pytest.raises(UserError, match=f"there is no {lacking} in the environment of .*: install {lacking}"):
             parse(name)
-        assert error.value.key == key
 
 
 def test_the_running_python_has_neither_package() -> None:
-    """With the real worker; nothing is named."""
+    """With the real worker."""
     for name in OWN:
-        llm = backend(name)(str(MODELS / "edge"), **OWN[name])
         with pytest.raises(UserError, match=f"there is no {name} in the environment of .* under {PYTHONS[name]}"):
-            llm.check(Sampling())
+            backend(name)(str(MODELS / "edge"), **OWN[name]).check(Sampling())
 
 
 def test_a_check_finds_models_and_heads_that_the_package_cannot_run(
@@ -291,28 +246,6 @@ def test_what_an_answer_depends_on(stand_in: Callable[..., PublishedLLM], tmp_pa
     seen = [str(llm.identity(digests)) for llm in (eagle, *others)]
     assert len(set(seen)) == len(seen)
     assert eagle.baseline_identity(digests) == stand_in("lade", **common).baseline_identity(digests) == ours
-    assert (eagle.method, others[-1].method) == ("eagle", "lookahead")
-
-
-def test_a_row_beside_ours_has_its_losslessness(
-    stand_in: Callable[..., PublishedLLM], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RESULT_SAVED_URL", str(tmp_path / "job" / "algorithm"))
-    stand_in()
-    options = {"model": str(MODELS / "edge"), "dtype": "float32", "threads": 1, "max_tokens": 12}
-    row = {"query": "hello", "gold": "B", "index": 0}
-
-    def predict(**chosen: Any) -> Any:
-        model = EdgeModel(**options, **chosen)
-        response = model.predict(row)
-        model.cleanup()
-        return response["turns"][0]
-
-    ours = predict(backend="autoregressive")
-    theirs = predict(backend="lade", lade_python=sys.executable)
-    assert theirs["baseline"]["key"] == ours["baseline"]["key"]
-    assert not theirs["baseline"]["identical"], "the stand-in does not write what the model writes"
-    assert theirs["baseline"]["latency"] is not None, "taken on the same hardware"
 
 
 @pytest.mark.parametrize(
@@ -322,12 +255,9 @@ def test_a_row_beside_ours_has_its_losslessness(
         ([3, 2], 1, [[25, 2, 26], [25, 1, 26]], [Step(25, 2, 3, 26), Step(25, 1, 1, 26)]),
         # lade: the forward over the prompt is a step.
         ([1, 3, 1], 0, [[0, 0, 10], [4, 2, 12], [0, 0, 8]], [Step(0, 0, 1, 10), Step(4, 2, 3, 12), Step(0, 0, 1, 8)]),
-        # What the last step had beyond the end counts as accepted and not as emitted.
-        ([1, 2], 1, [[4, 3, 12]], [Step(4, 3, 2, 12)]),
         # A step all of whose tokens came after the end decided nothing of the output.
         ([3, 1, 0], 1, [[5, 2, 6], [5, 0, 6], [5, 3, 6]], [Step(5, 2, 3, 6)]),
         ([1], 1, [], []),
-        ([], 0, [], []),
     ],
 )
 def test_steps_decide_what_the_pass_over_the_prompt_did_not(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.backends.vllm import process as vllm_process
+from ianvs_specdec.backends.vllm import backend as vllm_backend
 from ianvs_specdec.backends.vllm.backend import VllmLLM
 from tests.support.paths import EXAMPLE
 
@@ -29,7 +29,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
         made.append(llm)
         return llm
 
-    monkeypatch.setattr(vllm_process, "WORKER", Path(__file__).with_name("vllm_stand_in.py"))
+    monkeypatch.setattr(vllm_backend, "WORKER", Path(__file__).with_name("vllm_stand_in.py"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.setenv("STAND_IN_IDS", "65 66 67 68 69 70 71 72 73")

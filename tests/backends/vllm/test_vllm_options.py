@@ -11,7 +11,6 @@ import pytest
 
 from ianvs_specdec.backends.vllm.backend import VllmLLM
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.plugin.settings import ModelSettings
 from tests.support.paths import EXAMPLE
 
 MODELS = EXAMPLE / "models"
@@ -26,25 +25,13 @@ def vllm(**options: Any) -> VllmLLM:
     ("options", "key", "message"),
     [
         ({"dtype": "float8"}, "dtype", "unknown dtype"),
-        ({"threads": 0}, "threads", "whole number from 1"),
-        ({"threads": 10**5}, "threads", "to 1024"),
-        ({"tensor_parallel_size": "2"}, "tensor_parallel_size", "whole number from 1"),
-        ({"max_model_len": True}, "max_model_len", "whole number from 1"),
         ({"gpu_memory_utilization": 90}, "gpu_memory_utilization", "above 0 and at most 1"),
-        ({"enforce_eager": "yes"}, "enforce_eager", "true or false"),
-        ({"quantization": ["awq"]}, "quantization", "must be a text"),
-        ({"vllm_python": ""}, "vllm_python", "must be a text"),
         ({"max_seqs": 3}, "max_seqs", "max_num_seqs"),
-        ({"speculative": "eagle"}, "speculative", "must be a mapping"),
-        ({"speculative": {}}, "speculative", "needs a method"),
         ({"speculative": {"num_speculative_tokens": 3}}, "speculative", "needs a method"),
         ({"speculative": {"method": "ngram", "num_speculative_tokens": 0}}, "speculative", "whole number from 1"),
-        ({"speculative": {"method": 3, "model": HEAD}}, "speculative", "needs a method"),
         ({"speculative": {"method": "eagle", "model": "no/such/head"}}, "speculative", "no model folder"),
-        ({"speculative": {"method": "eagle", "model": str(MODELS)}}, "speculative", "no config.json"),
         ({"speculative": {"method": "ngram", "num_speculative_token": 3}}, "speculative", "num_speculative_tokens'"),
         ({"speculative": {"method": "eagel3", "model": HEAD}}, "speculative", "Did you mean 'eagle3'"),
-        ({"engine_args": ["block_size"]}, "engine_args", "must be a mapping"),
         ({"engine_args": {"dtype": "float32"}}, "engine_args", "that is the option dtype"),
         ({"engine_args": {"speculative_config": {}}}, "engine_args", "that is the option speculative"),
     ],
@@ -53,16 +40,6 @@ def test_options_that_cannot_be_are_told_with_their_key(options: dict[str, Any],
     with pytest.raises(UserError, match=message) as error:
         vllm(**options)
     assert error.value.key == key
-
-
-def test_any_way_to_speculate_is_passed_on() -> None:
-    for given in (
-        {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3},
-        {"method": "suffix", "model": "not a folder"},
-        {"method": "eagle", "model": HEAD, "num_speculative_tokens_per_batch_size": [[1, 5]]},
-        {"model": HEAD, "num_speculative_tokens": 2},
-    ):
-        assert vllm(speculative=given).speculative == given
 
 
 def test_what_another_version_of_vllm_may_know_is_only_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -99,23 +76,6 @@ def test_a_python_without_vllm_is_told_by_the_real_worker(monkeypatch: pytest.Mo
         pytest.skip("this Python has vLLM")
     with pytest.raises(UserError, match="there is no vLLM in the environment of"):
         vllm().load()
-
-
-def settings(backend: str, **options: Any) -> ModelSettings:
-    return ModelSettings.parse({"model": str(MODELS / "cloud"), "backend": backend, **options})
-
-
-def test_an_option_that_is_a_mapping_may_stand_alone_or_under_its_back_end() -> None:
-    ngram = {"method": "ngram", "num_speculative_tokens": 4}
-    alone = settings("vllm", speculative=ngram, engine_args={"block_size": 32}).llm("vllm")
-    under = settings("vllm", speculative={"vllm": ngram}).llm("vllm")
-    assert isinstance(alone, VllmLLM)
-    assert isinstance(under, VllmLLM)
-    assert alone.speculative == under.speculative == ngram
-    assert alone.engine_args == {"block_size": 32}
-    other = settings("vllm", speculative={"api": ngram}).llm("vllm")
-    assert isinstance(other, VllmLLM)
-    assert other.speculative == {}
 
 
 def test_loading_the_module_and_checking_options_imports_nothing_heavy() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import sys
 import threading
 from collections.abc import Callable
@@ -14,11 +13,10 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.backends.vllm import process as vllm_process
+from ianvs_specdec.backends.vllm import backend as vllm_backend
 from ianvs_specdec.backends.vllm.backend import VllmLLM, steps_of
-from ianvs_specdec.common.errors import AnswerError, ContextWindowError, UserError
+from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Sampling, Step
-from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.records.identity import FileDigests
 from tests.support.paths import EXAMPLE
@@ -122,13 +120,6 @@ def test_the_token_limit_leaves_room_in_the_window(stand_in: Callable[..., VllmL
     assert "asked for 20\n" in llm._worker.log.read_text()
 
 
-def test_a_prompt_beyond_the_window_is_refused(stand_in: Callable[..., VllmLLM]) -> None:
-    llm = stand_in(engine_args={"window": 40})
-    with pytest.raises(ContextWindowError, match=r"leaves no room in the model's context window of 40"):
-        llm.generate([{"role": "user", "content": "x " * 300}], Sampling(max_tokens=5))
-    assert ask(llm).truncated == 0
-
-
 def test_requests_of_many_threads_are_under_way_together(stand_in: Callable[..., VllmLLM]) -> None:
     llm = stand_in("together")
     assert llm.concurrent
@@ -140,37 +131,31 @@ def test_requests_of_many_threads_are_under_way_together(stand_in: Callable[...,
 
 def test_two_engines_follow_each_other_and_the_first_is_gone(stand_in: Callable[..., VllmLLM]) -> None:
     llm = stand_in()
-    pids = []
     for _ in range(2):
         assert ask(llm).completion_tokens == 9
         assert llm._worker is not None
-        pids.append(llm._worker.pid)
+        pid = llm._worker.pid
         llm.close()
         with pytest.raises(ProcessLookupError):
-            os.kill(pids[-1], 0)
-    assert pids[0] != pids[1]
+            os.kill(pid, 0)
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_a_worker_that_is_killed_is_told_to_all_who_wait(stand_in: Callable[..., VllmLLM], threads: int) -> None:
+def test_a_worker_that_is_killed_is_told_to_all_who_wait(stand_in: Callable[..., VllmLLM]) -> None:
     llm = stand_in("die")
     llm.load()
-    found = []
-    barrier = threading.Barrier(threads)
+    barrier = threading.Barrier(3)
 
-    def fail(_: int) -> None:
+    def fail(_: int) -> str:
         barrier.wait()
         with pytest.raises(UserError) as error:
             ask(llm)
-        found.append(str(error.value))
+        return str(error.value)
 
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(fail, range(threads)))
-    assert len(found) == threads
-    for message in found:
-        assert re.search(r"killed by signal 9, as the system does where memory runs out", message)
-        assert "about to go" in message
-        assert "\n" not in message
+    with ThreadPoolExecutor(3) as pool:
+        for message in pool.map(fail, range(3)):
+            assert "killed by signal 9, as the system does where memory runs out" in message
+            assert "about to go" in message
+            assert "\n" not in message
     # It stays dead until it is closed, then starts anew.
     with pytest.raises(UserError, match="before it was asked"):
         ask(llm)
@@ -199,10 +184,9 @@ def test_sampled_drafts_are_refused_on_the_cpu_build_before_anything_is_loaded(
     monkeypatch.setattr(VllmLLM, "load", lambda self: pytest.fail("the model was loaded"))
     sampled = Sampling(temperature=0.7)
     llm = stand_in(speculative=SPECULATIVE)
-    for refuse in (lambda: llm.check(sampled), lambda: ask(llm, temperature=0.7)):
-        with pytest.raises(UserError, match=r"55005.*temperature 0") as error:
-            refuse()
-        assert error.value.key == "temperature"
+    with pytest.raises(UserError, match=r"55005.*temperature 0") as error:
+        ask(llm, temperature=0.7)
+    assert error.value.key == "temperature"
     chosen = {"backend": "vllm", "model": str(MODELS / "edge"), "vllm_python": sys.executable}
     with pytest.raises(UserError, match="55005"):
         ModelSettings.parse({**chosen, "speculative": SPECULATIVE, "temperature": 0.7})
@@ -213,17 +197,16 @@ def test_sampled_drafts_are_refused_on_the_cpu_build_before_anything_is_loaded(
 
 
 def test_what_the_engine_runs_on_counts_more_than_the_name_of_the_package(stand_in: Callable[..., VllmLLM]) -> None:
-    llm = stand_in(cpu=False, speculative=SPECULATIVE)
     with pytest.raises(UserError, match="55005"):
-        ask(llm, temperature=0.7)
+        ask(stand_in(cpu=False, speculative=SPECULATIVE), temperature=0.7)
 
 
 def test_a_worker_gets_its_own_packages_and_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "elsewhere")
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    assert "PYTHONPATH" not in vllm_process.environment(None)
-    assert vllm_process.environment(None)["OMP_NUM_THREADS"] == "7"
-    assert vllm_process.environment(2)["OMP_NUM_THREADS"] == "2"
+    assert "PYTHONPATH" not in vllm_backend.environment(None)
+    assert vllm_backend.environment(None)["OMP_NUM_THREADS"] == "7"
+    assert vllm_backend.environment(2)["OMP_NUM_THREADS"] == "2"
 
 
 def test_what_an_answer_depends_on(stand_in: Callable[..., VllmLLM], tmp_path: Path) -> None:
@@ -249,43 +232,19 @@ def test_what_an_answer_depends_on(stand_in: Callable[..., VllmLLM], tmp_path: P
     assert eagle.method == "eagle"
 
 
-def test_test_cases_with_and_without_speculation_are_compared_within_vllm(
-    stand_in: Callable[..., VllmLLM], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RESULT_SAVED_URL", str(tmp_path / "job" / "algorithm"))
-    stand_in()
-    baselines = []
-    for speculative in (None, SPECULATIVE):
-        model = EdgeModel(
-            model=str(MODELS / "edge"), backend="vllm", vllm_python=sys.executable, speculative=speculative
-        )
-        response = model.predict({"query": "hello", "gold": "B", "index": 0})
-        model.cleanup()
-        baselines.append(response["turns"][0]["baseline"])
-    plain, eagle = baselines
-    assert plain["key"] == eagle["key"]
-    assert plain["identical"]
-    assert eagle["identical"]
-    assert eagle["latency"] is not None, "taken on the same hardware"
-
-
 @pytest.mark.parametrize(
     ("received", "kept", "drafts", "steps"),
     [
-        ([1, 1, 1], [1, 1, 1], [], [Step(0, 0, 1, 1)] * 2),
         ([1, 4, 1], [1, 4, 1], [(5, 3), (5, 0)], [Step(5, 3, 4, 6), Step(5, 0, 1, 6)]),
         # Only one of the two short steps had a draft: the earlier one is taken.
         ([1, 1, 1, 3], [1, 1, 1, 3], [(2, 0), (2, 2)], [Step(2, 0, 1, 3), Step(0, 0, 1, 1), Step(2, 2, 3, 3)]),
         # The last step was cut off, by the engine or here.
         ([1, 2], [1, 2], [(5, 4)], [Step(5, 4, 2, 6)]),
-        ([1, 2], [1, 2], [(5, 2)], [Step(5, 2, 2, 6)]),
         ([1, 5], [1, 2], [(5, 4)], [Step(5, 4, 2, 6)]),
         # The engine took a step more before it heard that the output was complete.
         ([1, 3], [1, 2], [(5, 2), (5, 5)], [Step(5, 2, 2, 6)]),
         # Counts that do not belong together tell nothing.
         ([1, 3, 2], [1, 3, 2], [(5, 1), (5, 1)], []),
-        ([1, 3], [1, 3], [], []),
-        ([], [], [], []),
     ],
 )
 def test_steps_have_the_engines_own_sums(

@@ -96,7 +96,7 @@ class Endpoint:
     def key(self) -> str:
         """The key, "" where a server on this machine may do without. Raises UserError."""
         key = os.environ.get(self.key_env, "").strip()
-        if not key and not self._userinfo() and self.host() not in LOOPBACK:
+        if not key and not self.userinfo() and self.host() not in LOOPBACK:
             reason = f"the environment variable {self.key_env} (api_key_env) holds no API key"
             raise UserError(f"{reason}; a server that wants none is content with any text", key="api_key_env")
         if not key.isascii() or not key.isprintable():
@@ -111,7 +111,7 @@ class Endpoint:
 
     def authorization(self) -> str:
         """The header's value: the URL's user name and password where it has them, else the key; "" for neither."""
-        if pair := self._userinfo():
+        if pair := self.userinfo():
             return f"Basic {base64.b64encode(pair.encode()).decode()}"
         key = self.key()
         return f"Bearer {key}" if key else ""
@@ -119,7 +119,7 @@ class Endpoint:
     def secrets(self) -> list[str]:
         parts = urllib.parse.urlsplit(self.url())
         queried = [value for _, value in urllib.parse.parse_qsl(parts.query)]
-        pair = self._userinfo()
+        pair = self.userinfo()
         told = [
             self.key(),
             # Without a password, the name is one.
@@ -130,11 +130,8 @@ class Endpoint:
         path = [urllib.parse.unquote(part) for part in parts_of_path(parts.path)] if self._from_environment else []
         return [secret for secret in (*told, *queried, *path) if secret]
 
-    def has_password(self) -> bool:
-        """Whether the URL says who asks, in place of the key."""
-        return bool(self._userinfo())
-
-    def _userinfo(self) -> str:
+    def userinfo(self) -> str:
+        """User name and password of the URL, which replace the key; "" without them."""
         return urllib.parse.unquote(urllib.parse.urlsplit(self.url()).netloc.rpartition("@")[0])
 
 

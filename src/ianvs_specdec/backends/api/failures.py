@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import email.utils
 import html
-import http
+import http.client
 import json
 import re
 import ssl
@@ -74,7 +74,7 @@ def of_status(status: int, headers: Mapping[str, str], body: bytes) -> AttemptEr
         reason = f"status {status}: it redirects to {headers.get('location', 'nowhere')}; use that URL (api_base_url)"
         return AttemptError(f"status {status}", reason, RetryOutlook.ENDPOINT)
     message, code = message_of(body, headers.get("content-type", ""))
-    return _of_code(status, message or _phrase(status), code, _wait(headers))
+    return _of_code(status, message or http.client.responses.get(status, "no reason is given"), code, _wait(headers))
 
 
 def of_event(error: Any) -> AttemptError:
@@ -135,13 +135,6 @@ def shortened(text: str) -> str:
     """In one line of bounded length that may be shown. To be applied when nothing secret is left in the text."""
     line = visible(" ".join(text.split()))
     return line if len(line) <= LONGEST_REASON else f"{line[:LONGEST_REASON]}..."
-
-
-def _phrase(status: int) -> str:
-    try:
-        return http.HTTPStatus(status).phrase
-    except ValueError:
-        return "no reason is given"
 
 
 def _wait(headers: Mapping[str, str]) -> float | None:

@@ -185,7 +185,6 @@ class Secrets:
         self._long = _pattern([secret for secret in found if len(secret) >= SHORTEST_ANSWERED])
 
     def out_of(self, message: str) -> str:
-        """A message without secrets."""
         return self._all.sub("***", message) if self._all else message
 
     def out_of_answer(self, text: str) -> str:

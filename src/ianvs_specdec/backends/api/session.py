@@ -257,7 +257,7 @@ def _check_stream(reply: Reply) -> None:
 def _explained(kind: str, reason: str, endpoint: Endpoint) -> str:
     """Why an endpoint would answer no request, and what to do."""
     variable = f"the environment variable {endpoint.key_env} (api_key_env)"
-    if kind == "status 401" and endpoint.has_password():
+    if kind == "status 401" and endpoint.userinfo():
         return f"it does not accept the user name and the password of the URL ({endpoint.option}): {reason}"
     if kind == "status 401":
         what = "does not accept the key" if endpoint.key() else "wants a key: there is none"

@@ -26,8 +26,6 @@ EXPORT_VERSION = 2
 
 
 class LlamaCppOptions(Settings):
-    """The options of ``llamacpp``."""
-
     threads: Threads | None = None
     n_ctx: Count | None = Field(None, description="the context window; by default the model's own, at most 8192")
     gguf_type: Literal["f32", "f16", "bf16", "q8_0"] = Field("f16", description="the weights of an exported model")

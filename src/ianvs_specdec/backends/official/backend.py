@@ -61,6 +61,23 @@ class LadeOptions(PublishedOptions):
     guess: Count = Field(7, description="the n-grams verified in one step")
 
 
+def steps_of(received: Sequence[int], kept: Sequence[int], drafts: Any) -> list[Step]:
+    """The verification steps of an answer, of what ``worker`` says was drafted.
+
+    Each step decides the drafts that it accepts and one token more. What a pass over the prompt decided alone is not
+    among them. Steps that decided nothing of what was kept are left out. Raises ValueError, TypeError or KeyError for
+    drafts that cannot be.
+    """
+    steps, left = [], sum(kept) - whole(drafts["prefills"], "prefills", sum(received))
+    for told in listed(drafts["steps"], "steps", MOST_TOKENS):
+        drafted, accepted, verified = (whole(count, "a step's count", MOST_DRAFTED) for count in told)
+        emitted = min(accepted + 1, left)
+        if emitted > 0:
+            steps.append(Step(drafted, accepted, emitted, verified))
+            left -= emitted
+    return steps
+
+
 class PublishedLLM(WorkerLLM):
     """A Llama model decoded by a published package, greedy, on a CPU, one request at a time.
 
@@ -70,6 +87,7 @@ class PublishedLLM(WorkerLLM):
     """
 
     local: ClassVar[bool] = True
+    steps = staticmethod(steps_of)
     method: ClassVar[str]
     """How the package decodes, as recorded with each answer."""
 
@@ -139,11 +157,8 @@ class PublishedLLM(WorkerLLM):
         }
         return of_method("autoregressive")(self.model, **options).identity(digests)
 
-    def _check_folder(self, folder: Path) -> None:
-        self.versions()
-        check_model(folder)
-
     def _start(self, folder: Path) -> WorkerProcess:
+        self.versions()
         # The package has read the folders when it is ready.
         with tempfile.TemporaryDirectory(prefix=f"specdec-{self.backend}-") as made:
             arguments = {
@@ -164,9 +179,6 @@ class PublishedLLM(WorkerLLM):
     def _request(self, sampling: Sampling, room: int) -> dict[str, Any]:
         most = min(sampling.max_tokens, room)
         return {"max_tokens": most, "stop_token_ids": self._eos_ids, "settings": self._settings()}
-
-    def _steps(self, received: Sequence[int], kept: Sequence[int], drafts: Any) -> list[Step]:
-        return steps_of(received, kept, drafts)
 
     def hardware(self) -> Mapping[str, Any]:
         # In the words of our engine: times are compared where these are the same. The versions are in ``identity``.
@@ -220,20 +232,3 @@ class LadeLLM(PublishedLLM):
 
     def _settings(self) -> dict[str, Any]:
         return {name: getattr(self.options, name) for name in ("level", "window", "guess")}
-
-
-def steps_of(received: Sequence[int], kept: Sequence[int], drafts: Any) -> list[Step]:
-    """The verification steps of an answer, of what ``worker`` says was drafted.
-
-    Each step decides the drafts that it accepts and one token more. What a pass over the prompt decided alone is not
-    among them. Steps that decided nothing of what was kept are left out. Raises ValueError, TypeError or KeyError for
-    drafts that cannot be.
-    """
-    steps, left = [], sum(kept) - whole(drafts["prefills"], "prefills", sum(received))
-    for told in listed(drafts["steps"], "steps", MOST_TOKENS):
-        drafted, accepted, verified = (whole(count, "a step's count", MOST_DRAFTED) for count in told)
-        emitted = min(accepted + 1, left)
-        if emitted > 0:
-            steps.append(Step(drafted, accepted, emitted, verified))
-            left -= emitted
-    return steps

@@ -215,7 +215,6 @@ def check_finite(model: Any) -> None:
 
 
 def refuse(how: str, names: list[str]) -> None:
-    """Raise ValueError if there are any such weights."""
     if names:
         more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
         raise ValueError(f"weights are {how}: {', '.join(names[:SHOWN])}{more}")

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ianvs_specdec.backends.process import WorkerProcess, python_of
+from ianvs_specdec.backends import process
+from ianvs_specdec.backends.process import WorkerProcess, missing, python_of
 from ianvs_specdec.backends.prompts import local_folder, model_digest, model_folder
 from ianvs_specdec.backends.top_logprobs import TOP
 from ianvs_specdec.backends.untrusted import MOST_DRAFTED, MOST_TOKENS, listed, whole
 from ianvs_specdec.backends.vllm.options import MODEL_FREE, VllmOptions
-from ianvs_specdec.backends.vllm.process import KEY, NAME, probe, start
 from ianvs_specdec.backends.worker_model import WorkerLLM
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.settings import Settings
@@ -20,14 +20,55 @@ from ianvs_specdec.models.layout import check_model
 from ianvs_specdec.models.loading import check_stored
 from ianvs_specdec.records.identity import FileDigests
 
+NAME, KEY = "vLLM", "vllm_python"
+WORKER = Path(__file__).with_name("worker.py")
+HINTS = {
+    "max seq len": "set kv_cache_memory_bytes higher or max_model_len lower",
+    "memory for the cache blocks": "set kv_cache_memory_bytes higher or max_model_len lower",
+    "out of memory": "set gpu_memory_utilization, max_num_seqs or max_model_len lower, or quantization",
+    "arctic_inference": "suffix decoding needs the package arctic-inference beside vLLM",
+}
+"""What to do about errors whose own text does not say it."""
+READY = {"max_model_len", "memory", "cpu"}
 SAMPLED_DRAFTS = (
     "vLLM's CPU build does not sample with drafts correctly (vLLM issue 55005: what its sampler for drafts decides is "
     "dropped): use temperature 0, or leave speculative out, or run vLLM on a GPU"
 )
-
-
 _OTHERS = ("vllm_python", "dtype", "threads", "truncate_prompts", "speculative", "engine_args")
 """Options that are no engine arguments, or are set apart."""
+
+
+def environment(threads: int | None) -> dict[str, str]:
+    """Usage reports go nowhere."""
+    kept = process.environment(threads) | {"VLLM_NO_USAGE_STATS": "1"}
+    # Left alone, vLLM binds one thread to each core, whatever number is asked for.
+    return kept if threads is None else kept | {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+
+
+def steps_of(received: Sequence[int], kept: Sequence[int], drafts: Any) -> list[Step]:
+    """The verification steps of a request from the token counts of its chunks and vLLM's pairs (drafted, accepted).
+
+    ``received`` counts the tokens of each engine step, the prefill's first; ``kept`` those of them that belong to the
+    output. The last chunk may have lost tokens after the one that ended the output, in vLLM or here. Pairs of steps
+    that came after it are left out. Empty where chunks and pairs do not belong together. Raises ValueError or TypeError
+    for pairs that cannot be.
+    """
+    steps: list[Step] = []
+    waiting = [
+        (whole(drafted, "a draft", MOST_DRAFTED), whole(accepted, "what a draft gave", drafted))
+        for drafted, accepted in listed(drafts, "drafts", MOST_TOKENS)
+    ]
+    for index in range(1, len(received)):
+        accepted = received[index] - 1
+        last = index == len(received) - 1
+        if waiting and (waiting[0][1] == accepted or (last and waiting[0][1] > accepted)):
+            pair = waiting.pop(0)
+            steps.append(Step(pair[0], pair[1], kept[index], pair[0] + 1))
+        elif accepted == 0:
+            steps.append(Step(0, 0, kept[index], 1))
+        else:
+            return []
+    return steps
 
 
 class VllmLLM(WorkerLLM):
@@ -50,12 +91,14 @@ class VllmLLM(WorkerLLM):
     local: ClassVar[bool] = True
     concurrent: ClassVar[bool] = True
     Options: ClassVar[type[Settings]] = VllmOptions
+    steps = staticmethod(steps_of)
 
     def __init__(self, model: str, **options: Any) -> None:
         super().__init__(model, **options)
         if self.options.vllm_python is not None:
             self.python()
         self.speculative, self.engine_args = self.options.speculative or {}, self.options.engine_args or {}
+        self.speculates = bool(self.speculative)
         self.simple = {name: value for name, value in self.options.given().items() if name not in _OTHERS}
         """The options that are engine arguments."""
         self._found: tuple[str, bool] | None = None
@@ -70,9 +113,12 @@ class VllmLLM(WorkerLLM):
         return python_of(self.options.vllm_python, KEY, NAME)
 
     def _vllm(self) -> tuple[str, bool]:
-        """vLLM's version, and whether it is a build for CPUs."""
+        """vLLM's version, and whether it is a build for CPUs. Raises UserError where its Python has no vLLM."""
         if self._found is None:
-            self._found = probe(self.python())
+            found = process.probe([self.python(), str(WORKER)], KEY, NAME)
+            if found.get("vllm") is None:
+                raise missing(self.python(), KEY, NAME, "vllm")
+            self._found = str(found["vllm"]), bool(found.get("cpu"))
         return self._found
 
     def check(self, sampling: Sampling) -> None:
@@ -111,13 +157,15 @@ class VllmLLM(WorkerLLM):
     def baseline_identity(self, digests: FileDigests) -> dict[str, Any] | None:
         return {**self.identity(digests), "method": "none", "speculative": {}}
 
-    def _check_folder(self, folder: Path) -> None:
+    def _start(self, folder: Path) -> WorkerProcess:
         if "load_format" not in self.engine_args:
             check_stored(folder, what=f"the model {self.model}", key="model")
-
-    def _start(self, folder: Path) -> WorkerProcess:
         version, _ = self._vllm()
-        worker = start(self.python(), self._arguments(folder), self.options.threads)
+        command, threads = [self.python(), str(WORKER)], self.options.threads
+        worker = WorkerProcess(NAME, command, self._arguments(folder), environment(threads), HINTS)
+        if lacking := READY - worker.ready.keys():
+            worker.close()
+            raise UserError(f"the vLLM process does not say that it is ready: no {', '.join(sorted(lacking))}")
         # What it runs on, rather than what the package's name says.
         self._found = (version, bool(worker.ready["cpu"]))
         return worker
@@ -148,41 +196,8 @@ class VllmLLM(WorkerLLM):
             **({"logprobs": TOP} if sampling.logprobs else {}),
         }
 
-    def _steps(self, received: Sequence[int], kept: Sequence[int], drafts: Any) -> list[Step]:
-        return steps_of(received, kept, drafts)
-
-    @property
-    def _speculates(self) -> bool:
-        return bool(self.speculative)
-
     def target(self) -> str:
         return "vllm"
 
     def hardware(self) -> Mapping[str, Any]:
         return {**super().hardware(), **self._told("device", "threads", "instructions", "vllm", "torch")}
-
-
-def steps_of(received: Sequence[int], kept: Sequence[int], drafts: Any) -> list[Step]:
-    """The verification steps of a request from the token counts of its chunks and vLLM's pairs (drafted, accepted).
-
-    ``received`` counts the tokens of each engine step, the prefill's first; ``kept`` those of them that belong to the
-    output. The last chunk may have lost tokens after the one that ended the output, in vLLM or here. Pairs of steps
-    that came after it are left out. Empty where chunks and pairs do not belong together. Raises ValueError or TypeError
-    for pairs that cannot be.
-    """
-    steps: list[Step] = []
-    waiting = [
-        (whole(drafted, "a draft", MOST_DRAFTED), whole(accepted, "what a draft gave", drafted))
-        for drafted, accepted in listed(drafts, "drafts", MOST_TOKENS)
-    ]
-    for index in range(1, len(received)):
-        accepted = received[index] - 1
-        last = index == len(received) - 1
-        if waiting and (waiting[0][1] == accepted or (last and waiting[0][1] > accepted)):
-            pair = waiting.pop(0)
-            steps.append(Step(pair[0], pair[1], kept[index], pair[0] + 1))
-        elif accepted == 0:
-            steps.append(Step(0, 0, kept[index], 1))
-        else:
-            return []
-    return steps

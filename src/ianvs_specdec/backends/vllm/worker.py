@@ -50,7 +50,6 @@ def probe() -> dict[str, Any]:
 
 
 def one_line(error: BaseException) -> str:
-    """What went wrong, in one line of bounded length."""
     problems = getattr(error, "errors", None)
     try:
         # pydantic's own text is a page; its list of problems has the two things that matter.
