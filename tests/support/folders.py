@@ -81,7 +81,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         "Qwen3Moe",
         {**_EXPERTS, "norm_topk_prob": True, "head_dim": 32, "moe_intermediate_size": 64},
     ),
-    "olmoe": ("Olmoe", _EXPERTS),
+    # llama.cpp expects as many heads of keys as of queries.
+    "olmoe": ("Olmoe", {**_EXPERTS, "num_key_value_heads": 4}),
     "gemma2": ("Gemma2", {**_GEMMA, "attn_logit_softcapping": 20.0, "final_logit_softcapping": 15.0}),
     "gemma3": ("Gemma3Text", {**_GEMMA, "layer_types": ["full_attention", "sliding_attention"], **_rope_by_layer()}),
 }
