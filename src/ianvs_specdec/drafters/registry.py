@@ -43,7 +43,6 @@ class Method:
 
     @property
     def class_name(self) -> str:
-        """The name of the back end's class."""
         return f"{self.backend[0].upper()}{self.backend[1:]}LLM"
 
 

@@ -83,8 +83,6 @@ class _Filler(Drafter):
 
 @dataclass
 class _Samples:
-    """Seconds by what was measured."""
-
     seconds: dict[Any, list[float]] = field(default_factory=dict)
 
     def add(self, point: Any, seconds: float) -> None:
@@ -161,7 +159,6 @@ class _Measuring:
         engine.close()
 
     def drafts(self, count: int) -> None:
-        """Draft for ``count`` requests at once."""
         if self._out_of_time():
             return
         engine = self._ready(count, SHORT, self._drafter)
@@ -176,7 +173,6 @@ class _Measuring:
         engine.close()
 
     def both(self) -> None:
-        """Read a prompt beside requests that are decoding."""
         count, size = 4, self._target.prompt_rows or SHORT
         if not self.fits(count + 1, size) or self._out_of_time():
             return
@@ -237,7 +233,6 @@ class _Measuring:
         engine.add(Request(self._target, drafter.fork(), ids, Sampling(max_tokens=TO_COME), eos_ids=()))
 
     def _ready(self, count: int, prompt: int, drafter: Drafter) -> Engine:
-        """An engine whose requests have all read their prompts."""
         self._probe.budget, self._probe.last = 0, None
         engine = self._engine(count, prompt, drafter)
         while self._probe.last is None or len(self._probe.last.shares) < count:
