@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from ianvs_specdec.backends.specdec import MedusaSpecDecLLM
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import TokenTree, acceptance
 from ianvs_specdec.engine.sampling import Processor, top_p_filter
@@ -109,3 +110,11 @@ def test_the_penalty_follows_each_branch():
     assert (verdict.path, verdict.token) == ([0, 1], 1)
     assert judge(TokenTree.chain(1, [2]), logits[:2]).path == [0, 1]
     assert rule(sampling, prompt=(3,))(TokenTree.chain(3, [2]), logits[:2]).path == [0]
+
+
+def test_a_back_end_tells_whether_it_is_lossy(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    typical, coupled = (
+        MedusaSpecDecLLM(str(tmp_path), head=str(tmp_path), acceptance=rule) for rule in ("typical", "coupled")
+    )
+    assert (typical.lossy(PLAIN), typical.lossy(Sampling()), coupled.lossy(PLAIN)) == (True, False, False)

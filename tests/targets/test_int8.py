@@ -36,6 +36,9 @@ def test_the_product_is_close_and_its_dtype_that_of_the_input(shape: tuple[int, 
     residual = torch.ones_like(got)
     assert (product.added(x, residual) - 1 - expected).norm() < 0.02 * expected.norm()
     assert held(product) < 1.1 * weight.numel() + 8 * shape[0]
+    # Sums of products of one sign are the largest, which must not overflow.
+    alike = torch.nn.functional.linear(x.float().abs(), weight.abs())
+    assert (Int8Linear(weight.abs())(x.abs()) - alike).norm() < 0.02 * alike.norm()
 
 
 @pytest.mark.parametrize("shape", [SMALL, LARGE])
