@@ -91,17 +91,6 @@ def test_what_the_target_itself_drafts_is_all_accepted(target, twin, sampling, r
             assert len(result.trace.steps) < 15
 
 
-def test_the_draft_is_what_the_draft_model_says(target, draft):
-    drafter, context = begun(target, draft, PROMPT)
-    tokens = list(PROMPT)
-    for _ in range(4):
-        tokens.append(int(draft_logits(draft, tokens).argmax()))
-    tree = drafter.propose(context, 4)
-    assert tree.is_chain
-    assert tree.tokens == tokens[len(PROMPT) - 1 :]
-    assert tree.probabilities is None
-
-
 def test_the_tree_holds_the_likeliest_nodes_of_the_beam(target, draft):
     """Branches 2, three levels by hand: the six nodes with the largest product of probabilities along their path."""
     drafter, context = begun(target, draft, PROMPT, branches=2)
@@ -164,12 +153,6 @@ def test_confidence_ends_the_draft_where_the_product_of_probabilities_falls_belo
     for least in (products[0] * 1.01, products[2] * 1.01, products[2] * 0.99, products[5] * 0.99):
         drafter, context = begun(target, draft, PROMPT, confidence=least)
         assert len(drafter.propose(context, 8)) - 1 == sum(product >= least for product in products)
-
-
-def test_no_more_is_drafted_than_can_be_emitted(target, draft):
-    for remaining, drafted in ((1, 0), (2, 1), (4, 3), (100, 5)):
-        drafter, context = begun(target, draft, PROMPT, remaining=remaining)
-        assert len(drafter.propose(context, 5)) - 1 == drafted
 
 
 @pytest.mark.parametrize("name", ["mamba", "bloom"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import math
 import random
 
@@ -12,16 +14,27 @@ from ianvs_specdec import drafters
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.eagle import head as eagle_head
 from ianvs_specdec.drafters.eagle import native as eagle_native
-from ianvs_specdec.drafters.eagle.steps import Level
 from ianvs_specdec.drafters.eagle.trees import PATHS, limited
 from ianvs_specdec.engine import Context, Observation, TokenTree
 from ianvs_specdec.engine.sampling import Noise
 from ianvs_specdec.targets import fused_sequence
 from ianvs_specdec.targets.huggingface import HuggingFaceTarget
 from ianvs_specdec.targets.registry import target_of
-from tests.drafters.eagle_heads import ENGINES, HEADS, PROMPT, run, save_heads, wide
-from tests.drafters.eagle_oracle import CONFIG, VOCABULARY, Oracle, random_tensors
+from tests.drafters.eagle_oracle import (
+    CONFIG,
+    ENGINES,
+    HEADS,
+    PROMPT,
+    VOCABULARY,
+    Oracle,
+    random_tensors,
+    run,
+    save,
+    save_heads,
+    wide,
+)
 from tests.support.budgets import Budgets
+from tests.support.few import few
 from tests.support.one_sequence import OneSequence
 from tests.support.requests import decoded
 
@@ -34,11 +47,6 @@ def model():
 @pytest.fixture(scope="module", params=ENGINES)
 def target(model, request):
     return target_of(model, engine=request.param)
-
-
-@pytest.fixture(scope="module")
-def torch_target(model):
-    return target_of(model, engine="torch")
 
 
 @pytest.fixture(scope="module")
@@ -153,26 +161,6 @@ def proposal(target, drafter, budget=1000, *, sampling=None, noise=None, confide
         return context.tokens, drafter.propose(context, budget)
 
 
-def test_a_small_budget_gives_the_best_sub_tree_and_drafts_no_further(model, torch_target, folder, monkeypatch):
-    oracle = oracle_of(model, "eagle")
-    drafter = drafters.create("eagle", {"head": folder / "eagle", "total_tokens": 30, "depth": 4, "eagle_topk": 5})
-    extended: list[int] = []
-    step = eagle_head.EagleHead.step
-
-    def counted(head, parts):
-        extended.extend(len(level.tokens) for _, level in parts if isinstance(level, Level))
-        return step(head, parts)
-
-    monkeypatch.setattr(eagle_head.EagleHead, "step", counted)
-    for budget in (1, 2, 3, 5, 8, 20):
-        extended.clear()
-        text, tree = proposal(torch_target, drafter, budget)
-        oracle.read(text)
-        assert paths(tree) == [path for path, _ in oracle.dynamic(budget + 1, 4, 5)]
-        assert len(extended) <= min(budget, 5) - 1
-        assert all(rows <= budget - 1 - level for level, rows in enumerate(extended))
-
-
 def test_a_small_budget_of_a_static_tree_and_of_a_chain(model, target, folder):
     oracle = oracle_of(model, "eagle")
     static = drafters.create("eagle", {"head": folder / "eagle", "tree": "static"})
@@ -253,3 +241,49 @@ def test_a_repetition_penalty_counts_for_the_head_too(target, folder):
         repeated = next(i for i, token in enumerate(plain.tokens) if i and token in text)
         assert penalised.tokens[:repeated] == plain.tokens[:repeated]
         assert penalised.tokens[repeated] != plain.tokens[repeated]
+
+
+def test_the_context_window_ends_drafts(folder):
+    target = target_of(wide(max_position_embeddings=20))
+    drafter = drafters.create("eagle", {"head": folder / "eagle"})
+    expected = run(target, drafters.create("autoregressive"), length="fixed:0")[1]
+    assert run(target, drafter)[1].token_ids == expected.token_ids
+    assert len(expected.token_ids) == 12
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("scale", [1e2, 1e30])
+def test_a_head_whose_numbers_overflow_changes_no_output(tmp_path, engine, temperature, scale):
+    save(tmp_path, {name: scale * weights for name, weights in random_tensors(CONFIG, False).items()}, CONFIG)
+    target = target_of(wide(), engine=engine)
+    drafter = drafters.create("eagle", {"head": tmp_path})
+    expected = run(target, drafters.create("autoregressive"), rule="coupled", temperature=temperature)[1]
+    assert run(target, drafter, rule="coupled", temperature=temperature)[1].token_ids == expected.token_ids
+
+
+TRACES = {
+    "eagle1_strong": ("eagle1", {"tree": "static"}),
+    "eagle2_strong_60_7_10": ("eagle1", {"total_tokens": 60, "depth": 7, "eagle_topk": 10}),
+    "eagle3_dv320_60_7_10": ("eagle3", {}),
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("trace", "requests"), few(itertools.product(TRACES, [1, None]), lambda case: case[1] is not None)
+)
+def test_trees_and_counts_are_those_of_the_official_implementation(shared, reference_model, trace, requests, engine):
+    head, options = TRACES[trace]
+    drafter = drafters.create("eagle", {"head": shared / "reference" / head, **options})
+    target = target_of(reference_model, engine=engine)
+    for request in json.loads((shared / "reference" / "traces" / f"{trace}.json").read_text())[:requests]:
+        prompt = request["prompt"]
+        # The official output may end before the last step's tokens do.
+        expected = request["output"][len(prompt) :]
+        steps, result = run(target, drafter, prompt, eos=[2], max_tokens=len(expected) + 1)
+        assert result.token_ids[: len(expected)] == expected
+        assert [step.emitted for step in result.trace.steps] == [step["emitted"] for step in request["steps"]]
+        for (_, tree), step in zip(steps, request["steps"], strict=True):
+            assert tree.tokens == step["tree"]
+            assert tree.depths == step.get("depth", tree.depths)

@@ -14,8 +14,7 @@ from ianvs_specdec.drafters.medusa.heads import heads_for
 from ianvs_specdec.engine.memory import held
 from ianvs_specdec.targets.native import library
 from ianvs_specdec.targets.native.target import NativeTarget
-from tests.drafters.eagle_heads import HEADS, PROMPT, run
-from tests.drafters.eagle_oracle import CONFIG, HIDDEN, Oracle, random_tensors, save
+from tests.drafters.eagle_oracle import CONFIG, HEADS, HIDDEN, PROMPT, Oracle, random_tensors, run, save
 from tests.drafters.test_eagle import paths
 from tests.drafters.test_medusa import random_heads
 from tests.support.families import VOCABULARY, family_model

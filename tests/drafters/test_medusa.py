@@ -135,12 +135,6 @@ def test_the_heads_compute_what_the_format_says(tmp_path, layers):
     ("change", "message"),
     [
         (lambda t: t.pop("1.0.linear.bias"), r"lacks the tensor 1\.0\.linear\.bias, expected \[32\]"),
-        (
-            lambda t: t.update({"0.1.weight": torch.zeros(10, 32)}),
-            r"0\.1\.weight has shape \[10, 32\].* needs \[64, 32\]",
-        ),
-        (lambda t: t.update({"fc.weight": torch.zeros(1)}), r"holds the tensor fc\.weight, which has no place"),
-        (lambda t: t.update({"0.3.weight": torch.zeros(1)}), r"holds the tensor 0\.3\.weight, which has no place"),
         (lambda t: t.clear(), r"lacks the tensor 0\.0\.linear\.weight"),
     ],
 )
@@ -152,31 +146,6 @@ def test_a_wrong_tensor_is_named(tmp_path, change, message):
         drafters.create("medusa", {"head": tmp_path}).prepare(HuggingFaceTarget(tiny_model()))
     assert "medusa_lm_head.pt" in str(caught.value)
     assert caught.value.key == "head"
-
-
-def test_wrong_files_are_told(tmp_path):
-    def load():
-        heads_for(tmp_path, HuggingFaceTarget(tiny_model()))
-
-    with pytest.raises(UserError, match=r"no Medusa heads in .*medusa_lm_head\.pt"):
-        load()
-    save(tmp_path, random_heads(), medusa_num_heads="three")
-    with pytest.raises(UserError, match=r"config\.json: medusa_num_heads must be a whole number"):
-        load()
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(UserError, match=r"config\.json is not JSON"):
-        load()
-    (tmp_path / "config.json").unlink()
-    with pytest.raises(UserError, match=r"no config\.json"):
-        load()
-    (tmp_path / "medusa_lm_head.pt").write_bytes(b"nonsense")
-    with pytest.raises(UserError, match=r"cannot read the Medusa heads"):
-        load()
-    (tmp_path / "medusa_lm_head.safetensors").write_bytes(b"nonsense")
-    with pytest.raises(UserError, match=r"cannot read the Medusa heads in .*safetensors"):
-        load()
-    with pytest.raises(UserError, match="head must be an existing"):
-        drafters.create("medusa", {"head": tmp_path / "nowhere"})
 
 
 def test_tau_on_the_reference_target(shared, reference_model):

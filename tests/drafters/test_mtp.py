@@ -159,20 +159,6 @@ def test_output_is_the_targets_own(folders, case, rounded):
         assert sum(step.accepted for request in requests for step in request.result().trace.steps)
 
 
-def test_after_a_pause_drafts_are_those_of_one_that_never_paused(folders):
-    target = target_in(folders(("deepseek_v3", 3)))
-    found = []
-    for length in ("fixed:5", Budgets(lambda _, step: 5 * (step % 4 == 3))):
-        trees = []
-        result = decoded(target, Mtp(depth=5), length, PROMPTS[2], GREEDY, trace_trees=trees)
-        places = itertools.accumulate(count for _, count in result.trace.chunks)
-        found.append({place: tree.tokens for place, tree in zip(places, trees, strict=False)})
-    steady, paused = found
-    drafted = [place for place, tokens in paused.items() if len(tokens) > 1 and place in steady]
-    assert len(drafted) > 3
-    assert all(steady[place] == paused[place] for place in drafted)
-
-
 def changed(folder, to, change):
     """A copy of a checkpoint whose tensors ``change`` changes in place."""
     shutil.copytree(folder, to)

@@ -1,5 +1,4 @@
-"""Heads in the native library: what comes of a sequence has the same bits alone and beside others, and drafts in one
-call are those that the same head makes level by level."""
+"""Heads in the native library: logits and drafts of a sequence have the same bits alone and beside others."""
 
 from __future__ import annotations
 
@@ -10,20 +9,14 @@ import pytest
 import torch
 
 from ianvs_specdec import drafters
-from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
-from ianvs_specdec.drafters.eagle.guesses import Guesses
 from ianvs_specdec.drafters.eagle.native import NativeDraft, NativeHead
 from ianvs_specdec.drafters.eagle.steps import Level, Pairs
-from ianvs_specdec.drafters.eagle.trees import Growth, dynamic, static
-from ianvs_specdec.drafters.lockstep import lockstep, only
-from ianvs_specdec.engine import Context
 from ianvs_specdec.targets.native import library
 from ianvs_specdec.targets.native.heads import Limits
 from ianvs_specdec.targets.native.target import NativeTarget
 from tests.drafters import test_medusa
-from tests.drafters.eagle_heads import HEADS, save_heads, wide
-from tests.drafters.eagle_oracle import HIDDEN, VOCABULARY
+from tests.drafters.eagle_oracle import HIDDEN, VOCABULARY, save_heads, wide
 
 pytestmark = pytest.mark.skipif(library.why_not() is not None, reason=library.why_not() or "")
 
@@ -33,8 +26,6 @@ TARGETS = [
     *((variant, torch.bfloat16) for variant in VARIANTS[1:]),
 ]
 """Every type of weights, and every instruction set that this processor has."""
-
-CHAIN = tuple((0,) * depth for depth in range(1, 9))
 
 
 @pytest.fixture(scope="module")
@@ -106,58 +97,20 @@ def test_logits_have_the_same_bits_alone_and_beside_others(folder, target, threa
 
 
 @pytest.mark.parametrize("label", ["eagle", "eagle3"])
-def test_a_prompt_in_pieces_and_the_last_pair_asked_again_have_the_same_bits(folder, target, label):
-    head = head_of(folder, target, label)
-    given = pairs(head, 40, 1)
-    at_once, by_and_by = head.open(), head.open()
-    (expected,) = head.step([(at_once, given)])
-    for start in range(0, 40, 8):
-        part = Pairs(given.tokens[start : start + 8], [states[start : start + 8] for states in given.features])
-        head.keep(by_and_by, part)
-    head.step([(at_once, levels(2)[0])])
-    for sequence in (at_once, by_and_by):
-        assert torch.equal(head.step([(sequence, Pairs())])[0], expected)
-
-
-def grown(head, sequence, new, nodes, shape, confidence):
-    """The tree that the same head makes level by level."""
-    guesses = Guesses(Context([3], 1, 9, Sampling(), torch.Generator()), head, draws=False)
-    least = math.log(confidence) if confidence else -math.inf
-    growth = Growth(head, sequence, new, guesses, 3, nodes, least)
-    return only(lockstep(head, [static(growth, CHAIN[:nodes]) if shape == "chain" else dynamic(growth, 8, 10)]))
-
-
-@pytest.mark.parametrize("label", HEADS)
 @pytest.mark.parametrize("shape", ["chain", "dynamic"])
-def test_a_draft_in_one_call_is_the_draft_made_level_by_level(folder, target, label, shape):
+def test_drafts_in_one_call_are_those_of_each_alone(folder, target, label, shape):
     head = head_of(folder, target, label)
-    cases = [(nodes, confidence) for nodes in (1, 2, 7, 59) for confidence in (0.0, 1e-4, 0.02, 0.3, 1.0)]
-    sequences = [head.open() for _ in cases]
-    for step in range(2):
-        drafts, expected = [], []
-        for number, (sequence, (nodes, confidence)) in enumerate(zip(sequences, cases, strict=True)):
-            least = math.log(confidence) if confidence else -math.inf
-            new = pairs(head, 5 + number % 3, 10 * number + step)
-            drafts.append(NativeDraft(sequence, new, 3, Limits(nodes, 8, 10, least), shape == "dynamic"))
-        trees = head.draft(drafts)
-        for draft, (nodes, confidence) in zip(drafts, cases, strict=True):
-            expected.append(grown(head, draft.sequence, Pairs(), nodes, shape, confidence))
-        assert [(tree.tokens, tree.parents) for tree in trees] == [(tree.tokens, tree.parents) for tree in expected]
-    assert max(len(tree) for tree in trees) == (9 if shape == "chain" else 60)
 
+    def drafted(seeds):
+        limits = [Limits(7 + 5 * seed, 8, 10, -math.inf) for seed in seeds]
+        new = [pairs(head, 5 + seed % 3, seed) for seed in seeds]
+        drafts = [
+            NativeDraft(head.open(), *each, shape == "dynamic")
+            for each in zip(new, [3] * len(new), limits, strict=True)
+        ]
+        return [(tree.tokens, tree.parents) for tree in head.draft(drafts)]
 
-def test_what_does_not_fit_is_told_and_the_sequence_stays_as_it_was(folder, target):
-    head = head_of(folder, target, "eagle")
-    sequence = head.open()
-    with pytest.raises(ValueError, match="a tree whose parents"):
-        head.step([(sequence, Pairs())])
-    (before,) = head.step([(sequence, pairs(head, 3, 0))])
-    for wrong in (Pairs([VOCABULARY], [torch.zeros(1, HIDDEN)]), Level(torch.tensor([-1]), 1)):
-        with pytest.raises(ValueError, match="not in the vocabulary"):
-            head.step([(sequence, wrong)])
-    with pytest.raises(ValueError, match="a tree whose parents"):
-        head.step([(sequence, Level(torch.tensor([1]), 1, torch.tensor([1])))])
-    assert torch.equal(head.step([(sequence, Pairs())])[0], before)
+    assert drafted(range(6)) == [drafted([seed])[0] for seed in range(6)]
 
 
 @pytest.mark.parametrize("layers", [0, 1, 2])

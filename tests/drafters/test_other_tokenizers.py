@@ -9,18 +9,16 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
-from ianvs_specdec import drafters
+from ianvs_specdec import drafters, lengths
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.draft_model.drafter import DraftModel
 from ianvs_specdec.drafters.draft_model.translation import Translation
-from ianvs_specdec.engine.loop import Engine
+from ianvs_specdec.engine import decode
 from ianvs_specdec.targets.registry import target_of
-from tests.support.budgets import Budgets
-from tests.support.paths import EXAMPLE, ROOT
-from tests.support.requests import alone, decoded, request_of, run
-from tests.support.tiny import tiny_model
-from tests.support.watched import Watched
+from tests.support.paths import EXAMPLE
+from tests.support.requests import decoded
+from tests.support.tiny import VOCABULARY, tiny_model
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz ,."
 TEXT = "the quick brown fox jumps over the lazy dog, and the other dogs then jump over the brown fox there. "
@@ -28,8 +26,6 @@ GREEDY = Sampling(max_tokens=40)
 RNG = random.Random(0)
 PROMPTS = [[RNG.randrange(2, len(LETTERS) + 2) for _ in range(tokens)] for tokens in (8, 2, 33, 9, 21, 5, 13, 40)]
 CLOUD = EXAMPLE / "models" / "cloud"
-SMOLLM2 = ROOT / "runs" / "smollm2" / "model"
-"""Where `specdec export hf` put it."""
 
 
 def tokenizer_of(pieces, merges=()):
@@ -124,59 +120,6 @@ def test_drafts_are_those_of_reading_and_writing_all_of_the_text(models):
             assert tokens == plain_draft(ours, theirs, draft, context, count)
 
 
-def test_what_the_target_itself_drafts_in_other_tokens_is_all_accepted(models):
-    target, drafter = target_in(models["target"]), DraftModel(models["twin"])
-    result = decoded(target, drafter, "fixed:5", PROMPTS[0], GREEDY, eos_ids=[1])
-    assert {step.accepted for step in result.trace.steps[:-2]} == {5}
-
-
-def test_the_draft_model_reads_the_changed_end_of_the_text_only(models):
-    target, drafter = target_in(models["target"]), DraftModel(models["merging"])
-    drafter.prepare(target)
-    watched = drafter._model = Watched(drafter._model)
-    steps = drafts_of(target, drafter, PROMPTS[-1])
-    computed = [len(piece.tokens) for pieces in watched.steps for piece in pieces]
-    assert sum(computed) < len(PROMPTS[-1]) + 9 * len(steps) < 0.3 * len(PROMPTS[-1]) * len(steps)
-    assert watched.open_now == []
-
-
-SAMPLED = Sampling(max_tokens=30, temperature=0.8, top_p=0.9)
-ROUNDED = [("float32", None), ("bfloat16", None), ("float32", "int8"), ("float32", "int4")]
-
-
-@pytest.mark.parametrize(("dtype", "quantization"), ROUNDED, ids=str)
-@pytest.mark.parametrize("draft", ["twin", "merging"])
-def test_output_is_the_targets_own(models, dtype, quantization, draft):
-    """Eight at once, greedy and coupled, with budgets of 0 and more."""
-    target = target_in(models["target"], getattr(torch, dtype), quantization=quantization)
-    drafter = DraftModel(models[draft])
-    drafter.prepare(target)
-    for sampling in (Sampling(max_tokens=30), SAMPLED):
-        for at_once in (1, 8):
-            length = Budgets(lambda stats, step: (5, 0, 3, 0, 0, 0, 1, 8)[(stats.context_tokens + step) % 8])
-            engine = Engine(target, length, at_once=at_once)
-            requests = [request_of(target, prompt, sampling, drafter.fork()) for prompt in PROMPTS]
-            run(engine, *requests)
-            results = [request.result() for request in requests]
-            assert [result.token_ids for result in results] == [alone(target, each, sampling) for each in PROMPTS]
-            assert sum(step.drafted for result in results for step in result.trace.steps)
-
-
-def test_sampled_output_has_the_targets_distribution(models):
-    """Drafts without probabilities: 4,000 outputs of two tokens."""
-    target, drafter = target_in(models["target"]), DraftModel(models["twin"])
-    counts = {"plain": {}, "drafted": {}}
-    for method, count in counts.items():
-        chosen = drafter if method == "drafted" else drafters.create("autoregressive")
-        for seed in range(2000):
-            sampling = Sampling(max_tokens=3, temperature=0.5, seed=seed)
-            ids = decoded(target, chosen, "fixed:2", PROMPTS[0], sampling).token_ids
-            count[tuple(ids[:2])] = count.get(tuple(ids[:2]), 0) + 1
-    keys = set(counts["plain"]) | set(counts["drafted"])
-    distance = sum(abs(counts["plain"].get(key, 0) - counts["drafted"].get(key, 0)) for key in keys) / 4000
-    assert distance < 0.06
-
-
 def test_characters_in_pieces_and_merges_across_the_end():
     ours, theirs = AutoTokenizer.from_pretrained(CLOUD), tokenizer_of(LETTERS)
     translation = Translation(ours, theirs)
@@ -190,34 +133,6 @@ def test_characters_in_pieces_and_merges_across_the_end():
     part = ours("é", add_special_tokens=False)["input_ids"][:1]
     assert ours.decode(part) == "\ufffd"
     assert translation.read(part) == []
-
-
-@pytest.mark.parametrize("name", ["cloud", "smollm2"])
-def test_a_shipped_model_with_a_draft_of_another_tokenizer(name, tmp_path):
-    """Real tokenizers on either side: whatever the target says, the drafts are those of the whole text."""
-    if not (SMOLLM2 / "tokenizer.json").is_file():
-        pytest.skip(f"needs the tokenizer of SmolLM2 in {SMOLLM2}: specdec export hf")
-    theirs = AutoTokenizer.from_pretrained(SMOLLM2 if name == "smollm2" else CLOUD)
-    draft = tiny_model(vocab_size=len(theirs), bos_token_id=0, eos_token_id=0)
-    saved(tmp_path / "draft", draft, theirs)
-    folder = CLOUD
-    if name == "cloud":
-        folder = tmp_path / "target"
-        ours = AutoTokenizer.from_pretrained(SMOLLM2)
-        saved(folder, tiny_model(vocab_size=len(ours), seed=2, bos_token_id=0, eos_token_id=0), ours)
-    ours, target = AutoTokenizer.from_pretrained(folder), target_in(folder)
-    prompts = ["user: What is the capital of France?\nassistant:", "Éléphant 🐘 "]
-    compared = 0
-    for prompt in prompts:
-        ids = ours(prompt)["input_ids"]
-        for context, tokens, count in drafts_of(target, DraftModel(tmp_path / "draft"), ids):
-            expected = plain_draft(ours, theirs, draft, context, count)
-            compared += expected is not None and tokens == expected
-            assert expected is None or tokens == expected or "\ufffd" in ours.decode(context)
-        assert decoded(target, DraftModel(tmp_path / "draft"), "fixed:5", ids, GREEDY).token_ids == alone(
-            target, ids, GREEDY
-        )
-    assert compared
 
 
 def test_branches_are_refused_and_the_check_says_that_drafts_are_translated(models, caplog):
@@ -241,3 +156,62 @@ def test_a_damaged_tokenizer_is_none(models, tmp_path):
     drafters.check_files("draft_model", {"draft": str(folder)}, None, models["target"])
     with pytest.raises(UserError, match="or one that comes with its own"):
         DraftModel(folder).prepare(target_in(models["target"]))
+
+
+THIRTY, DRAWN = Sampling(max_tokens=30), Sampling(max_tokens=30, temperature=1.0)
+
+
+def words_tokenizer(words, folder):
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = {word: number for number, word in enumerate(words)}
+    PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(vocabulary, "w0"))).save_pretrained(folder)
+
+
+def pair_of(tmp_path, target_words, draft_words, target_size=VOCABULARY, draft_size=VOCABULARY):
+    from transformers import AutoModelForCausalLM
+
+    ours, theirs = tmp_path / "target", tmp_path / "draft"
+    for folder, words, size, seed in ((ours, target_words, target_size, 0), (theirs, draft_words, draft_size, 1)):
+        tiny_model(vocab_size=size, seed=seed).save_pretrained(folder)
+        if words:
+            words_tokenizer(words, folder)
+    return target_of(AutoModelForCausalLM.from_pretrained(ours)), DraftModel(theirs)
+
+
+WORDS = [f"w{i}" for i in range(60)]
+
+
+@pytest.mark.parametrize(("target_size", "draft_size"), [(64, 72), (72, 64)])
+@pytest.mark.parametrize("sampling", [THIRTY, DRAWN], ids=["greedy", "drawn"])
+def test_vocabularies_padded_to_different_sizes_go_together(tmp_path, target_size, draft_size, sampling):
+    target, drafter = pair_of(tmp_path, WORDS, WORDS, target_size, draft_size)
+    with torch.no_grad():  # the padding of the target is said often, that of the draft would be drafted
+        target.model.lm_head.weight[60:] *= 2
+    trees = []
+    result = decode(target, drafter, lengths.create("fixed:5"), [5, 9, 14, 3], sampling, eos_ids=[], trace_trees=trees)
+    assert len(result.token_ids) == 30
+    assert any(len(tree) > 1 for tree in trees)
+    assert all(token < target_size for tree in trees for token in tree.tokens)
+    for tree in trees:
+        assert all(len(q) == target_size for q in (tree.probabilities or {}).values())
+
+
+def test_some_renamed_tokens_are_tolerated_and_more_are_another_tokenizer(tmp_path):
+    words = [f"w{i}" for i in range(200)]
+    target, drafter = pair_of(tmp_path, words, [*words[:197], "new", "other", "w199"], 200, 200)
+    drafter.prepare(target)  # 2 of 200 are one in a hundred
+    assert drafter.translation is None
+    target, drafter = pair_of(tmp_path / "more", words, [*words[:190], *words[:189:-1]], 200, 200)
+    drafter.prepare(target)
+    assert drafter.translation is not None
+
+
+def test_without_tokenizers_the_sizes_must_be_equal(tmp_path):
+    target, drafter = pair_of(tmp_path, WORDS, None, 64, 72)
+    with pytest.raises(UserError, match="vocabulary of 72 tokens, the target one of 64") as caught:
+        drafter.prepare(target)
+    assert caught.value.key == "draft"
+    target, drafter = pair_of(tmp_path / "equal", WORDS, None)
+    drafter.prepare(target)

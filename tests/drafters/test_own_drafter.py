@@ -83,19 +83,12 @@ def test_what_is_wrong_with_its_name_or_options_is_told(file):
     [
         ("import torch\n\n1 / 0\n", "mine.py:3: ZeroDivisionError: division by zero"),
         ("\ndef broken(:\n", "mine.py:2: SyntaxError: "),
-        ("import no_such_module\n", "mine.py:1: ModuleNotFoundError: No module named 'no_such_module'"),
         ("import sys\nsys.exit(3)\n", "mine.py:2: SystemExit: 3"),
     ],
 )
 def test_an_error_in_the_file_is_told_with_its_line(file, tmp_path, code, told):
     (tmp_path / file).write_text(code)
     assert refused("mine.py:Repeats")[1].startswith(told)
-
-
-def test_an_error_of_its_constructor_is_told_with_its_line(file):
-    line = CODE[: CODE.index("raise ValueError")].count("\n") + 1
-    with pytest.raises(UserError, match=rf"mine.py:{line}: ValueError: times must be 1 or more"):
-        drafters.create("own", {"drafter": f"{file}:Repeats", "drafter_options": {"times": 0}})
 
 
 def test_the_contents_of_the_file_and_of_files_it_is_given_and_the_class_are_in_the_key(file, tmp_path, tiny_model):
@@ -150,13 +143,10 @@ def test_the_command_decodes_with_the_drafter_that_the_page_shows(tmp_path, tiny
     [
         ("return 7 / 0", "mine.py:5: ZeroDivisionError: division by zero"),
         ("return [1, 2]", "mine.py: B.propose must return a TokenTree, not [1, 2]"),
-        ("return None", "mine.py: B.propose must return a TokenTree, not None"),
-        ("return TokenTree.chain(c.tokens[-1], [10**6])", "drafter B: token 1000000 is none of the model's"),
         (
             "return TokenTree([c.tokens[-1], 5], [-1, 3])",
             "drafter B: the parents [-1, 3] of 2 nodes do not make a tree",
         ),
-        ("return TokenTree.chain(0, [5])", "drafter B: the root of the tree must be the last token"),
     ],
 )
 def test_a_fault_while_it_drafts_is_told_with_its_line(tmp_path, tiny_model, monkeypatch, capsys, body, message):

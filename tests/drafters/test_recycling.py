@@ -1,4 +1,4 @@
-"""Token recycling: what is remembered, the tree it makes, and the target's own output."""
+"""Token recycling and lookahead: what is remembered, and the trees that come of it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import json
 import pytest
 import torch
 
-from ianvs_specdec import drafters, lengths
+from ianvs_specdec import drafters
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
-from ianvs_specdec.drafters import recycling
-from ianvs_specdec.engine import Context, Observation, Output, TokenTree, decode
+from ianvs_specdec.drafters.lookahead.drafter import DEFAULTS
+from ianvs_specdec.engine import Context, Observation, Output, TokenTree
 from ianvs_specdec.targets.huggingface import HuggingFaceTarget
 from tests.support.requests import decoded
-from tests.support.tiny import VOCABULARY, tiny_model
-
-NONE, FIXED_0 = drafters.create("autoregressive"), lengths.create("fixed:0")
+from tests.support.tiny import tiny_model
 
 
 def logits(*rows):
@@ -65,18 +64,6 @@ def test_by_hand():
     assert tree.tokens[0] == 1
 
 
-def test_rejected_nodes_teach_and_accepted_ones_prevail():
-    session = Session(create(successors=1, order=1), [1], [2])
-    tree = TokenTree([2, 5, 6, 5], [-1, 0, 0, 2])
-    session.observe(tree, [[6], [11], [5], [12]], [0, 2], 5)
-    # After 5 both 11 (rejected) and 12 (a later rejected node) were seen, after 6 the token 5, after 2 the token 6.
-    assert paths(session.propose(budget=1)) == [(12,)]
-    session.observe(TokenTree([5, 6, 5], [-1, 0, 1]), [[7], [8], [9]], [0], 7)
-    # The root was accepted, the node behind it that holds the same token was not.
-    session.observe(TokenTree([7], [-1]), [[5]], [0], 5)
-    assert paths(session.propose(budget=1)) == [(7,)]
-
-
 def test_two_tokens_together_know_better_than_one():
     prompt = [1, 2, 3, 9, 2, 4, 9, 1]
     assert paths(Session(create(order=2), prompt, [2]).propose(budget=1)) == [(3,)]
@@ -96,41 +83,9 @@ def test_limits():
         assert paths(session.propose()) == [(2,)]
 
 
-def test_what_was_learned_serves_the_next_request_but_its_end_does_not():
-    drafter = create(order=2)
-    first = Session(drafter, [1, 2, 3], [4])
-    first.observe(first.propose(), [[5]], [0], 5)
-    second = Session(drafter, [8, 3], [4])
-    assert paths(second.propose(budget=1)) == [(5,)]
-    assert drafter._tail == (3, 4)
-
-
-def test_memory_is_bounded(monkeypatch):
-    monkeypatch.setattr(recycling, "CAPACITY", 40)
-    session = Session(create(order=1, successors=1), [1], [0])
-    for step in range(200):
-        token = step % 20
-        session.observe(TokenTree([session.context.tokens[-1]], [-1]), [[token]], [0], token)
-        session.drafter._rows[(1000 + step,)] = [1]
-        assert len(session.drafter._rows) <= 41
-    assert all((1000 + step,) in session.drafter._rows for step in range(190, 200))
-
-
 @pytest.fixture(scope="module")
 def target():
     return HuggingFaceTarget(tiny_model())
-
-
-def test_a_tree_cut_by_the_context_window_is_learned_from_as_it_was_verified():
-    target = HuggingFaceTarget(tiny_model(max_position_embeddings=24))
-    prompt = [5, 9, 14, 3] * 4
-    expected = decode(target, NONE, FIXED_0, prompt, Sampling(), eos_ids=[])
-    drafter = create()
-    for _ in range(2):
-        assert decode(target, drafter, lengths.create("full"), prompt, Sampling(), eos_ids=[]).token_ids == (
-            expected.token_ids
-        )
-    assert all(0 <= token < VOCABULARY for row in drafter._rows.values() for token in row)
 
 
 def test_tau_on_the_reference_target(shared, reference_model):
@@ -146,3 +101,66 @@ def test_tau_on_the_reference_target(shared, reference_model):
             steps += result.trace.steps
         tau[order] = sum(step.emitted for step in steps) / len(steps)
     assert tau[2] > tau[1] > 1.5
+
+
+BEST = 9.0
+
+
+def logits_of(said):
+    """Logits over 40 tokens, one row per entry of ``said``, which is the best of its row."""
+    rows = torch.zeros(len(said), 40)
+    rows[torch.arange(len(said)), torch.tensor(said)] = BEST
+    return Output(rows)
+
+
+class Lookahead:
+    """A request driven by hand, with the context kept as the loop keeps it."""
+
+    def __init__(self, tokens, prompt_tokens=None, remaining=100, confidence=0.0, drafter=None, **settings):
+        self.drafter = drafter or drafters.create("lookahead", settings)
+        prompt_tokens = len(tokens) if prompt_tokens is None else prompt_tokens
+        self.context = Context(
+            list(tokens), prompt_tokens, remaining, Sampling(), torch.Generator(), confidence=confidence
+        )
+        self.drafter.begin(None, self.context, Output(torch.zeros(1, 40)))
+
+    def propose(self, budget=100):
+        return self.drafter.propose(self.context, budget)
+
+    def observe(self, tree, said, path=(0,)):
+        """The step: what the target says after every node, and what was accepted."""
+        self.context.tokens += [*(tree.tokens[node] for node in path[1:]), said[path[-1]]]
+        self.drafter.observe(Observation(tree, logits_of(said), list(path), said[path[-1]]))
+
+
+@pytest.mark.parametrize("start", ["official", "prompt"])
+def test_a_step_without_the_whole_tree_leaves_the_window_as_it_is(start):
+    session = Lookahead([3, 1, 4, 1, 5], start=start)
+    tree = session.propose()
+    session.observe(TokenTree.chain(5), [6])
+    session.observe(tree.truncated(1), [7, 8])
+    assert session.propose().tokens[1:] == tree.tokens[1:]
+
+
+def test_nothing_is_drafted_beyond_what_is_left_to_say():
+    text = [1, 2, 3, 4, 1]
+    assert len(Lookahead(text, remaining=1).propose()) == 1
+    tree = Lookahead(text, remaining=3, window=1).propose()
+    assert paths(tree)[:2] == [(2,), (2, 3)]
+    assert (2, 3, 4) not in paths(tree)
+
+
+def test_nothing_is_left_of_an_earlier_request():
+    drafter = drafters.create("lookahead")
+    session = Lookahead([1, 2, 3, 4, 1], drafter=drafter)
+    session.observe(tree := session.propose(), [20] * len(tree))
+    again = Lookahead([1, 2, 3, 4, 1], drafter=drafter).propose()
+    assert again.tokens == tree.tokens
+    assert Lookahead([20, 3], drafter=drafter).propose(100).parents == list(range(-1, 4))
+
+
+@pytest.mark.parametrize("start", DEFAULTS)
+def test_level_must_leave_room_for_a_guess(start):
+    with pytest.raises(UserError, match="level must be a whole number from 2, not 1") as caught:
+        drafters.create("lookahead", {"level": 1, "start": start})
+    assert caught.value.key == "level"

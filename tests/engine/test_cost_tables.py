@@ -48,13 +48,6 @@ def test_a_draft_costs_by_its_levels_and_by_who_reaches_them():
     assert simple().draft_seconds([5, 5]) == pytest.approx(5 * LEVEL)
 
 
-def test_a_draft_is_no_longer_than_the_largest_that_is_told():
-    table = simple()
-    assert table.largest_draft == 10
-    assert table.draft_seconds([25, 25]) == table.draft_seconds([10, 10])
-    assert table.draft_seconds([25, 4]) == table.draft_seconds([10, 4])
-
-
 def test_a_table_is_written_and_read(tmp_path):
     for table in (simple(note="é", request=0.1, catch_up=0.2), simple(draft=False, prompt_rows=None)):
         assert from_json(json.loads(json.dumps(table.to_json()))) == table
@@ -75,33 +68,14 @@ GRID = simple().to_json()["step"]
         (changed(version=2), "a cost table of version 2, and this program reads 1"),
         (changed(rows=3), "unknown key 'rows'. Did you mean 'prompt_rows'?"),
         (changed(machine=3), "machine: Input should be a valid string, not 3"),
-        (changed(emulated="yes"), "emulated: Input should be a valid boolean"),
-        (changed(step=None), "step is missing"),
         (changed(step={**GRID, "rows": [2, 1]}), "step.rows must grow"),
-        (
-            changed(step={**GRID, "rows": [1, 1.5]}),
-            "step.rows.1: Input should be a valid integer, not 1.5",
-        ),
-        (changed(step={**GRID, "rows": []}), "step.rows: Tuple should have at least 1 item"),
         (
             changed(step={**GRID, "context": [-1, 1]}),
             "step.context.0: Input should be greater than or equal to 0",
         ),
         (changed(step={**GRID, "seconds": [[1, 2]]}), "step must hold seconds for each pair of knots"),
-        (
-            changed(step={**GRID, "seconds": [[1, 2], [1]]}),
-            "step must hold seconds for each pair of knots",
-        ),
-        (
-            changed(step={**GRID, "seconds": [[1, 2], [1, -2]]}),
-            "step.seconds.1.1: Input should be greater than",
-        ),
         (changed(step={**GRID, "seconds": [[1, 2], [1, float("nan")]]}), "step.seconds.1.1: Input should be a"),
-        (changed(step={**GRID, "seconds": [[1, 2], [1, True]]}), "step.seconds.1.1: Input should be a"),
         (changed(step={**GRID, "seconds": [[1, 2], [0, 2]]}), "step must have seconds of more than 0"),
-        (changed(draft=[]), "draft: Input should be an object"),
-        (changed(catch_up="fast"), "catch_up: Input should be a valid number"),
-        (changed(prompt_rows=0), "prompt_rows: Input should be greater than or equal to 1"),
     ],
 )
 def test_what_is_no_table_is_told_in_one_message(data, part, tmp_path):

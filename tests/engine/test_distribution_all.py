@@ -1,7 +1,4 @@
-"""Sampling with every method that draws its drafts at random: the output is distributed as the target's own samples.
-
-The same test finds out drafters that are picky about what they drew.
-"""
+"""Sampling with every method that draws its drafts at random: the output is distributed as the target's own samples."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import pytest
 import torch
 
 from ianvs_specdec.common.types import Sampling
-from ianvs_specdec.drafters.draft_model.drafter import DraftModel
 from ianvs_specdec.engine import decode
 from ianvs_specdec.engine.loop import Engine
 from tests.support.budgets import Budgets
@@ -111,37 +107,3 @@ def test_other_drafts_are_not_drawn(label, small, monkeypatch):
     for seed in range(3):
         sampling = Sampling(max_tokens=8, temperature=TEMPERATURE, seed=seed)
         assert len(decode(target, drafter, length, PROMPT, sampling, eos_ids=[]).token_ids) == 8
-
-
-class UnlikelyLeftOut(DraftModel):
-    """Leaves out what it drew if that is unlikely."""
-
-    def propose(self, context, budget):
-        tree = super().propose(context, budget)
-        for node in range(1, len(tree)):
-            if tree.probabilities[tree.parents[node]][tree.tokens[node]] < 0.3:
-                return tree.truncated(tree.depths[node] - 1)
-        return tree
-
-
-class ScoredByWhatWasDrawn(DraftModel):
-    """Verifies the children that turned out to be likely."""
-
-    def _add_children(self, growth, frontier, scores, context, least):
-        q = scores.exp()
-        drawn = torch.multinomial(q, self.branches, generator=context.generator).tolist()
-        growth.drawn_from.update(zip(frontier, q, strict=True))
-        for parent, row, children in zip(frontier, q.log(), drawn, strict=True):
-            for token in children:
-                if growth.scores[parent] + float(row[token]) >= least:
-                    growth.add(parent, token, float(row[token]))
-
-
-@pytest.mark.parametrize(
-    ("cls", "branches", "draws"),
-    few([(UnlikelyLeftOut, 1, DRAWS), (ScoredByWhatWasDrawn, 2, FEW_DRAWS)], lambda case: case[-1] == FEW_DRAWS),
-)
-def test_drafts_picked_by_what_was_drawn_are_found_out(small, cls, branches, draws):
-    made = small(1)
-    with pytest.raises(AssertionError, match="do not follow"):
-        assert_follows_the_target(made, cls(made[1].folder / "draft", branches), Budgets(lambda *_: 3, 0.3), draws)

@@ -116,15 +116,6 @@ def test_prompts_take_turns_and_short_ones_share_a_step(model):
     assert [request.result().token_ids for request in requests] == expected
 
 
-def test_where_the_pieces_of_a_prompt_end_depends_on_it_alone(model):
-    target = Watched(target_of(model), prompt_rows=8)
-    run(engine_of(target), *(request_of(target, prompt) for prompt in PROMPTS))
-    read = [piece.tokens for step in target.steps for piece in step if isinstance(piece, Prompt)]
-    for prompt in PROMPTS:
-        pieces = [prompt[start : start + 8] for start in range(0, len(prompt), 8)]
-        assert [piece for piece in read if piece in pieces] == pieces
-
-
 def test_times_are_those_of_the_whole_step(model, monkeypatch):
     """On a clock that only the target moves, by a second for each tree: a request is told what all in its step took,
     and it waits from the moment it was made."""
@@ -148,30 +139,3 @@ def test_times_are_those_of_the_whole_step(model, monkeypatch):
     assert [seconds for seconds, _ in second] == [3.0, 5.0, 7.0, 9.0]
     assert [(step.verify_seconds, len(step.shares), step.prompt_rows) for step in finished[2:4]] == [(2.0, 2, 0)] * 2
     assert [seconds for seconds, _ in third] == [9.0, 10.0, 11.0]
-
-
-def test_what_is_done_between_two_steps_is_in_the_time_of_the_second_but_for_what_the_length_takes(model, monkeypatch):
-    """Of steps that follow at once: the first one, and the first after a pause, begin when they begin."""
-
-    now, told = 0.0, []
-
-    def passing(seconds, result=None):
-        nonlocal now
-        now += seconds
-        return result
-
-    target = HuggingFaceTarget(model)
-    monkeypatch.setattr(time, "perf_counter", lambda: now)
-    engine = engine_of(target, "fixed:0")
-    join = engine._join
-    monkeypatch.setattr(engine, "_join", lambda: passing(2.0, join()))
-    monkeypatch.setattr(engine._length, "budgets", lambda load: passing(1.0, [0] * len(load.running)))
-    monkeypatch.setattr(engine._length, "learn", lambda finished: passing(10.0, told.append(finished)))
-    for _ in range(2):
-        run(engine, request_of(target, PROMPTS[0], Sampling(max_tokens=4)))
-        now += 1000.0
-    others = [step.other_seconds for step in told if not step.prompt_rows]
-    assert others == [2.0] * len(others)
-    assert [step.other_seconds for step in told if step.prompt_rows] == [0.0] * 2
-    assert all(step.draft_seconds == step.verify_seconds == 0.0 for step in told)
-    assert told[-1].seconds == 2.0

@@ -100,11 +100,9 @@ def test_what_raises_ends_its_own_request_only_and_with_that_error(target, fault
 
 TREES = {
     "a token that the model does not have": TokenTree([0, VOCABULARY], [-1, 0]),
-    "a negative token": TokenTree([0, -1], [-1, 0]),
     "another root": TokenTree([VOCABULARY - 1, 4], [-1, 0]),
     "no parents": TokenTree([0, 4], [-1]),
     "a node before its parent": TokenTree([0, 4, 5], [-1, 2, 0]),
-    "no root": TokenTree([], []),
     "no tree": [3, 4],
 }
 
@@ -165,3 +163,71 @@ def test_nothing_stays_open_where_decoding_is_interrupted(target):
     with pytest.raises(KeyboardInterrupt):
         decode(target, drafters.create("prompt_lookup"), lengths.create("fixed:3"), PROMPTS[0], GREEDY, **settings)
     assert target.open_now == []
+
+
+class Elsewhere(Drafter):
+    """Has a draft when it is told that there is one."""
+
+    remote = True
+
+    def __init__(self):
+        self.ready = False
+
+    def propose(self, context, budget):
+        self.ready = False
+        return TokenTree.chain(context.tokens[-1], [5])
+
+
+@pytest.fixture(scope="module")
+def far_target():
+    return target_of(tiny_model())
+
+
+def test_a_request_without_a_draft_waits_and_others_do_not(far_target):
+    engine, far = engine_of(far_target), request_of(far_target, PROMPTS[0], drafter=Elsewhere())
+    near = request_of(far_target, PROMPTS[2])
+    engine.add(far)
+    engine.add(near)
+    while not near.ended:
+        assert not engine.idle
+        engine.step()
+    assert near.result().token_ids == alone(far_target, PROMPTS[2])
+    assert (engine.idle, engine.busy) == (True, True)
+    before = engine.occupancy.done.steps
+    assert engine.step() == []
+    assert engine.occupancy.done.steps == before
+    while not far.ended:
+        far.drafter.ready = True
+        assert not engine.idle
+        engine.step()
+    assert far.result().token_ids == alone(far_target, PROMPTS[0])
+    assert (far.result().trace.drafting, near.result().trace.drafting is None) == (None, False)
+    engine.step()
+    assert (engine.idle, engine.busy) == (True, False)
+
+
+def test_a_waiting_request_that_is_cancelled_is_something_to_do(far_target):
+    engine, far = engine_of(far_target), request_of(far_target, PROMPTS[0], drafter=Elsewhere())
+    engine.add(far)
+    while not engine.idle:
+        engine.step()
+    far.cancel()
+    assert not engine.idle
+    assert engine.step() == [far]
+
+
+def test_who_waits_for_room_is_something_to_do_once_there_is_some(far_target):
+    engine = engine_of(far_target, at_once=1)
+    first, second = (request_of(far_target, prompt, drafter=Elsewhere()) for prompt in PROMPTS[:2])
+    engine.add(first)
+    engine.add(second)
+    while not engine.idle:
+        engine.step()
+    assert not second.opened
+    while not first.ended:
+        first.drafter.ready = True
+        engine.step()
+    assert not second.opened
+    assert not engine.idle
+    engine.step()
+    assert second.opened

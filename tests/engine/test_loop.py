@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 import pytest
 import torch
@@ -192,50 +193,6 @@ def test_sampling_is_a_function_of_the_seed():
     assert len({tuple(sample(seed)) for seed in range(5)}) > 1
 
 
-class RandomTrees(Drafter):
-    """Draws trees from a fixed distribution and says so."""
-
-    def __init__(self, q):
-        self._q = q
-
-    def propose(self, context, budget):
-        tokens = torch.multinomial(self._q, 2, generator=context.generator).tolist()
-        after_first = torch.multinomial(self._q, 2, generator=context.generator).tolist()
-        return TokenTree([context.tokens[-1], *tokens, *after_first], [-1, 0, 0, 1, 1], {0: self._q, 1: self._q})
-
-
-@pytest.mark.parametrize(
-    ("kind", "method", "draws"),
-    few(
-        [("transformers", "trees", 300), ("fused", "trees", 1200), ("fused", "prompt_lookup", 1200)],
-        lambda case: case[-1] == 300,
-    ),
-)
-def test_sampling_end_to_end_follows_the_target(kind, method, draws):
-    """Second and third output token of a real model, against the exact distribution over all first tokens."""
-    from .test_acceptance import chi_square_p_value
-
-    vocabulary = 6
-    model = tiny_model(vocab_size=vocabulary, hidden_size=16, num_hidden_layers=1, initializer_range=0.6)
-    prompt = [3, 4, 5, 3, 4]
-    with torch.inference_mode():
-        first = model(torch.tensor([prompt])).logits[0, -1].softmax(-1)
-        one = torch.tensor([[*prompt, a] for a in range(vocabulary)])
-        second = model(one).logits[:, -1].softmax(-1)
-        two = torch.tensor([[*prompt, a, b] for a in range(vocabulary) for b in range(vocabulary)])
-        third = model(two).logits[:, -1].softmax(-1).view(vocabulary, vocabulary, vocabulary)
-    exact = torch.einsum("a,ab,abc->bc", first, second, third)
-    drafter = (
-        drafters.create(method) if method != "trees" else RandomTrees(torch.tensor([0.3, 0.1, 0.1, 0.3, 0.1, 0.1]))
-    )
-    target, counts = target_of_kind(kind, model), torch.zeros(vocabulary, vocabulary)
-    samplings = [Sampling(max_tokens=4, temperature=1.0, seed=seed) for seed in range(draws)]
-    requests = [request_of(target, prompt, sampling, drafter.fork(), rule="rejection") for sampling in samplings]
-    for result in results(engine_of(target), *requests):
-        counts[result.token_ids[1], result.token_ids[2]] += 1
-    assert chi_square_p_value(counts, exact * draws) > 0.001
-
-
 @pytest.fixture(scope="module")
 def reference_outputs(reference_model, mt_bench, shared):
     """The 24 shortest first turns of MT-Bench as token ids; what transformers says to each, all in one batch; and how
@@ -279,3 +236,56 @@ def test_lossless_on_mt_bench_with_the_reference_target(kind, method, reference_
             assert gaps[first] < NEAR_TIE[torch.float32]
             assert first in dict(result.trace.near_ties) or not target.near_tie
     assert accepted > 5 * len(prompts) or method == "autoregressive"
+
+
+@pytest.mark.parametrize("tokens", [5, 7, 8])
+def test_right_drafts_behind_the_last_token_are_not_accepted(tokens):
+    step, emitted = the_only_step(max_tokens=tokens)
+    assert (step.drafted, step.accepted, step.emitted) == (12, tokens - 1, tokens - 1)
+    assert len(emitted) == tokens
+
+
+def test_right_drafts_behind_a_stop_are_not_accepted():
+    _, free = the_only_step(max_tokens=12)
+    end = next(place for place, token in enumerate(free) if place > 2 and token not in free[:place])
+    step, emitted = the_only_step(max_tokens=30, eos_ids=[free[end]])
+    assert emitted == free[: end + 1]
+    assert (step.drafted, step.accepted, step.emitted) == (12, end, end)
+
+
+def test_a_trace_has_the_seconds_of_its_drafts():
+    class Slow(Right):
+        calls = 0
+
+        def propose(self, context, budget):
+            self.calls += 1
+            time.sleep(0.01)
+            return super().propose(context, budget)
+
+    target, slow, sampling = HuggingFaceTarget(tiny_model()), Slow([1] * 20), Sampling(max_tokens=5)
+    trace = decode(target, slow, lengths.create("fixed:2"), [5, 9], sampling, eos_ids=[]).trace
+    assert 0.01 * slow.calls <= trace.drafting <= trace.latency
+    alone = drafters.create("autoregressive")
+    assert decode(target, alone, lengths.create("fixed:0"), [5, 9], sampling, eos_ids=[]).trace.drafting == 0.0
+
+
+def the_only_step(max_tokens, eos_ids=()):
+    """The step in which a draft of 12 right tokens is verified, and the output."""
+    prompt, target = [5, 9, 14, 3, 22, 9, 14, 31], HuggingFaceTarget(tiny_model())
+    alone = drafters.create("autoregressive")
+    free = decode(target, alone, lengths.create("fixed:0"), prompt, Sampling(max_tokens=30), eos_ids=[]).token_ids
+    limited = Sampling(max_tokens=max_tokens)
+    result = decode(target, Right(free), lengths.create("fixed:12"), prompt, limited, eos_ids=eos_ids)
+    (step,) = result.trace.steps
+    return step, result.token_ids
+
+
+class Right(Drafter):
+    """Drafts what the target is known to say."""
+
+    def __init__(self, continuation):
+        self._continuation = continuation
+
+    def propose(self, context, budget):
+        done = len(context.tokens) - context.prompt_tokens
+        return TokenTree.chain(context.tokens[-1], self._continuation[done : done + budget])

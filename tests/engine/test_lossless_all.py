@@ -14,11 +14,10 @@ from transformers import AutoTokenizer
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine.loop import Engine
-from ianvs_specdec.engine.request import Request
 from ianvs_specdec.targets.registry import target_of
 from tests.support.drafters import CASES, DEEP, Workshop
 from tests.support.few import few
-from tests.support.requests import run, target_of_kind
+from tests.support.requests import request_of, results, target_of_kind
 from tests.support.tiny import tiny_model
 from tests.support.torch_path import torch_target
 
@@ -45,13 +44,11 @@ class Alone:
         """Results of prompts with their sampling, several at once."""
         drafter, length = method
         drafter.prepare(self.target)
-        engine, requests = Engine(self.target, length, at_once=16), []
-        for (prompt, sampling), prediction in zip(cases, predictions, strict=True):
-            rule = "rejection" if sampling.greedy else "coupled"
-            settings = {"eos_ids": self.eos_ids, "rule": rule, "prediction": prediction}
-            requests.append(Request(self.target, drafter.fork(), prompt, sampling, **settings))
-        run(engine, *requests)
-        return [request.result() for request in requests]
+        requests = [
+            request_of(self.target, *case, drafter.fork(), eos_ids=self.eos_ids, prediction=prediction)
+            for case, prediction in zip(cases, predictions, strict=True)
+        ]
+        return results(Engine(self.target, length, at_once=16), *requests)
 
     def __call__(self, *cases):
         """What it says to each."""

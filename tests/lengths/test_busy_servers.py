@@ -51,28 +51,6 @@ def test_prompts_read_beside_steps_are_no_trap(table, load):
     assert tokens_per_second(machine, "goodput", *load) >= 0.95 * best
 
 
-@pytest.mark.slow
-def test_more_short_requests_than_a_gpu_can_answer():
-    machine = costs.read(GPU)
-    survival = [(rate,) * 64 for rate in (0.99, 0.96, 0.9)]
-    asked = [
-        RecordedAnswer(f"t{kind}", prompt, output, rates)
-        for kind, rates in enumerate(survival)
-        for prompt in (20, 40, 60)
-        for output in (15, 38, 64)
-    ]
-
-    def throughput(length, seeds):
-        plans = [
-            UserPlan(policy=length, edges=1, hours=10 / 3600, seed=seed, rate=640.0, at_once=64)
-            for seed in range(seeds)
-        ]
-        runs = [simulate(plan, machine, lengths.create(length), Workload(asked)) for plan in plans]
-        return mean(run["tokens_per_second"] for run in runs)
-
-    assert throughput("goodput", 4) >= 0.9 * max(throughput("fixed:2", 1), throughput("fixed:4", 1))
-
-
 def saturated(length, acceptance, at_once):
     """Tokens per second of a GPU with as many requests at once, all the time."""
     plan = UserPlan(policy="", edges=at_once, hours=20 / 3600, seed=1, rate=1e5, arrivals="closed", at_once=at_once)

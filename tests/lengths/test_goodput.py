@@ -8,11 +8,9 @@ from dataclasses import replace
 import pytest
 
 from ianvs_specdec import lengths
-from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.engine import Load, Stats
-from ianvs_specdec.lengths.acceptance_model import AcceptanceModel
 from ianvs_specdec.lengths.fixed import Fixed
-from ianvs_specdec.lengths.goodput import PLAN_SECONDS, WARM_UP
+from ianvs_specdec.lengths.goodput import WARM_UP
 from tests.support.few import few
 
 from .simulation import GRID, Chain, Luck, Machine, Running, Tree, interpolated, mix, request, run, step
@@ -76,16 +74,6 @@ def test_rows_go_to_requests_that_use_them(machine, least):
     assert asked["good"] > asked["useless"]
 
 
-def test_easy_requests_do_not_delay_hard_ones():
-    """Each that ends makes room for the next, so that hard ones are most of a step: longer drafts for the few easy ones
-    bring more tokens of a step, but all wait for them."""
-    clock = Machine(interpolated({1: 7.0, 200: 7.2, 2000: 50.0}), call=0.02, level=0.5, drift=1e-6)
-    requests = mix({"easy": 0.9, "hard": 0.1}, requests=128, seed=1)
-    fixed = [sum(run(Fixed(tokens), clock, Chain(), requests, at_once=16).values()) for tokens in (1, 2, 3)]
-    learned = sum(run(lengths.create("goodput"), clock, Chain(), requests, at_once=16).values())
-    assert min(fixed) / learned >= 0.97
-
-
 @pytest.mark.parametrize("at_once", [1, 8])
 def test_a_shared_machine_does_not_mislead(at_once):
     """Half of the time everything takes twice as long, whatever the sizes of the steps that are seen then."""
@@ -132,25 +120,6 @@ def test_it_follows_a_change_within_150_steps(change, at_once):
     assert tokens_per_second(lengths.create("goodput")) >= 0.95 * best
 
 
-def test_drafts_that_never_pay_cost_little():
-    """They are nearly always right, and a step without any is as fast as a draft."""
-    dear = Machine(interpolated({1: 1.0, 8: 1.5, 60: 8.0, 2000: 250.0}), call=0.4, level=1.0)
-    requests = [request("a", 0.95, 50, 400, seed, True, 1.0) for seed in range(16)]
-    plain = sum(run(Fixed(0), dear, Chain(), requests).values())
-    assert plain / sum(run(lengths.create("goodput"), dear, Chain(), requests).values()) >= 0.95
-
-
-def test_plans_take_little_of_the_time_of_short_steps(monkeypatch):
-    made, tabulate = [], AcceptanceModel.tabulate
-    monkeypatch.setattr(AcceptanceModel, "tabulate", lambda self: made.append(self) or tabulate(self))
-    short = Machine(interpolated({1: 0.4, 60: 0.5, 200: 0.6}), call=0.01, level=0.02)
-    steps = []
-    requests = [request("a", 0.6, 50, 4000, seed, True, 1.0) for seed in range(2)]
-    run(lengths.create("goodput"), short, Chain(), requests, watch=lambda *step: steps.append(step))
-    # Every plan may be followed by a trial, and that by a plan.
-    assert 0 < len(made) <= 3 * len(steps) * 0.0005 / PLAN_SECONDS
-
-
 def test_it_begins_without_drafts_and_drafts_nothing_of_no_use():
     goodput = lengths.create("goodput")
     assert goodput.budgets(Load([Stats(10, "a", 100)])) == [0]
@@ -159,8 +128,3 @@ def test_it_begins_without_drafts_and_drafts_nothing_of_no_use():
     budgets = [goodput.budgets(load) for _ in range(len(WARM_UP))]
     assert max(long for long, _ in budgets) > 4
     assert {short for _, short in budgets} == {0}
-
-
-def test_it_takes_no_argument():
-    with pytest.raises(UserError, match="goodput takes no argument"):
-        lengths.create("goodput:3")

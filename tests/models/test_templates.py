@@ -45,13 +45,9 @@ LOOPS = "{% for i in range(99999) %}{% for j in range(99999) %}{% for k in range
 HOSTILE = {
     "loops": LOOPS + "{% endfor %}",
     "a large number": "{{ 9 ** (9 ** 9) }}",
-    "a large number of a variable": "{% set n = messages | length + 8 %}{{ n ** (n ** n) }}",
     "a large text": "{{ 'a' * 10 ** 11 }}",
-    "a wide format": "{{ '%99999999999d' % 1 }}",
-    "a wide field": "{{ 'a' | center(99999999999) }}",
     "recursion": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
     "doubling": "{% set x = 'ab' %}" + "{% set x = x + x %}" * 40 + "{{ x }}",
-    "doubling quotes": "{% set x = '\\\\' %}" + "{% set x = '' ~ [x] %}" * 40 + "{{ x }}",
     "growth in a loop": "{% set n = namespace(x='a') %}{% for i in range(99) %}{% set n.x = n.x + n.x %}{% endfor %}",
     "depth": "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
     "only for long chats": "{% if messages | length > 1 %}" + LOOPS + "{% endfor %}{% endif %}hello",
@@ -128,9 +124,3 @@ def test_a_template_that_is_wrong_is_one_message(tmp_path: Path, template: str) 
     ):
         llm.load()
     assert "\n" not in str(caught.value)
-
-
-def test_a_template_that_writes_nothing_is_one_message(tmp_path: Path) -> None:
-    folder = build_model(tmp_path / "m", chat_template="{% if false %}x{% endif %}")
-    with pytest.raises(UserError, match="make no token"), backend("autoregressive")(str(folder)) as llm:
-        llm.load()

@@ -6,7 +6,7 @@ import pytest
 
 from ianvs_specdec import drafters
 from ianvs_specdec.engine.costs import from_json
-from ianvs_specdec.targets.profiling import _fit, _shared, profile
+from ianvs_specdec.targets.profiling import _fit, profile
 from ianvs_specdec.targets.registry import target_of
 from tests.support.tiny import tiny_model
 
@@ -40,24 +40,3 @@ def test_what_a_request_a_row_and_a_token_cost_is_told_apart():
     assert attention == pytest.approx(1e-7, rel=1e-3)
     assert step.at(16, 0) == pytest.approx(0.005 + 0.0002 * 16, rel=1e-3)
     assert step.at(16, 1000) - step.at(16, 0) == pytest.approx(1e-5, rel=1e-2)
-
-
-def test_a_step_takes_time_whatever_noise_says():
-    """What a single row takes is lost in what requests and context seem to take."""
-    noisy = {
-        (1, 0, 64): 0.001,
-        (1, 1, 64): 0.02,
-        (2, 0, 64): 0.03,
-        (2, 1, 64): 0.05,
-        (1, 0, 512): 0.011,
-        (2, 1, 512): 0.02,
-    }
-    step, request, _ = _fit(noisy)
-    assert min(min(row) for row in step.seconds) > 0
-    assert request >= 0
-
-
-def test_a_step_that_does_both_saves_at_most_what_the_smallest_step_takes():
-    assert _shared(apart=0.050, mixed=0.045, least=0.008) == pytest.approx(0.005)
-    assert _shared(apart=0.050, mixed=0.020, least=0.008) == 0.008, "the machine became faster in between"
-    assert _shared(apart=0.050, mixed=0.060, least=0.008) == 0.0

@@ -6,8 +6,12 @@ import random
 
 import pytest
 import torch
+from torch.nn import functional
 
 from ianvs_specdec.engine import TokenTree
+from ianvs_specdec.engine.contracts import Prompt
+from ianvs_specdec.targets import attention, fused, huggingface_sequence
+from ianvs_specdec.targets.fused import FusedTarget
 from ianvs_specdec.targets.huggingface import HuggingFaceTarget
 from ianvs_specdec.targets.registry import target_of
 from tests.support.one_sequence import OneSequence
@@ -72,17 +76,6 @@ def test_a_snapshot_can_be_gone_back_to_more_than_once(name):
         torch.testing.assert_close(target.verify(TokenTree.chain(7, [8])).logits, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_a_new_prompt_forgets_the_old_one():
-    for name in ("llama", "mamba"):
-        model = tiny_model(name)
-        target = OneSequence(HuggingFaceTarget(model))
-        target.prefill(list(range(3, 40)))
-        target.verify(TokenTree.chain(7, [8, 9]))
-        first = target.prefill([5, 6, 7]).logits
-        fresh = OneSequence(HuggingFaceTarget(model)).prefill([5, 6, 7]).logits
-        torch.testing.assert_close(first, fresh)
-
-
 def test_the_cache_grows_past_its_first_capacity():
     model = tiny_model("llama")
     target = OneSequence(HuggingFaceTarget(model))
@@ -114,6 +107,31 @@ def test_hidden_states_come_per_node(name):
         torch.testing.assert_close(got[3], expected[index][0, -1], rtol=1e-4, atol=1e-4)
 
 
-def test_window_is_what_the_model_can_address():
-    assert HuggingFaceTarget(tiny_model("gpt2")).window == 96
-    assert HuggingFaceTarget(tiny_model("mamba")).window is None
+GPU = torch.device("cuda")
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    """Whether cuDNN's kernel may compute, at each attention of a CPU that is taken for a GPU."""
+    seen = []
+    compute = functional.scaled_dot_product_attention
+
+    def watched(*args, **kwargs):
+        seen.append(torch.backends.cuda.cudnn_sdp_enabled())
+        return compute(*args, **kwargs)
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", watched)
+    for module in (fused, huggingface_sequence):
+        monkeypatch.setattr(module, "any_length", lambda _: attention.any_length(GPU))
+    return seen
+
+
+@pytest.mark.parametrize("kind", [FusedTarget, HuggingFaceTarget])
+def test_no_kernel_on_a_gpu_makes_a_plan_for_each_length(kind, kernels):
+    target = kind(tiny_model("llama"))
+    sequence = target.open()
+    target.step([(sequence, Prompt([1, 2, 3]))])
+    target.step([(sequence, TokenTree.chain(4, [5, 6]))])
+    assert len(kernels) == 2 * target.layers
+    assert not any(kernels)
+    assert torch.backends.cuda.cudnn_sdp_enabled(), "what others compute in this process is theirs to choose"

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,7 @@ from ianvs_specdec.drafters.eagle.steps import Pairs  # noqa: E402
 from ianvs_specdec.targets.registry import target_of  # noqa: E402
 from ianvs_specdec.training.heads import export, loop, models  # noqa: E402
 from ianvs_specdec.training.heads.dflash import TrainableDFlash  # noqa: E402
-from ianvs_specdec.training.heads.pool import Order, Sample, collate, runs_of  # noqa: E402
+from ianvs_specdec.training.heads.pool import Sample, collate, runs_of  # noqa: E402
 
 HIDDEN, VOCABULARY = 32, 300
 KINDS = ("eagle", "eagle3", "medusa", "dflash")
@@ -139,16 +138,6 @@ def test_the_loss_falls(kind: str, tmp_path: Path) -> None:
         assert loop.loss_of(head, batch, unembedding, recipe)[0] < 0.7 * before
 
 
-@pytest.mark.parametrize(
-    ("budget", "rows"), [({"minutes": 1e-9}, 1), ({"minutes": 1e9}, 6), ({"minutes": 1e-9, "tokens": 10}, 6)]
-)
-def test_a_short_budget_has_smaller_steps(budget: dict[str, Any], rows: int, tmp_path: Path) -> None:
-    head, samples = make_head("medusa"), random_samples(6, 3 * HIDDEN)
-    recipe = loop.HeadRecipe(**budget, steps=3, rows=6)
-    assert loop._rows(head, samples, torch.randn(VOCABULARY, HIDDEN), recipe, "cpu") == rows
-    assert all(parameter.grad is None for parameter in head.parameters())
-
-
 class _Oracle(models.TrainableHead):
     """Right about the drafts numbered ``good`` of every chain, wrong about the others."""
 
@@ -171,48 +160,6 @@ def test_accepted_length_counts_rounds_of_each_answer() -> None:
     assert loop.accepted_length(_Oracle(0, 1, 3), [sample], 5, "cpu") == {"all": 12 / 4}
     assert loop.accepted_length(_Oracle(0, 1, 2, 3, 4), [sample], 5, "cpu") == {"all": 12 / 3}
     assert loop.accepted_length(_Oracle(), [sample], 5, "cpu") == {"all": 1.0}
-
-
-def test_drafts_end_where_the_answer_does() -> None:
-    """No draft is asked for past the end mark, and each is compared with the token that it stands for."""
-    sample = random_samples(1)[0]
-    batch = collate([sample], 3, "cpu")
-    for step in range(3):
-        places = batch.starts[batch.valid[step]] + step + 2
-        assert sorted(places.tolist()) == list(range(5 + step, 9))
-        assert batch.at(batch.tokens, step + 2)[batch.valid[step]].tolist() == sample.tokens[places].tolist()
-
-
-@torch.no_grad()
-def test_the_loss_is_least_for_the_targets_own_distribution() -> None:
-    sample, unembedding = random_samples(1)[0], torch.randn(VOCABULARY, HIDDEN)
-    batch, recipe = collate([sample], 3, "cpu"), loop.HeadRecipe(1, steps=3)
-
-    class Same(models.TrainableHead):
-        shift = 0
-
-        def drafts(self, batch):
-            for step, valid in enumerate(batch.valid):
-                features = batch.at(batch.features, step + 1 + self.shift)[valid]
-                yield torch.nn.functional.linear(features, unembedding), features
-
-    best, other = Same(), Same()
-    other.shift = -1
-    assert loop.loss_of(best, batch, unembedding, recipe)[0] < 0.5 * loop.loss_of(other, batch, unembedding, recipe)[0]
-
-
-def test_an_epoch_shows_every_sample_once_and_depends_on_the_seed_alone() -> None:
-    sizes = [5, 1, 9, 3, 7, 2, 8, 4]
-    order = Order(sizes, rows=4, parts=2, seed=3)
-    steps = [[i for part in order.step(step) for i in part] for step in range(4)]
-    assert sorted(steps[0] + steps[1]) == sorted(steps[2] + steps[3]) == list(range(8))
-    assert steps[:2] != steps[2:]
-    again = Order(sizes, rows=4, parts=2, seed=3)
-    assert [i for part in again.step(3) for i in part] == steps[3]
-    generators = [torch.Generator().manual_seed(seed) for seed in (1, 1, 2)]
-    first, same, other = (collate(random_samples(), 3, "cpu", 4, generator).starts for generator in generators)
-    assert torch.equal(first, same)
-    assert not torch.equal(first, other)
 
 
 def test_a_failed_export_leaves_the_old_head_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,45 +11,17 @@ from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from ianvs_specdec.commands import cli
-from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.drafters.autoregressive import Autoregressive
+from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
+from ianvs_specdec.drafters.medusa import heads as medusa
 from ianvs_specdec.training import corpus, course, lm
-from ianvs_specdec.training.heads import conversations, loop, payoff, pool
+from ianvs_specdec.training.heads import loop, payoff, pool
 from ianvs_specdec.training.heads.conversations import Conversation
 from ianvs_specdec.training.heads.teacher import Teacher
 from tests.support.few import few
-from tests.support.paths import shared_file
 
 HIDDEN, VOCABULARY = 32, 300
 SHAPE = lm.ModelRecipe(hidden=HIDDEN, layers=7, heads=4, kv_heads=2, intermediate=48, minutes=1)
-
-ATTENTION = {"q_proj": (32, 32), "k_proj": (16, 32), "v_proj": (16, 32), "o_proj": (32, 32)}
-MLP = {"gate_proj": (48, 32), "up_proj": (48, 32), "down_proj": (32, 48)}
-EAGLE = {
-    "embed_tokens.weight": (VOCABULARY, 32),
-    "fc.weight": (32, 64),
-    **{f"layers.0.self_attn.{name}.weight": shape for name, shape in ATTENTION.items()},
-    **{f"layers.0.mlp.{name}.weight": shape for name, shape in MLP.items()},
-    "layers.0.post_attention_layernorm.weight": (32,),
-}
-EAGLE3 = {
-    "fc.weight": (32, 96),
-    **{f"midlayer.self_attn.{name}.weight": (rows, 64) for name, (rows, _) in ATTENTION.items()},
-    "midlayer.self_attn.o_proj.weight": (32, 32),
-    **{f"midlayer.mlp.{name}.weight": shape for name, shape in MLP.items()},
-    **{f"midlayer.{name}.weight": (32,) for name in ("hidden_norm", "input_layernorm", "post_attention_layernorm")},
-    "norm.weight": (32,),
-    "lm_head.weight": (VOCABULARY, 32),
-}
-MEDUSA = {
-    key: shape
-    for i in range(3)
-    for key, shape in (
-        (f"{i}.0.linear.weight", (32, 32)),
-        (f"{i}.0.linear.bias", (32,)),
-        (f"{i}.1.weight", (VOCABULARY, 32)),
-    )
-}
 
 
 @pytest.fixture(scope="module")
@@ -103,16 +75,21 @@ def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
     return torch.load(medusa, weights_only=True) if medusa.exists() else load_file(folder / "model.safetensors")
 
 
-@pytest.mark.parametrize(("kind", "shapes"), [("eagle", EAGLE), ("eagle3", EAGLE3), ("medusa", MEDUSA)])
-def test_official_files(kind: str, shapes: dict, target: Path, data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["eagle", "eagle3", "medusa"])
+def test_official_files(kind: str, target: Path, data: Path, tmp_path: Path) -> None:
     out = tmp_path / "head"
     assert train(kind, target, data, out) == 0
-    tensors = tensors_of(out)
-    drafted = tensors.pop("d2t") + torch.arange(len(tensors["lm_head.weight"])) if kind == "eagle3" else []
+    tensors, drafted = tensors_of(out), 0
+    if kind == "medusa":
+        blocks, outputs = medusa.read(out, HIDDEN, VOCABULARY)
+        assert (len(blocks), len(outputs)) == (3, 3)
+    else:
+        # Which reads nothing but whole heads with the tensors of the authors' format.
+        assert EagleCheckpoint.read(out).eagle3 == (kind == "eagle3")
     if kind == "eagle3":
-        assert tensors.pop("t2d").nonzero().flatten().tolist() == drafted.tolist()
-        shapes = {**shapes, "lm_head.weight": (len(drafted), HIDDEN)}
-    assert {name: tuple(tensor.shape) for name, tensor in tensors.items()} == shapes
+        drafted = len(tensors["lm_head.weight"])
+        ids = tensors.pop("d2t") + torch.arange(drafted)
+        assert tensors.pop("t2d").nonzero().flatten().tolist() == ids.tolist()
     assert {tensor.dtype for tensor in tensors.values()} == {torch.bfloat16}
     config = json.loads((out / "config.json").read_text(encoding="utf-8"))
     if kind == "medusa":
@@ -122,18 +99,9 @@ def test_official_files(kind: str, shapes: dict, target: Path, data: Path, tmp_p
         llama = {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1, "hidden_size": HIDDEN}
         assert config == config | llama | {"rope_theta": 10000.0}
         assert config.get("bias") is (False if kind == "eagle" else None)
-        assert config.get("draft_vocab_size") == (len(drafted) if kind == "eagle3" else None)
+        assert config.get("draft_vocab_size") == (drafted or None)
     assert {path.stat().st_mode & 0o777 for path in out.iterdir()} == {0o644}
     assert [path.name for path in tmp_path.iterdir() if path.name != "head"] == [".head.training"]
-
-
-@pytest.mark.parametrize(("kind", "folder"), [("eagle", "eagle1"), ("eagle3", "eagle3"), ("medusa", "medusa")])
-def test_names_are_those_of_the_reference_heads(kind: str, folder: str) -> None:
-    reference = shared_file("reference", folder)
-    file = next(path for path in reference.iterdir() if path.suffix in (".bin", ".pt"))
-    names = set(torch.load(file, weights_only=True)) - {"d2t", "t2d"}
-    ours = {"eagle": EAGLE, "eagle3": EAGLE3, "medusa": MEDUSA}[kind]
-    assert set(ours) == {name for name in names if not name.startswith("3.")}
 
 
 def test_what_the_target_says_is_what_is_learned(teacher: Teacher) -> None:
@@ -254,11 +222,7 @@ def test_the_last_line_says_whether_the_head_pays(
     [
         ("{", "not JSON"),
         ('{"turns": ["a"], "prompt": "b"}', "needs one of"),
-        ("[]", "expected an object"),
-        ('{"text": ""}', "needs one of"),
         ('{"prompt": [1, -2]}', "'prompt' must be"),
-        ('{"prompt": 5}', "'prompt' must be"),
-        ('{"turns": []}', "needs one of"),
         ('{"turns": ["a", "b"], "answers": ["c"]}', "one text for each of the 2 turns"),
     ],
 )
@@ -314,37 +278,3 @@ def test_eagle3_needs_a_deep_target(data: Path, target: Path, tmp_path: Path, ca
     AutoTokenizer.from_pretrained(target).save_pretrained(shallow)
     assert train("eagle3", shallow, data, tmp_path / "head") == 2
     assert "at least 7 layers" in capsys.readouterr().err
-
-
-def test_the_world_is_asked_in_training_wordings_and_measured_in_others() -> None:
-    import random
-    from itertools import islice
-
-    stream = conversations.world_conversations(random.Random(1))
-    asked = {conversation.turns[0] for conversation in islice(stream, 400)}
-    fresh = [c for c in conversations.world_development(1) if c.group == "knowledge"]
-    assert not asked & {conversation.turns[0] for conversation in fresh}
-    assert {conversation.group for conversation in conversations.world_development(1)} == {"knowledge", "open-ended"}
-
-
-def test_training_keeps_what_the_template_is_told(
-    target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = shutil.copytree(target, tmp_path / "target")
-    (model / "chat_template.jinja").write_text("{% macro m() %}{% endmacro %}{{ mood }}{{ strftime_now('%Y') }}")
-    seen = []
-
-    def ended(self: Teacher, *_: object) -> None:
-        seen.append(self.sampling)
-        raise UserError("enough")
-
-    monkeypatch.setattr(Teacher, "samples", ended)
-    data = tmp_path / "data.jsonl"
-    data.write_text('{"turns": ["a"], "answers": ["b"]}\n')
-    told = ["--chat-template-kwargs", '{"mood": "calm"}', "--work", str(tmp_path / "work")]
-    arguments = ["train", "eagle", "--model", str(model), "--data", str(data), "--out", str(tmp_path / "head")]
-    assert cli.main([*arguments, *told]) == 2
-    assert seen[-1].chat_template_kwargs == {"mood": "calm"}
-    (tmp_path / "work" / "template_time.txt").write_text("2024-05-06\n")
-    cli.main([*arguments, *told])
-    assert seen[-1].template_time == "2024-05-06"

@@ -1,7 +1,6 @@
 """Training on a tiny scale: it learns, grows without losing its place, and goes on where it was stopped."""
 
-import itertools
-import random
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,6 @@ torch = pytest.importorskip("torch")
 
 from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast  # noqa: E402
 
-from ianvs_specdec.benchmarks.world import facts  # noqa: E402
 from ianvs_specdec.training import corpus, course, lm  # noqa: E402
 
 TINY = lm.ModelRecipe(
@@ -45,28 +43,6 @@ def test_the_chat_template_writes_what_training_reads(tokenizer: PreTrainedToken
     ]
     prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     assert prompt + "a2" + corpus.END == corpus.chat(("q1", "q2"), ("a1", "a2"))
-
-
-def test_the_loss_counts_answers_fully_and_prompts_little(tokenizer: PreTrainedTokenizerFast) -> None:
-    tokens, weights = corpus.Batches(tokenizer, rows=4, length=256, seed=9).batch(0)
-    row, weight = tokens[0].tolist(), weights[0].tolist()
-    speaking = False
-    for token, value in zip(tokenizer.convert_ids_to_tokens(row), weight, strict=True):
-        if token == corpus.PAD:
-            assert value == 0
-        elif speaking:
-            assert value in (1.0, corpus.LAST_WORD_WEIGHT)
-        else:
-            assert value == pytest.approx(corpus.PROMPT_WEIGHT)
-        speaking = (speaking or token == corpus.ASSISTANT) and token != corpus.END
-
-
-def test_growing_stacks_copies(tokenizer: PreTrainedTokenizerFast) -> None:
-    shallow = lm.build(TINY, tokenizer, 2)
-    deep = lm.grow(shallow, TINY, tokenizer)
-    for index, layer in enumerate(deep.model.layers):
-        for ours, theirs in zip(layer.parameters(), shallow.model.layers[index % 2].parameters(), strict=True):
-            assert torch.equal(ours, theirs)
 
 
 @pytest.mark.slow
@@ -107,55 +83,6 @@ def test_a_pupil_learns_the_teachers_distributions_and_not_the_tokens(
     assert all(parameter.grad is None for parameter in teacher.parameters())
 
 
-def test_a_steep_tail_hardly_speaks_of_what_is_rare(tokenizer: PreTrainedTokenizerFast) -> None:
-    kind = facts.build().kinds["creature"]
-    relation = kind.relations[0]
-
-    def mentions(tail: float) -> list[float]:
-        stream = corpus.examples(random.Random(0), drilling=False, tail=tail)
-        text = "".join(itertools.islice(stream, 6000))
-        told = [relation.says.format(s=name, o=kind.facts[name, relation.name]).rstrip(".") for name in kind.names]
-        return [sum(map(text.count, part)) for part in (told[:8], told[-8:])]
-
-    even, steep = mentions(1.0), mentions(3.0)
-    assert steep[0] > even[0]
-    assert steep[1] < even[1] / 3
-    batches = [corpus.Batches(tokenizer, rows=2, length=64, seed=1, tail=tail).batch(0)[0] for tail in (1.0, 3.0)]
-    assert not torch.equal(*batches)
-
-
-def test_a_loss_stands_still_when_the_newest_are_hardly_below_all_before() -> None:
-    falling = [1.0, 0.9, 0.8, 0.7, 0.6, 0.5]
-    assert not course.stands_still(falling[: course.WINDOW])
-    assert not course.stands_still(falling)
-    still = [1.0] + [1.0 - course.LEAST_GAIN / 2] * course.WINDOW
-    assert course.stands_still(still)
-    assert not course.stands_still([*still[:-1], 1.0 - 2 * course.LEAST_GAIN])
-
-
-def test_what_is_left_after_a_standstill_is_the_decay(
-    tokenizer: PreTrainedTokenizerFast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lm, "MEASURED_EVERY", 1)
-    monkeypatch.setattr(lm, "validation_loss", lambda *_: 1.0)
-    rates: list[float] = []
-
-    def noted(used, highest: float, progress: float, decay: float) -> None:
-        set_rate(used, highest, progress, decay)
-        rates.append(used[0].param_groups[0]["lr"])
-
-    set_rate = course.set_rate
-    monkeypatch.setattr(course, "set_rate", noted)
-    lines: list[str] = []
-    lm.train(replace(PUPIL, steps=1000, decay=0.5), tokenizer, tmp_path, device="cpu", report=lines.append)
-    # It can be told at the fifth measurement, which is half of all then: ten steps, the later half ever slower.
-    assert len(rates) == 2 * (course.WINDOW + 1)
-    decay = rates[course.WINDOW + 1 :]
-    assert decay == sorted(decay, reverse=True)
-    assert decay[-1] < decay[0] / 2
-    assert any("stands still" in line for line in lines)
-
-
 def test_a_stopped_training_goes_on_as_if_nothing_had_happened(
     tokenizer: PreTrainedTokenizerFast, teacher: LlamaForCausalLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,3 +103,67 @@ def test_a_stopped_training_goes_on_as_if_nothing_had_happened(
         assert torch.equal(ours, theirs)
     states = [course.saved(tmp_path / name, "cpu")["state"] for name in ("whole", "parts")]  # type: ignore[index]
     assert states[0]["validation"] == states[1]["validation"]
+
+
+from transformers import AutoModelForCausalLM  # noqa: E402
+
+from ianvs_specdec.commands import cli  # noqa: E402
+from ianvs_specdec.training import lm, world  # noqa: E402
+from tests.support.holding import held  # noqa: E402
+
+SMALL = lm.ModelRecipe(hidden=16, layers=2, heads=2, kv_heads=1, intermediate=32, steps=3, drill=0.0, rows=2, length=64)
+VOCABULARY = 300
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "teacher"
+    corpus.train_tokenizer(folder, vocabulary=VOCABULARY, seed=1, conversations=300)
+    lm.build(SMALL, AutoTokenizer.from_pretrained(folder), 2).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(world.RECIPES, "edge", SMALL)
+    monkeypatch.setattr(world, "_by_subject", lambda *_: "exact 0.00")
+
+
+def train_world(out: Path, *more: str) -> int:
+    return cli.main(["train", "world", "--out", str(out), "--only", "edge", "--threads", "1", *more])
+
+
+def test_the_edge_alone_learns_from_any_cloud_model_and_speaks_its_tokens(cloud: Path, tmp_path: Path) -> None:
+    assert train_world(tmp_path, "--cloud", str(cloud)) == 0
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "edge")
+    assert (model.config.num_hidden_layers, model.config.hidden_size, model.dtype) == (2, 16, torch.bfloat16)
+    assert (tmp_path / "edge" / "tokenizer.json").read_bytes() == (cloud / "tokenizer.json").read_bytes()
+    assert AutoTokenizer.from_pretrained(tmp_path / "edge").chat_template == corpus.CHAT_TEMPLATE
+    assert not (tmp_path / "cloud").exists()
+
+
+def test_without_a_cloud_model_there_is_nothing_to_learn_from(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert train_world(tmp_path) == 2
+    assert "train it first" in capsys.readouterr().err
+
+
+def test_checkpoints_of_another_recipe_are_refused(
+    cloud: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    assert train_world(tmp_path, "--cloud", str(cloud)) == 0
+    monkeypatch.setitem(world.RECIPES, "edge", replace(SMALL, hidden=32))
+    assert train_world(tmp_path, "--cloud", str(cloud)) == 2
+    assert "another training (hidden differ)" in capsys.readouterr().err
+    monkeypatch.setitem(world.RECIPES, "edge", replace(SMALL, steps=5))
+    assert train_world(tmp_path, "--cloud", str(cloud)) == 0
+    assert "resuming at step 3" in capsys.readouterr().out
+    assert json.loads((tmp_path / "edge" / "config.json").read_text())["hidden_size"] == 16
+
+
+def test_two_trainings_do_not_share_a_folder(cloud: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    work = tmp_path / ".training" / "edge"
+    work.mkdir(parents=True)
+    with held(work):
+        assert train_world(tmp_path, "--cloud", str(cloud)) == 2
+    assert "is in use by another run" in capsys.readouterr().err
+    assert not (tmp_path / "edge").exists()

@@ -47,7 +47,6 @@ class Datastore:
         self._bytes, self._order = tokens.data, suffixes.data
 
     def __len__(self) -> int:
-        """Number of tokens."""
         return len(self._suffixes)
 
     @property

@@ -40,7 +40,6 @@ class PredictedOutput(Drafter):
         return TokenTree.chain(context.tokens[-1], draft)
 
     def _follow(self, context: Context) -> None:
-        """Move on by what has been put out since the last call."""
         tokens, prediction = context.tokens, self._prediction
         new = tokens[self._followed :]
         expected = prediction[self._position : self._position + len(new)]

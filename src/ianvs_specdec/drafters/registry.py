@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,7 +43,6 @@ class Method:
 
     @property
     def class_name(self) -> str:
-        """The name of the back end's class."""
         return f"{self.backend[0].upper()}{self.backend[1:]}LLM"
 
 
@@ -172,7 +171,7 @@ def check(name: str, settings: Mapping[str, Any]) -> MethodOptions:
     method = method_of(name)
     found = build(method.options, settings, f"option of {name}")
     if method.options is options.OwnOptions:
-        importlib.import_module(method.drafter.partition(":")[0]).check(**method.arguments(found))
+        pkgutil.resolve_name("ianvs_specdec.drafters.custom:check")(**method.arguments(found))
     return found
 
 
@@ -185,15 +184,9 @@ def check_files(name: str, settings: Mapping[str, Any], target: ModelSizes | Non
     method = method_of(name)
     for key, place in method.looks.items():
         if settings.get(key) is not None:
-            _function(place)(settings[key], target)
+            pkgutil.resolve_name(place)(settings[key], target)
     if method.target_look and folder is not None:
-        _function(method.target_look)(settings, folder)
-
-
-def _function(place: str) -> Callable[..., None]:
-    module, _, name = place.partition(":")
-    function: Callable[..., None] = getattr(importlib.import_module(module), name)
-    return function
+        pkgutil.resolve_name(method.target_look)(settings, folder)
 
 
 def create(name: str, settings: Mapping[str, Any] | None = None, *, trees: bool = True) -> Drafter:
@@ -203,8 +196,7 @@ def create(name: str, settings: Mapping[str, Any] | None = None, *, trees: bool 
     """
     method = method_of(name)
     given = check(name, {**({} if trees else method.chain), **(settings or {})})
-    module, _, cls = method.drafter.partition(":")
-    drafter: Drafter = getattr(importlib.import_module(module), cls)(**method.arguments(given))
+    drafter: Drafter = pkgutil.resolve_name(method.drafter)(**method.arguments(given))
     return drafter
 
 

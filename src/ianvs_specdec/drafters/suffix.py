@@ -112,7 +112,6 @@ class SuffixAutomaton:
         self.size = self.matched = self.followed_at = 0
 
     def extend(self, token: int) -> None:
-        """Append one token."""
         steps, suffix, length = self._next, self._suffix, self._length
         self.size += 1
         state, whole = self._whole, self._add({}, 0, self.size, self.size)

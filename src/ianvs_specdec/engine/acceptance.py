@@ -39,8 +39,6 @@ class Acceptance(Protocol):
 
 
 class Greedy:
-    """Follow the target's argmax down the tree."""
-
     def __init__(self, processor: Processor | None = None, gaps: bool = True) -> None:
         self._processor, self._gaps = processor, gaps
 

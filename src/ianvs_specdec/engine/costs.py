@@ -93,8 +93,6 @@ def _takes_time(grid: Grid) -> Grid:
 
 @dataclass(frozen=True, config=STRICT)
 class CostTable:
-    """Content of the file (see above)."""
-
     step: Annotated[Grid, AfterValidator(_takes_time)]
     prompt: Annotated[Grid, AfterValidator(_takes_time)]
     draft: Grid | None = None

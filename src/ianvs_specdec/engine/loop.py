@@ -67,14 +67,10 @@ class Engine:
 
     def add(self, request: Request) -> None:
         """``request`` is served as soon as there is room."""
-        if not self.busy:
-            # Beside others it is computed in shapes that they have, too.
-            guarded(request, request.warm)
         self._waiting.append(request)
 
     @property
     def busy(self) -> bool:
-        """Whether there is anything to do."""
         return bool(self._waiting or self._running)
 
     @property
@@ -138,7 +134,6 @@ class Engine:
 
     @metered
     def _choose(self, batch: Batch) -> None:
-        """Set the draft length of each request."""
         unread = len([request for request in self._running if request.unread]) if batch.reading else 0
         reading = len([request for request in self._running if not request.began])
         running = [request.stats for request in batch.decoding]
@@ -153,7 +148,6 @@ class Engine:
 
     @metered
     def _compute(self, batch: Batch) -> None:
-        """One step of the target: pieces of prompts, and all trees."""
         requests = batch.reading + batch.decoding
         batch.rows = sum([len(request.piece.tokens) for request in batch.decoding])
         batch.context = sum([request.stats.context_tokens for request in batch.decoding])
@@ -171,26 +165,22 @@ class Engine:
             guarded(request, request.accept, output)
 
     def _emit(self, batch: Batch) -> None:
-        """Put out what was accepted."""
         shares = [guarded(request, request.emit) for request in batch.decoding if not request.error]
         batch.shares = [share for share in shares if share is not None]
         batch.decoding = [request for request in batch.decoding if not request.ended]
 
     @metered
     def _commit(self, batch: Batch) -> None:
-        """Keep what was accepted in the sequences."""
         for request in batch.decoding:
             guarded(request, request.commit)
 
     @metered
     def _observe(self, batch: Batch) -> None:
-        """Tell the drafters."""
         for request in batch.decoding:
             guarded(request, request.observe)
 
     @metered
     def _learn(self, batch: Batch) -> None:
-        """Tell the length."""
         finished = Finished(batch.shares, batch.rows, batch.prompt_rows, batch.context, *self.meter.spent())
         self._done = _added(self._done, batch.shares)
         for request in batch.asked:
@@ -206,7 +196,6 @@ class Engine:
             self.close()
 
     def close(self) -> None:
-        """Let go of all that is under way or waits."""
         for request in self._running:
             guarded(request, request.close)
         self._running.clear()

@@ -41,13 +41,11 @@ class Meter:
     between."""
 
     def begin(self) -> None:
-        """A step begins."""
         self.draft = self.verify = 0.0
         if self._since is None:
             self._since = time.perf_counter()
 
     def add(self, phase: str, seconds: float, batch: Batch) -> None:
-        """A phase has taken ``seconds``."""
         if phase in DRAFTING:
             self.draft += seconds
         elif phase in VERIFYING:

@@ -95,7 +95,6 @@ class Request:
 
     @property
     def ended(self) -> bool:
-        """Whether its output is whole, or it failed."""
         return self._output.finish_reason is not None or self.error is not None
 
     @property
@@ -120,12 +119,10 @@ class Request:
 
     @property
     def positions(self) -> int:
-        """Maximum tokens of its sequence."""
         return len(self.context.tokens) + self._output.remaining
 
     @property
     def memory(self) -> int:
-        """Maximum bytes of its sequence and its drafter."""
         return self._target.memory(self.positions) + self.drafter.memory(self.positions)
 
     def result(self) -> Decoded:
@@ -138,12 +135,6 @@ class Request:
             self._trace.confidence, self._trace.top = self._confidence.triples(tokens), self._confidence.top(tokens)
             self._trace.first = self._confidence.first()
         return Decoded(self._output.ids, self._output.finish_reason, self._trace)
-
-    def warm(self) -> None:
-        """Have done what is done once in a process (see ``Target.warm``): that is no part of the request's time."""
-        before = time.perf_counter()
-        self._target.warm(len(self.context.tokens))
-        self._began += time.perf_counter() - before
 
     def open(self) -> None:
         """Take a sequence of the target. The first token comes of the prompt, unless the first tree is rooted in it."""
@@ -167,7 +158,6 @@ class Request:
         self.piece: Piece = Prompt(piece, last=not self.unread)
 
     def refresh_lag(self) -> None:
-        """Tell the length what its drafter has to read first."""
         self.stats.unread_tokens = self.drafter.unread_tokens
 
     def ask(self, budget: int, confidence: float) -> None:
@@ -180,7 +170,6 @@ class Request:
         self.piece = TokenTree.chain(self.context.tokens[-1])
 
     def draft(self, budget: int) -> None:
-        """The next step computes what the drafter proposes."""
         self.verify(self.drafter.propose(self.context, budget))
 
     def verify(self, tree: TokenTree) -> None:
@@ -226,16 +215,13 @@ class Request:
         return Share(self.stats, self._budget, self._behind, tree.depth, step, self.ended)
 
     def commit(self) -> None:
-        """Keep what was accepted in the sequence."""
         self.sequence.commit(self._decided[2].path)
 
     def observe(self) -> None:
-        """Tell the drafter what came of its draft."""
         tree, output, verdict = self._decided
         self.drafter.observe(Observation(tree, output, verdict.path, verdict.token))
 
     def add_drafting(self, seconds: float) -> None:
-        """Its draft took ``seconds`` of the step."""
         self._trace.drafting = (self._trace.drafting or 0.0) + seconds
 
     def _take(self, piece: Prompt, output: Output) -> None:

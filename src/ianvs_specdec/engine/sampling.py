@@ -51,7 +51,6 @@ class Processor:
         self._seen = torch.tensor(list(self._history), dtype=torch.long, device=device)
 
     def extend(self, token: int) -> None:
-        """Append one token to the history."""
         if self._penalised and token not in self._history:
             self._history.add(token)
             self._seen = torch.cat([self._seen, self._seen.new_tensor([token])])

@@ -40,7 +40,6 @@ class Load:
 
     @property
     def context_tokens(self) -> int:
-        """Tokens in the cache of all running requests."""
         return sum([stats.context_tokens for stats in self.running])
 
 
@@ -76,7 +75,6 @@ class Finished:
 
     @property
     def seconds(self) -> float:
-        """Total seconds of the step."""
         return self.draft_seconds + self.verify_seconds + self.other_seconds
 
 

@@ -93,7 +93,6 @@ class StopStrings:
         return stop
 
     def trim(self, text: str) -> str:
-        """``text`` up to the earliest stop string."""
         return text[: min((i for s in self._strings if (i := text.find(s)) >= 0), default=len(text))]
 
 
@@ -116,7 +115,6 @@ class OutputIds:
         return self._max_tokens - len(self.ids)
 
     def add(self, tokens: Sequence[int]) -> list[int]:
-        """Append what belongs to the output and return it."""
         before = len(self.ids)
         eos = next((i + 1 for i, token in enumerate(tokens) if token in self._eos_ids), None)
         self.ids += tokens[: min(eos or len(tokens), self.remaining)]

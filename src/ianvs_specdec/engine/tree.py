@@ -61,7 +61,6 @@ class TokenTree:
 
     @cached_property
     def depths(self) -> list[int]:
-        """Distance from the root, per node."""
         depths = [0]
         for parent in self.parents[1:]:
             depths.append(depths[parent] + 1)
@@ -86,7 +85,6 @@ class TokenTree:
         return children
 
     def path_to(self, node: int) -> list[int]:
-        """The nodes from the root to ``node``, both included."""
         path = [node]
         while path[-1] > 0:
             path.append(self.parents[path[-1]])
@@ -114,7 +112,6 @@ class TokenTree:
         return torch.from_numpy(mask).view(torch.bool).to(device)
 
     def truncated(self, depth: int) -> TokenTree:
-        """The same tree without the nodes deeper than ``depth``."""
         kept = [node for node, d in enumerate(self.depths) if d <= depth]
         renumbered = {node: i for i, node in enumerate(kept)}
         parents = [renumbered.get(self.parents[node], -1) for node in kept]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 from typing import TYPE_CHECKING, Any
 
 from ianvs_specdec.common.errors import UserError, unknown
@@ -30,9 +30,9 @@ def create(spec: Any) -> Length:
     name, _, argument = f"{_implied(text)}{text}".partition(":")
     if name not in LENGTHS:
         raise unknown("speculation length", name, LENGTHS, key="length")
-    module, _, cls = LENGTHS[name].partition(":")
     try:
-        return getattr(importlib.import_module(module), cls).from_argument(argument)
+        length: Length = pkgutil.resolve_name(LENGTHS[name]).from_argument(argument)
+        return length
     except ValueError as error:
         raise UserError(f"length {text!r}: {error}", key="length") from error
 

@@ -84,7 +84,6 @@ class AcceptanceModel:
         return RequestState(known, MissRate(known.mean, REQUEST_MEMORY, learned=now), start)
 
     def learn(self, request: RequestState, share: Share, now: int) -> None:
-        """What came of a draft."""
         nodes, depth, accepted = share.step.drafted, share.depth, share.step.accepted
         self.found += 0.02 * ((nodes > 0) - self.found)
         if not nodes:

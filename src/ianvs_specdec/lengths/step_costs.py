@@ -59,8 +59,6 @@ class Work(NamedTuple):
 
 
 class LinearModel:
-    """Bayesian linear regression that forgets."""
-
     def __init__(self, prior: list[tuple[float, float]]) -> None:
         means, spreads = zip(*prior, strict=True)
         self._weights, self._unknown = np.array(means), np.diag(np.square(spreads))
@@ -101,7 +99,6 @@ class StepCosts:
         self._draft = LinearModel([*DRAFT_PRIOR])
 
     def seconds(self, work: Work) -> Floats:
-        """What each of several steps is thought to take."""
         step = np.maximum(self._step.mean(self._step_features(work)), SHORTEST)
         draft = np.maximum(self._draft.mean(self._draft_features(work)), 0.0)
         return self._unit * math.exp(self._speed) * (step + draft)

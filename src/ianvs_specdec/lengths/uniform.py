@@ -15,8 +15,6 @@ accepted, and few enough to cost little."""
 
 
 class Uniform:
-    """One budget for all requests of a step."""
-
     confidence = 0.0
 
     def budget(self, load: Load) -> int:

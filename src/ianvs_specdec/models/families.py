@@ -61,8 +61,6 @@ ROPE_KEYS = frozenset(
 
 @dataclass(frozen=True)
 class Family:
-    """How a family differs from Llama."""
-
     norms: Mapping[str, str] = field(default_factory=lambda: PRE)
     head_norms: str | None = None
     """Norms of queries and keys: of "each" head, or of the "whole" projection."""
@@ -98,7 +96,6 @@ class Family:
 
     @property
     def keys(self) -> frozenset[str]:
-        """All that are known."""
         windows = {"none": (), "all": ("sliding_window",), "layer_types": ("sliding_window", "layer_types")}
         named = {self.activation, self.rotated_key or "", self.experts or "", *self.factors.values()}
         partial = {"partial_rotary_factor"} if self.partial else set()
@@ -215,7 +212,6 @@ class Description:
 
     @property
     def rotations(self) -> tuple[str, ...]:
-        """The kinds of rotary embedding that layers have."""
         return tuple(sorted({layer.rotation for layer in self.layers if layer.rotation is not None}))
 
 

@@ -29,7 +29,6 @@ class Header:
 
     @property
     def elements(self) -> int:
-        """Number of elements."""
         product = 1
         for size in self.shape:
             product *= size

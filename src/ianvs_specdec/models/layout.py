@@ -147,12 +147,10 @@ def model_sizes(config: Mapping[str, Any]) -> ModelSizes | None:
 
 
 def lacking(names: Iterable[str]) -> UserError:
-    """The error for tensors that are not there."""
     return UserError(f"{counted(names, 'is', 'are')} missing from the weights, which {CONFIG} asks for")
 
 
 def no_place(names: Iterable[str]) -> UserError:
-    """The error for tensors that are there and should not be."""
     return UserError(
         f"the weights hold {counted(names)}, for which a model with this {CONFIG} has no place: one of the two files "
         "is of another model"

@@ -169,7 +169,6 @@ class _Process:
         return answer
 
     def end(self) -> None:
-        """Kill the process."""
         process, self._process = self._process, None
         if process is not None:
             atexit.unregister(self.end)

@@ -55,7 +55,6 @@ class FusedSequence:
         self.cache = self.cache.new_empty(0)
 
     def reserve(self, positions: int) -> None:
-        """Room for ``positions`` tokens, what is kept stays."""
         layers, heads, capacity, width = self.cache.shape
         if positions <= capacity:
             return
@@ -78,8 +77,6 @@ class Views:
 
 @dataclass
 class Rows:
-    """One sequence's tokens in a step."""
-
     sequence: FusedSequence
     piece: Piece
     tokens: Tensor

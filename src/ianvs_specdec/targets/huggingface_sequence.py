@@ -83,8 +83,6 @@ class HuggingFaceModel:
 
 
 class HuggingFaceSequence:
-    """Implements ``contracts.SequenceState``."""
-
     def __init__(self, target: HuggingFaceModel, features: tuple[int, ...] = ()) -> None:
         self._target, self._features = target, features
         self._state: Any = Recurrent() if target.keeps_no_state else state_of(target.model)
@@ -106,7 +104,6 @@ class HuggingFaceSequence:
         self._state = None
 
     def compute(self, piece: Piece) -> Output:
-        """Its share of ``contracts.Target.step``."""
         if not isinstance(piece, Prompt):
             return self._verify(piece)
         output = self._prefill(list(piece.tokens))
@@ -236,7 +233,6 @@ class HuggingFaceSequence:
 
 
 def _children(tree: TokenTree) -> list[list[int]]:
-    """The children of every node, scouts too."""
     children: list[list[int]] = [[] for _ in tree.tokens]
     for node, parent in enumerate(tree.parents[1:], start=1):
         children[parent].append(node)

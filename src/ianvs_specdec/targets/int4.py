@@ -50,8 +50,6 @@ def _scale(groups: Tensor) -> Tensor:
 
 
 class Int4Linear(Linear):
-    """``Linear`` with its weight rounded."""
-
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         super().__init__(rounded(weight), bias)
 

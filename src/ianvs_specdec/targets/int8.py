@@ -58,8 +58,6 @@ class Int8Linear:
 
 
 class Int8Module(torch.nn.Module):
-    """``Int8Linear`` in place of a ``torch.nn.Linear``."""
-
     def __init__(self, linear: torch.nn.Linear) -> None:
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
@@ -78,7 +76,6 @@ def quantize(model: Any) -> None:
 
 
 def available(device: torch.device) -> bool:
-    """Whether these products can be computed there."""
     return device.type == "cpu" and hasattr(torch, "_int_mm")
 
 

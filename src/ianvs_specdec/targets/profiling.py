@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -81,20 +82,12 @@ class _Filler(Drafter):
         return TokenTree.chain(context.tokens[-1], [0] * min(budget, context.remaining - 1))
 
 
-@dataclass
-class _Samples:
-    """Seconds by what was measured."""
+Samples = dict[Any, list[float]]
+"""Seconds by what was measured."""
 
-    seconds: dict[Any, list[float]] = field(default_factory=dict)
 
-    def add(self, point: Any, seconds: float) -> None:
-        self.seconds.setdefault(point, []).append(seconds)
-
-    def count(self, point: Any) -> int:
-        return len(self.seconds.get(point, ()))
-
-    def medians(self) -> dict[Any, float]:
-        return {point: median(found) for point, found in self.seconds.items()}
+def _medians(samples: Samples) -> dict[Any, float]:
+    return {point: median(found) for point, found in samples.items()}
 
 
 def profile(
@@ -122,8 +115,12 @@ class _Measuring:
         self.long = LONG if target.window is None else min(LONG, max(SHORT + 1, (target.window - TO_COME) // 2))
         self._probe = _Probe()
         self._random = random.Random(0)
-        self._step, self._prompt, self._draft = _Samples(), _Samples(), _Samples()
-        self._drafted, self._mixed, self._catching_up = _Samples(), _Samples(), _Samples()
+        self._step: Samples = defaultdict(list)
+        self._prompt: Samples = defaultdict(list)
+        self._draft: Samples = defaultdict(list)
+        self._drafted: Samples = defaultdict(list)
+        self._mixed: Samples = defaultdict(list)
+        self._catching_up: list[float] = []
 
     def fits(self, count: int, prompt: int) -> bool:
         of_one = self._target.memory(prompt + TO_COME) + self._drafter.memory(prompt + TO_COME)
@@ -144,7 +141,7 @@ class _Measuring:
                     if finished is None or finished.shares:
                         break
                     if finished.prompt_rows == (most or size) or size < (most or size):
-                        self._prompt.add((finished.prompt_rows, size), spent)
+                        self._prompt[finished.prompt_rows, size].append(spent)
                 engine.close()
                 if self._out_of_time():
                     return
@@ -157,11 +154,10 @@ class _Measuring:
         budgets = [budget for budget in BUDGETS if count * (1 + budget) <= MOST_ROWS]
         for budget in self._cycles(engine, count, budgets):
             if self._probe.last is not None:
-                self._step.add((count, budget, prompt), self._spent - self._probe.last.draft_seconds)
+                self._step[count, budget, prompt].append(self._spent - self._probe.last.draft_seconds)
         engine.close()
 
     def drafts(self, count: int) -> None:
-        """Draft for ``count`` requests at once."""
         if self._out_of_time():
             return
         engine = self._ready(count, SHORT, self._drafter)
@@ -170,13 +166,12 @@ class _Measuring:
             assert finished is not None
             # What the step before brought is read in every step; more is what a prompt or a pause left.
             if max(share.unread_tokens for share in finished.shares) <= DRAFTS[-1] + 1:
-                self._draft.add((count, budget), finished.draft_seconds)
-                self._drafted.add(budget, sum(share.step.drafted for share in finished.shares) / count)
+                self._draft[count, budget].append(finished.draft_seconds)
+                self._drafted[budget].append(sum(share.step.drafted for share in finished.shares) / count)
         self._pause(engine, count)
         engine.close()
 
     def both(self) -> None:
-        """Read a prompt beside requests that are decoding."""
         count, size = 4, self._target.prompt_rows or SHORT
         if not self.fits(count + 1, size) or self._out_of_time():
             return
@@ -187,7 +182,7 @@ class _Measuring:
             spent = self._timed(engine)
             finished = self._probe.last
             if finished is not None and finished.prompt_rows == size and len(finished.shares) == count:
-                self._mixed.add((count, size), spent)
+                self._mixed[count, size].append(spent)
                 break
         engine.close()
 
@@ -201,11 +196,11 @@ class _Measuring:
             self._probe.budget = budget
             engine.step()
             finished = self._probe.last
-            if finished is None or len(finished.shares) != count or not self._draft.count((count, budget)):
+            if finished is None or len(finished.shares) != count or (count, budget) not in self._draft:
                 return
             if behind := sum(share.unread_tokens for share in finished.shares):
-                usual = median(self._draft.seconds[count, budget])
-                self._catching_up.add("token", max(0.0, finished.draft_seconds - usual) / behind)
+                usual = median(self._draft[count, budget])
+                self._catching_up.append(max(0.0, finished.draft_seconds - usual) / behind)
 
     def _cycles(self, engine: Engine, count: int, budgets: Sequence[int]) -> Iterable[int]:
         """Steps with each of the budgets in turn, as long as all requests are there. The first round warms up."""
@@ -237,7 +232,6 @@ class _Measuring:
         engine.add(Request(self._target, drafter.fork(), ids, Sampling(max_tokens=TO_COME), eos_ids=()))
 
     def _ready(self, count: int, prompt: int, drafter: Drafter) -> Engine:
-        """An engine whose requests have all read their prompts."""
         self._probe.budget, self._probe.last = 0, None
         engine = self._engine(count, prompt, drafter)
         while self._probe.last is None or len(self._probe.last.shares) < count:
@@ -254,20 +248,20 @@ class _Measuring:
         return spent
 
     def table(self) -> CostTable:
-        steps = self._step.medians()
+        steps = _medians(self._step)
         if not steps:
             raise UserError("no step of the model ended within the time of the measurement: raise --seconds")
         step, request, attention = _fit(steps)
         prompt = self._prompt_grid()
         costs = CostTable(step, prompt, self._draft_grid(), request, attention, prompt_rows=self._target.prompt_rows)
         shared = 0.0
-        for (count, size), mixed in self._mixed.medians().items():
+        for (count, size), mixed in _medians(self._mixed).items():
             apart = costs.step_seconds(count, count * SHORT, count, size, size)
             shared = _shared(apart, mixed, costs.step.at(1, 0))
-        return replace(costs, shared=shared, catch_up=self._catching_up.medians().get("token", 0.0))
+        return replace(costs, shared=shared, catch_up=median(self._catching_up or [0.0]))
 
     def _prompt_grid(self) -> Grid:
-        found = self._prompt.medians()
+        found = _medians(self._prompt)
         most = max(rows for rows, _ in found)
         rows = sorted({rows for rows, size in found if size <= most})
         short = [found[size, size] if (size, size) in found else found[size, most] for size in rows]
@@ -279,7 +273,7 @@ class _Measuring:
         return Grid(tuple(rows), (most, long), tuple((value, value * factor) for value in short))
 
     def _draft_grid(self) -> Grid | None:
-        found, drafted = self._draft.medians(), self._drafted.medians()
+        found, drafted = _medians(self._draft), _medians(self._drafted)
         sizes: dict[int, int] = {}
         for budget in sorted(drafted):
             size = round(drafted[budget])

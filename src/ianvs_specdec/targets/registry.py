@@ -60,7 +60,6 @@ def target_of(
 
 
 def why_not_native(model: Any) -> str | None:
-    """Why the native step cannot compute ``model``; None if it can."""
     return library.why_not() or fits_native(model)
 
 

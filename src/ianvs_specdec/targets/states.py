@@ -117,11 +117,9 @@ class Recurrent:
         self._tokens: list[int] = []
 
     def before(self, tokens: list[int]) -> tuple[list[int], dict[str, Any]]:
-        """As ``KeyValues.before``."""
         return tokens if self._held else [*self._tokens, *tokens], self._held
 
     def after(self, tokens: list[int], out: Any) -> None:
-        """As ``KeyValues.after``."""
         self._tokens += tokens
         self._held = {name: out[name] for name in self.NAMES if out.get(name) is not None}
 

@@ -80,13 +80,11 @@ def save(work: Path, name: str, module: torch.nn.Module, used: Sequence[Optimize
 
 
 def saved(work: Path, device: str) -> dict[str, Any] | None:
-    """What ``save`` has written, None if it has not."""
     file = work / "checkpoint.pt"
     return torch.load(file, weights_only=True, map_location=device) if file.exists() else None
 
 
 def restore(parts: dict[str, Any], name: str, module: torch.nn.Module, used: Sequence[Optimizer]) -> None:
-    """Put the weights and the optimizers back as they were saved."""
     module.load_state_dict(parts[name])
     for optimizer, state in zip(used, parts["optimizers"], strict=True):
         optimizer.load_state_dict(state)

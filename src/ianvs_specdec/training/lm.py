@@ -112,7 +112,6 @@ def grow(model: LlamaForCausalLM, recipe: ModelRecipe, tokenizer: Any) -> LlamaF
 
 
 def _copy_outside(source: LlamaForCausalLM, target: LlamaForCausalLM) -> None:
-    """What a model has besides its layers."""
     for part in ("model.embed_tokens", "model.norm", "lm_head"):
         target.get_submodule(part).load_state_dict(source.get_submodule(part).state_dict())
 
@@ -224,7 +223,6 @@ def _measured(state: dict[str, Any], recipe: ModelRecipe, loss: float, report: C
 
 
 def _progress(state: dict[str, Any], recipe: ModelRecipe) -> float:
-    """The part of the budget that is used up."""
     if recipe.steps:
         return float(state["step"] / (state["end"] or recipe.steps))
     return float(state["seconds"]) / (recipe.minutes * 60)

@@ -126,7 +126,6 @@ class Sequences:
         return Passage(lead, body, where)
 
     def _talk(self, messages: list[Message], where: str) -> Iterator[Passage]:
-        """The whole conversation, or every answer in it."""
         if not self._answers:
             yield Passage("", self._chat(messages, asking=False), where)
             return

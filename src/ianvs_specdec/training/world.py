@@ -59,7 +59,6 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jin
 
 
 def run(options: argparse.Namespace, sizes: tuple[str, ...]) -> None:
-    """Train the models of these sizes, one after the other."""
     torch.set_num_threads(options.threads)
     for size in sizes:
         _train(size, options)

@@ -46,21 +46,14 @@ def test_further_families_have_their_tensors_and_features(family: str, tmp_path:
     [
         ("smollm3", "no_rope_layers", [1, 0, 1, 0, 1]),
         ("granite", "hidden_act", "gelu"),
-        ("granite", "normalization_function", "layernorm"),
         ("phi3", "attn_logit_softcapping", 20.0),
         ("gemma2", "query_pre_attn_scalar", 8),
         ("gemma2", "final_logit_softcapping", None),
-        ("gemma3", "attn_logit_softcapping", 20.0),
-        ("gemma3", "use_bidirectional_attention", True),
         ("olmo2", "clip_qkv", 8.0),
-        ("olmoe", "clip_qkv", 8.0),
-        ("olmoe", "norm_topk_prob", True),
         ("qwen3_moe", "norm_topk_prob", False),
         ("mixtral", "shared_expert_intermediate_size", 64),
         ("qwen3", "rope_parameters", {"rope_type": "llama3", "rope_theta": 1e4}),
         ("llama", "new_switch", True),
-        ("llama", "new_number", 1),
-        ("llama", "full_attn_mod", True),
     ],
 )
 def test_what_llama_cpp_would_pass_over_is_refused(family: str, key: str, value: Any, tmp_path: Path) -> None:

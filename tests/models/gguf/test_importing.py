@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file
 from tokenizers import Regex, pre_tokenizers
 
 from ianvs_specdec.commands.cli import main
@@ -35,21 +34,6 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def convert(model: Path, out: Path, kind: str = "float32") -> int:
     return main(["export", "hf", "--model", str(model), "--out", str(out), "--type", kind])
-
-
-def test_a_model_there_and_back_is_the_same(file: Path, tmp_path: Path) -> None:
-    back = tmp_path / "back"
-    assert convert(file, back) == 0
-    before, after = (load_file(folder / "model.safetensors") for folder in (EDGE, back))
-    assert after.keys() == before.keys()
-    assert all(torch.equal(after[name], before[name].float()) for name in before)
-    old, new = (transformers.AutoTokenizer.from_pretrained(folder) for folder in (EDGE, back))
-    chat = [{"role": "user", "content": "Which one is Graiplarland's climate?\n A. 12 °C"}]
-    assert new.apply_chat_template(chat, tokenize=False) == old.apply_chat_template(chat, tokenize=False)
-    assert new(chat[0]["content"]).input_ids == old(chat[0]["content"]).input_ids
-    configs = [transformers.AutoConfig.from_pretrained(folder) for folder in (EDGE, back)]
-    for name in ("architectures", "rms_norm_eps", "rope_parameters", "eos_token_id", "num_key_value_heads"):
-        assert getattr(configs[1], name) == pytest.approx(getattr(configs[0], name)), name
 
 
 @pytest.mark.parametrize("rules", PRE_TOKENIZERS, ids=PRE_TOKENIZERS.values())
@@ -92,18 +76,6 @@ def same_tokens(tokenizer: Any, folder: Path) -> None:
         assert back.decode(ids) == tokenizer.decode(ids)
 
 
-def test_files_that_cannot_be_read(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cut, other = tmp_path / "cut.gguf", tmp_path / "other.gguf"
-    cut.write_bytes(file.read_bytes()[:-1000])
-    other.write_bytes(b"PK" + bytes(100))
-    for path, reason in ((cut, "cut off"), (other, "is not a GGUF file"), (tmp_path / "none", "is not a file")):
-        assert convert(path, tmp_path / "out") == 2
-        message = capsys.readouterr().err.splitlines()[-1]
-        assert str(path) in message
-        assert reason in message
-    assert sorted(found.name for found in tmp_path.iterdir()) == ["cut.gguf", "other.gguf"]
-
-
 @pytest.mark.parametrize("values", [8.0, [1.0] * 7 + [3.0], [1.0] * 7])
 def test_factors_of_positions_that_are_not_llama3s(values: Any, tmp_path: Path) -> None:
     metadata, names = stated("llama3 scaling", tmp_path)
@@ -144,17 +116,13 @@ def stated(family: str, folder: Path, **settings: Any) -> tuple[dict[str, Any], 
     ("family", "key", "value"),
     [
         ("qwen2", "qwen2.expert_count", 8),
-        ("mixtral", "llama.expert_count", 1),
         ("mixtral", "llama.expert_weights_scale", 2.5),
         ("olmoe", "olmoe.expert_feed_forward_length", 8),
         ("granite", "granite.rope.scaling.finetuned", False),
-        ("llama", "llama.rope.dimension_count", 8),
         ("llama", "llama.rope.scaling.type", "longrope"),
-        ("llama", "llama.attention.value_length", 8),
         ("llama", "llama.feed_forward_length", [96, 64]),
         ("yarn", "llama.rope.scaling.attn_factor", 2.0),
         ("qwen2", "qwen2.attention.sliding_window", 24),
-        ("olmo2", "olmo2.attention.sliding_window", 24),
         ("gemma3", "gemma3.attn_logit_softcapping", 20.0),
         ("llama", "general.architecture", "mamba"),
     ],

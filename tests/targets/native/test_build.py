@@ -74,17 +74,6 @@ def test_instruction_sets_that_the_compiler_does_not_know_are_left_out(
     assert built == [f"specdec_{name}.so" for name in ("avx2", "avx512", "generic", "processor")]
 
 
-def test_what_is_built_from_the_same_sources_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CXX", str(compiler(tmp_path, '[ -z "$output" ] || echo >"$output"')))
-    package = tmp_path / "package"
-    assert build.build(package) is None
-    monkeypatch.setenv("CXX", "missing-compiler")
-    assert build.build(package) is None
-    monkeypatch.setattr(build, "FLAGS", ("-O0",))
-    assert "no C++ compiler" in str(build.build(package))
-    assert files(package) == [f"{build.LIBRARIES}/{build.REASON}"]
-
-
 needs_library = pytest.mark.skipif(library.why_not() is not None, reason=f"no native step: {library.why_not()}")
 
 
@@ -115,14 +104,3 @@ def test_the_best_instruction_set_is_loaded_unless_another_is_named() -> None:
         assert library.load(name).specdec_variant().decode() == name
     with pytest.raises(library.Unavailable, match="'sse9' is not among those here"):
         library.load("sse9")
-
-
-def test_on_this_machine_alone_only_its_best_instruction_set_is_built(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CXX", str(compiler(tmp_path, '[ -z "$output" ] || echo >"$output"')))
-    monkeypatch.setattr(build, "variants", lambda: build.X86_VARIANTS)
-    monkeypatch.setattr(build, "runnable", lambda place: ["newer than all", "avx512", "avx2", "generic"])
-    assert build.build(tmp_path / "package", here=True) is None
-    built = sorted(file.name for file in (tmp_path / "package" / build.LIBRARIES).glob("*.so"))
-    assert built == ["specdec_avx512.so", "specdec_processor.so"]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import threading
+from collections.abc import Iterator
+
 import pytest
 import torch
 from torch import Tensor
@@ -118,10 +122,54 @@ def test_integer_products_agree_between_instruction_sets(kind):
     assert all(torch.equal(result, results[0]) for result in results)
 
 
-def test_integers_are_rounded_about_as_well_as_their_bits_allow():
-    weight, x = sample(640, 256), torch.eye(256)
-    best = library.variants()[0]
-    # The norm of the error over that of the weight: a Gaussian's in groups of 32, where q8_0 has 0.005 and q4_0 0.09.
-    for kind, most in (("int8", 0.0075), ("int4", 0.085)):
-        kept = run(best, product(best, kind, weight), x).T
-        assert (kept - weight).norm() / weight.norm() < most
+HIDDEN, QUERIES, KEYS, WIDTH, INNER, VOCABULARY = 48, 4, 2, 12, 80, 30
+
+
+def rows(count: int, seed: int = 1) -> torch.Tensor:
+    return torch.randn(count, HIDDEN, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture
+def _two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def large() -> tuple[Product, torch.Tensor]:
+    """A product that is shared out to threads."""
+    generator = torch.Generator().manual_seed(3)
+    product = Product(library.load(), torch.randn(1024, 512, generator=generator))
+    return product, torch.randn(16, 512, generator=generator)
+
+
+@pytest.mark.usefixtures("_two_threads")
+def test_threads_of_python_may_call_at_the_same_time() -> None:
+    product, x = large()
+    wanted, wrong = product(x), []
+
+    def repeat() -> None:
+        wrong.extend(None for _ in range(40) if not torch.equal(product(x), wanted))
+
+    callers = [threading.Thread(target=repeat) for _ in range(3)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert not wrong
+
+
+def _in_child(product: Product, x: torch.Tensor, wanted: torch.Tensor) -> None:
+    raise SystemExit(0 if torch.equal(product(x), wanted) else 1)
+
+
+@pytest.mark.usefixtures("_two_threads")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    product, x = large()
+    wanted = product(x)
+    child = multiprocessing.get_context("fork").Process(target=_in_child, args=(product, x, wanted))
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0

@@ -71,7 +71,6 @@ class HeadSequence:
             self.cache = cache
 
     def close(self) -> None:
-        """Free the memory."""
         self.cache = self.cache.new_empty(0)
 
 
@@ -128,7 +127,6 @@ class DFlashHead:
         return torch.cat([queries * self.config.head_dim**-0.5, keys])
 
     def open(self) -> HeadSequence:
-        """A new, empty sequence."""
         config = self.config
         shape = (config.num_hidden_layers, 2, config.num_key_value_heads, 0, config.head_dim)
         return HeadSequence(torch.empty(shape, dtype=self.work, device=self.device))

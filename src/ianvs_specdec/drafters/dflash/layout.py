@@ -128,7 +128,6 @@ def _check_sizes(path: Path, config: HeadConfig) -> None:
 
 
 def renamed(name: str) -> str:
-    """The authors' name of a tensor."""
     return next((own + name[len(theirs) :] for theirs, own in RENAMED.items() if name.startswith(theirs)), name)
 
 
@@ -154,7 +153,6 @@ def check_tensors(path: Path, config: HeadConfig, shapes: Shapes) -> None:
 
 
 def check_fit(folder: Path, config: HeadConfig, target: ModelSizes) -> None:
-    """Raise ``UserError`` if the head is for another target."""
     advice, reason = "use the head that was trained for this target", ""
     sizes = (
         ("hidden size", config.hidden_size, target.hidden),

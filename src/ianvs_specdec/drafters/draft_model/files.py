@@ -97,7 +97,6 @@ def _different(ours: Mapping[str, int], theirs: Mapping[str, int]) -> list[str]:
 
 
 def _tokenizer(folder: str) -> Any:
-    """The tokenizer in a folder; None where there is none."""
     import transformers
 
     if not Path(folder).is_dir() or not any(Path(folder).glob("tokenizer*")):

@@ -41,7 +41,6 @@ class DraftSequence:
         self._state = model.open()
 
     def close(self) -> None:
-        """Give the memory back."""
         self._state.close()
 
     def reach(self, context: Sequence[int]) -> int:

@@ -40,7 +40,6 @@ class Guesses:
         return known + gumbel, known
 
     def tokens(self, indices: Tensor) -> Tensor:
-        """Ids of the target's vocabulary for indices into scores."""
         known = self._head.vocabulary_map
         return indices if known is None or not self.plain else known[indices]
 

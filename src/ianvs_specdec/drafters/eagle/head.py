@@ -39,7 +39,6 @@ class HeadSequence:
         self._cache = torch.empty(2, config.keys, 0, config.width, dtype=work, device=device)
 
     def close(self) -> None:
-        """Free the memory."""
         self._cache = self.hidden = self._last = self._cache.new_empty(0)
 
     def computed(self, hidden: Tensor, *, stay: bool) -> None:
@@ -137,14 +136,12 @@ class EagleHead:
         self._cosine = torch.empty(0)
 
     def open(self) -> HeadSequence:
-        """A new, empty sequence."""
         return HeadSequence(self.config, self.work, self.device)
 
     def memory(self, positions: int) -> int:
         return 2 * self.config.keys * self.config.width * room(positions) * self.work.itemsize
 
     def keep(self, sequence: HeadSequence, pairs: Pairs) -> None:
-        """Add ``pairs`` to ``sequence`` without asking for logits."""
         self._compute([(sequence, pairs)])
 
     def step(self, parts: Sequence[Asked]) -> list[Tensor]:

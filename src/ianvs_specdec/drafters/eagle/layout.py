@@ -104,7 +104,6 @@ def check_files(head: str | Path, target: ModelSizes | None) -> None:
 
 
 def is_eagle3(names: Iterable[str]) -> bool:
-    """Whether a head with tensors of these names is one of EAGLE-3."""
     return any(name.startswith("midlayer.") or name in ("d2t", "layers.0.hidden_norm.weight") for name in names)
 
 

@@ -39,8 +39,6 @@ class NativeDraft:
 
 
 class NativeHead:
-    """Implements ``steps.Head`` for a target in the native library."""
-
     work = torch.float32
 
     @torch.inference_mode()
@@ -58,18 +56,15 @@ class NativeHead:
         del self._checkpoint
 
     def open(self) -> HeadState:
-        """A new, empty sequence."""
         return self._head.open()
 
     def memory(self, positions: int) -> int:
         return self._head.model.memory(positions)
 
     def keep(self, sequence: HeadState, pairs: Pairs) -> None:
-        """Add ``pairs`` to ``sequence`` without asking for logits."""
         self._head.read([(sequence, pairs)], logits=False)
 
     def step(self, parts: Sequence[Asked]) -> list[Tensor]:
-        """The logits that the parts ask for, each of another sequence."""
         logits: dict[int, Tensor] = {}
         read = {number: (it, part) for number, (it, part) in enumerate(parts) if isinstance(part, Pairs)}
         if read:

@@ -26,7 +26,6 @@ class Pairs:
     rows: Sequence[int] | None = None
 
     def split(self, count: int) -> tuple[Pairs, Pairs]:
-        """The first ``count`` pairs, and the others."""
         tokens, rest = self.tokens[:count], self.tokens[count:]
         if self.rows is not None:
             return Pairs(tokens, self.features, self.rows[:count]), Pairs(rest, self.features, self.rows[count:])
@@ -52,7 +51,6 @@ class Pending:
         self._count = 0
 
     def __len__(self) -> int:
-        """How many pairs there are."""
         return self._count
 
     def add(self, pairs: Pairs) -> None:
@@ -71,7 +69,6 @@ class Pending:
 
 
 def features_of(parts: Sequence[Pairs]) -> list[Tensor]:
-    """The features of all pairs, one tensor per feature."""
     return [torch.cat(states) if len(states) > 1 else states[0] for states in zip(*map(_rows_of, parts), strict=True)]
 
 

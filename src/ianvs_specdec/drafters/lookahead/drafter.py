@@ -138,7 +138,6 @@ class _Draft:
         return node
 
     def before(self, node: int) -> int:
-        """The token before ``node``."""
         return self.tokens[self.parents[node]] if node else self._before_root
 
 

@@ -83,7 +83,6 @@ class Pool:
                 del tails[next(iter(tails))]
 
     def after(self, token: int) -> list[tuple[int, ...]]:
-        """What followed ``token``, the oldest first."""
         return list(self._tails.get(token, ()))
 
 

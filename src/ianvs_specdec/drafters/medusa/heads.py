@@ -40,15 +40,26 @@ class Heads(ABC):
 
 
 class MedusaHeads(Heads):
-    """In torch."""
+    """In torch. Raises ``UserError``: see ``read``."""
 
-    def __init__(
-        self, heads: int, blocks: list[tuple[Tensor, Tensor]], out: Tensor | Unembed, dtype: torch.dtype
-    ) -> None:
-        """``blocks``: per layer weights ``[heads, in, out]`` and biases ``[heads, 1, out]``; ``out``: ``[heads,
-        hidden, vocabulary]``, or what makes logits of rows. Input dimension first: that is what a batched product of
-        single rows reads fastest."""
-        self._heads, self._blocks, self._out, self._dtype = heads, blocks, out, dtype
+    def __init__(self, folder: Path, target: Target) -> None:
+        vocabulary, hidden = target.embedding.shape
+        blocks, outputs = read(folder, hidden, vocabulary)
+        self._heads, self._dtype = len(blocks), target.dtype
+
+        def stack(tensors: Sequence[Tensor]) -> Tensor:
+            return torch.stack(list(tensors)).to(target.device, target.dtype)
+
+        # The input dimension comes first: that is what a batched product of single rows reads fastest.
+        self._blocks: list[tuple[Tensor, Tensor]] = []
+        for layer in zip(*blocks, strict=True):
+            weights, biases = zip(*layer, strict=True)
+            self._blocks.append((stack(weights).mT.contiguous(), stack(biases)[:, None]))
+        self._out: Tensor | Unembed = target.unembed
+        if len(outputs) == 1:
+            self._out = partial(functional.linear, weight=outputs[0].to(target.device, target.dtype))
+        elif outputs:
+            self._out = stack(outputs).mT.contiguous()
 
     def __len__(self) -> int:
         return self._heads
@@ -60,32 +71,6 @@ class MedusaHeads(Heads):
         if isinstance(self._out, Tensor):
             return torch.bmm(x, self._out[:heads]).transpose(0, 1)
         return self._out(x.transpose(0, 1).flatten(0, 1)).unflatten(0, (-1, heads))
-
-    @classmethod
-    def load(
-        cls,
-        folder: Path,
-        hidden: int,
-        vocabulary: int,
-        dtype: torch.dtype,
-        device: torch.device,
-        unembed: Unembed,
-    ) -> MedusaHeads:
-        """Read a checkpoint for a target of this ``hidden`` size and ``vocabulary``: see ``read``. ``unembed``: the
-        target's output, for heads without one."""
-        blocks, outputs = read(folder, hidden, vocabulary)
-        heads, layers = len(blocks), len(blocks[0])
-
-        def stack(tensors: Sequence[Tensor]) -> Tensor:
-            return torch.stack(list(tensors)).to(device, dtype)
-
-        joined = []
-        for layer in range(layers):
-            weights, biases = zip(*(blocks[head][layer] for head in range(heads)), strict=True)
-            joined.append((stack(weights).mT.contiguous(), stack(biases)[:, None]))
-        if len(outputs) == 1:
-            unembed = partial(functional.linear, weight=outputs[0].to(device, dtype))
-        return cls(heads, joined, stack(outputs).mT.contiguous() if len(outputs) > 1 else unembed, dtype)
 
 
 class NativeMedusaHeads(ResidualHeads, Heads):
@@ -111,11 +96,7 @@ class NativeMedusaHeads(ResidualHeads, Heads):
 
 
 def heads_for(folder: Path, target: Target) -> Heads:
-    """The heads in ``folder``, fitted to ``target``: see ``read``."""
-    if isinstance(target, NativeTarget):
-        return NativeMedusaHeads(folder, target)
-    vocabulary, hidden = target.embedding.shape
-    return MedusaHeads.load(folder, hidden, vocabulary, target.dtype, target.device, target.unembed)
+    return NativeMedusaHeads(folder, target) if isinstance(target, NativeTarget) else MedusaHeads(folder, target)
 
 
 def read(folder: Path, hidden: int, vocabulary: int) -> tuple[list[list[tuple[Tensor, Tensor]]], list[Tensor]]:

@@ -167,7 +167,6 @@ def llama3_factors(rope: Mapping[str, Any], head_dim: int) -> np.ndarray[Any, An
 
 
 def _needed(family: families.Family) -> list[str]:
-    """GGUF's names of the tensors that each layer must have."""
     norms = [_NORMS.get(name, "ffn_norm") for name in family.norms]
     attention = ["attn_qkv"] if family.fused else ["attn_q", "attn_k", "attn_v"]
     mlp = ["ffn_up", "ffn_down"] if family.fused else ["ffn_gate", "ffn_up", "ffn_down"]

@@ -45,7 +45,6 @@ class Checkpoint:
                 self._maps[name] = data[begin:end].view(DTYPES[kind]).reshape(entry["shape"]), kind == "BF16"
 
     def rows(self, name: str, rows: np.ndarray[Any, Any] | slice) -> np.ndarray[Any, Any]:
-        """Some rows of a tensor as float32, shape ``[rows, ...]``."""
         mapped, bfloat16 = self._maps[name]
         taken = np.ascontiguousarray(mapped[rows])
         if bfloat16:

@@ -132,7 +132,6 @@ def _experts(metadata: Metadata, config: dict[str, Any], count: int) -> None:
 
 
 def _position(metadata: Metadata, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
-    """The rotary embedding."""
     rope: dict[str, Any] = {"rope_theta": metadata.optional("rope.freq_base", 10000.0)}
     factor = metadata.optional("rope.scaling.factor")
     kind = metadata.optional("rope.scaling.type", "linear" if factor else "none")

@@ -44,7 +44,6 @@ def check_keys(config: Mapping[str, Any], family: str) -> None:
 
 
 def features(config: Mapping[str, Any], family: str, head_dim: int) -> Metadata:
-    """Further metadata of a family. Raises UserError."""
     return _FEATURES[family](config, head_dim) if family in _FEATURES else {}
 
 

@@ -134,7 +134,6 @@ def _probe(flags: Sequence[str]) -> list[str]:
 
 
 def _run(command: Sequence[str], given: str = "") -> str | None:
-    """None, or the command's first error."""
     try:
         done = subprocess.run(
             command, input=given, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False

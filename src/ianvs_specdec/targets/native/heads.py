@@ -119,7 +119,6 @@ class Head:
         interface.freed(self, self.library.specdec_head_free, self.pointer)
 
     def open(self) -> HeadState:
-        """A new, empty sequence."""
         return HeadState(self)
 
     def read(self, parts: Sequence[tuple[HeadState, NewPairs]], *, logits: bool = True) -> Tensor:

@@ -29,14 +29,10 @@ NO_MEMORY = -2
 
 
 class Mlp(ctypes.Structure):
-    """``specdec_mlp``."""
-
     _fields_ = [(name, c_void_p) for name in ("gate_up", "down")]
 
 
 class Layer(ctypes.Structure):
-    """``specdec_layer``."""
-
     _fields_ = [
         *((f"{name}_norm", c_void_p) for name in ("input", "query", "key", "output", "mlp", "down")),
         *((name, c_void_p) for name in ("qkv", "output", "router")),
@@ -46,8 +42,6 @@ class Layer(ctypes.Structure):
 
 
 class Config(ctypes.Structure):
-    """``specdec_config``."""
-
     _fields_ = [
         *((name, c_int32) for name in ("version", "layers", "hidden", "queries", "keys", "width")),
         *((name, c_int32) for name in ("rotary", "gate", "whole_norms", "experts", "chosen", "normalize_chosen")),
@@ -63,8 +57,6 @@ class Config(ctypes.Structure):
 
 
 class Part(ctypes.Structure):
-    """``specdec_part``."""
-
     _fields_ = [
         ("sequence", c_void_p),
         ("parents", c_void_p),
@@ -73,8 +65,6 @@ class Part(ctypes.Structure):
 
 
 class Step(ctypes.Structure):
-    """``specdec_step``."""
-
     _fields_ = [
         *((name, c_int32) for name in ("version", "threads", "parts", "features")),
         ("part", POINTER(Part)),
@@ -86,8 +76,6 @@ class Step(ctypes.Structure):
 
 
 class HeadConfig(ctypes.Structure):
-    """``specdec_head_config``."""
-
     _fields_ = [
         *((name, c_int32) for name in ("version", "features")),
         *((name, c_int64) for name in ("feature", "vocabulary", "draft_vocabulary")),
@@ -101,26 +89,18 @@ class HeadConfig(ctypes.Structure):
 
 
 class HeadStep(ctypes.Structure):
-    """``specdec_head_step``."""
-
     _fields_ = [("threads", c_int32), ("cosine", c_void_p), ("sine", c_void_p), ("positions", c_int64)]
 
 
 class Pairs(ctypes.Structure):
-    """``specdec_pairs``."""
-
     _fields_ = [*((name, c_void_p) for name in ("sequence", "tokens", "features", "rows")), ("pairs", c_int32)]
 
 
 class Level(ctypes.Structure):
-    """``specdec_level``."""
-
     _fields_ = [*((name, c_void_p) for name in ("sequence", "tokens", "above")), ("rows", c_int32)]
 
 
 class Draft(ctypes.Structure):
-    """``specdec_draft``."""
-
     _fields_ = [
         ("pairs", Pairs),
         *((name, c_int32) for name in ("levels", "width", "nodes")),
@@ -131,8 +111,6 @@ class Draft(ctypes.Structure):
 
 
 class Medusa(ctypes.Structure):
-    """``specdec_medusa``."""
-
     _fields_ = [
         *((name, c_int32) for name in ("version", "heads", "layers")),
         *((name, c_int64) for name in ("hidden", "vocabulary")),
@@ -185,7 +163,6 @@ FUNCTIONS: dict[str, tuple[type | None, list[type]]] = {
 
 
 def declare(library: ctypes.CDLL) -> None:
-    """Give the library's functions their types."""
     for name, (result, arguments) in FUNCTIONS.items():
         function = getattr(library, f"specdec_{name}")
         function.restype, function.argtypes = result, arguments

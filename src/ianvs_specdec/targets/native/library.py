@@ -49,7 +49,6 @@ def variants() -> tuple[str, ...]:
 
 
 def best() -> str:
-    """The best instruction set here."""
     return next(iter(variants()), GENERIC)
 
 

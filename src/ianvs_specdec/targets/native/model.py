@@ -29,7 +29,6 @@ class Rotations:
         self._made = cosine.contiguous(), sine.contiguous()
 
     def __call__(self, positions: int) -> tuple[Tensor, Tensor]:
-        """The rotations of at least ``positions`` positions."""
         # Read once: threads share it.
         made = self._made
         have = made[0].shape[-2]
@@ -177,7 +176,6 @@ class Model:
         self._run = library.specdec_model_step
 
     def memory(self, positions: int) -> int:
-        """Bytes of a sequence's keys and values."""
         return -(-positions // self._page_positions) * self._page_bytes
 
     @property
@@ -186,7 +184,6 @@ class Model:
         return int(self.library.specdec_model_memory(self.pointer))
 
     def open(self) -> State:
-        """A new, empty sequence."""
         return State(self)
 
     def step(
@@ -273,7 +270,6 @@ class State:
         return self._pointer
 
     def __len__(self) -> int:
-        """Number of cached positions."""
         return int(self._library.specdec_sequence_length(self.pointer))
 
     def commit(self, path: Sequence[int]) -> None:

@@ -52,7 +52,6 @@ class Packer:
         )
 
     def norm(self, module: Any) -> Tensor:
-        """The weight of a norm, as a factor."""
         weight: Tensor = module.weight.detach().float()
         return weight + self._description.family.norm_offset
 
@@ -73,7 +72,6 @@ class Packer:
         return router, parts[0], parts[1]
 
     def _product(self, modules: Iterable[torch.nn.Linear]) -> Product:
-        """One product for all ``modules``."""
         modules = list(modules)
         weight = torch.cat([module.weight.detach() for module in modules])
         biases = [module.bias.detach() for module in modules if module.bias is not None]

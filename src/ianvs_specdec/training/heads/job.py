@@ -76,7 +76,6 @@ def run(options: argparse.Namespace, given: list[Conversation] | None) -> None:
 
 
 def _head(kind: str, teacher: Teacher, drafts: int, samples: Sequence[Sample]) -> tuple[models.TrainableHead, Any]:
-    """An untrained head for the target, and its configuration."""
     embedding = teacher.model.get_input_embeddings().weight.detach()
     unembedding = teacher.model.get_output_embeddings().weight.detach()
     config = export.head_config(teacher.config)
@@ -119,7 +118,6 @@ def _claim(work: Path, options: argparse.Namespace) -> None:
 def _sources(
     given: list[Conversation] | None, options: argparse.Namespace
 ) -> tuple[list[Conversation], list[Conversation]]:
-    """What to learn from, and what to measure with."""
     if given is None:
         streams = (random.Random(f"{options.seed}/{index}") for index in range(options.conversations // STREAM + 1))
         drawn = [c for rng in streams for c in islice(conversations.world_conversations(rng), STREAM)]

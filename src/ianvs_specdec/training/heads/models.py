@@ -105,7 +105,6 @@ class HeadLayer(nn.Module):
             self.input_layernorm = Norm(config.hidden_size, eps=config.rms_norm_eps)
 
     def rest(self, residual: Tensor, attended: Tensor) -> Tensor:
-        """What follows the attention."""
         residual = residual + attended
         return residual + self.mlp(self.post_attention_layernorm(residual))
 
