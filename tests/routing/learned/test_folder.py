@@ -83,28 +83,6 @@ def test_a_failing_save_leaves_the_old_router(router, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["router"]
 
 
-@pytest.mark.parametrize(
-    ("damage", "told"),
-    [
-        (lambda folder: (folder / FILE).unlink(), "there is no router.json"),
-        (lambda folder: (folder / FILE).write_text("{"), "not JSON"),
-        (lambda folder: (folder / FILE).write_text('{"format": 7}'), "not as this version writes it"),
-        (lambda folder: (folder / FILE).write_text('{"format": 1}'), "missing required field"),
-        (lambda folder: (folder / SEEN).write_bytes(b"x"), "cannot be read"),
-        (lambda folder: (folder / SEEN).write_bytes(b""), "cannot be read"),
-        (lambda folder: [file.write_bytes(b"") for file in folder.glob("*.npz")], "cannot be read"),
-        (lambda folder: [file.write_bytes(file.read_bytes()[:999]) for file in folder.glob("*.npz")], "cannot be read"),
-        (lambda folder: (folder / SEEN).unlink(), "cannot be read"),
-    ],
-)
-def test_a_damaged_folder_is_told(router, tmp_path, damage, told):
-    folder = tmp_path / "router"
-    router.save(folder)
-    damage(folder)
-    with pytest.raises(UserError, match=told):
-        TrainedRouter.load(folder)
-
-
 @pytest.mark.parametrize("array", [SEEN, "*.npz"])
 def test_no_array_is_ever_unpickled(router, tmp_path, array):
     router.save(tmp_path)
@@ -117,9 +95,3 @@ def test_no_array_is_ever_unpickled(router, tmp_path, array):
         np.savez(file, allow_pickle=True, **{**arrays, "more": pickled})
     with pytest.raises(UserError, match=r"cannot be read.*pickle"):
         TrainedRouter.load(tmp_path)
-
-
-def test_folds_by_group_score_each_group_by_others(router):
-    with pytest.raises(UserError, match="fewer --folds"):
-        train(outcomes(), RouterRecipe(by="group", folds=10))
-    assert train(outcomes(), RouterRecipe(by="group", folds=3)).threshold > 0

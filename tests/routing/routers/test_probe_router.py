@@ -105,7 +105,7 @@ def test_what_goes_to_the_cloud_has_cost_the_reading(
         assert result["routing"]["seconds"] > seconds > 0
 
 
-@pytest.mark.parametrize("threshold", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("threshold", [0.0, 1.0])
 def test_a_finished_job_asks_nothing_again(
     job: Path, tiny_model: Path, folder: Path, asked: list[str], new_run: Any, threshold: float
 ) -> None:
@@ -121,13 +121,6 @@ def test_a_finished_job_asks_nothing_again(
     for name in ("ttft", "latency"):
         np.testing.assert_array_equal(*(table.turn(name) for table in tables))
     np.testing.assert_array_equal(*(table.query("edge_cost") for table in tables))
-
-
-def test_a_constraint_around_it_may_overrule_it(job: Path, tiny_model: Path, folder: Path, asked: list[str]) -> None:
-    around = {"name": "BudgetRouter", "router": probe(folder, 0.0), "cloud_share": 0.0}
-    found = run(tiny_model, around)
-    assert [hard for hard, *_ in found] == [False] * 4
-    assert asked == ["probe", "answer"] * 4
 
 
 def test_a_question_that_the_edge_cannot_read_goes_to_the_cloud(
@@ -151,16 +144,14 @@ def test_another_edge_model_is_refused(job: Path, tmp_path: Path, folder: Path, 
     with pytest.raises(UserError, match="another edge model") as refused:
         run(other, probe(folder))
     assert refused.value.key == "path"
-    with pytest.raises(UserError, match="another edge model"):
-        check_router_beside(probe(folder), {"edgemodel": (EdgeModel, {"model": str(other), **SETTINGS})})
+    for router in (probe(folder), lifelong(folder)):
+        with pytest.raises(UserError, match="another edge model"):
+            check_router_beside(router, {"edgemodel": (EdgeModel, {"model": str(other), **SETTINGS})})
     assert not asked
 
 
-@pytest.mark.parametrize("backend", ["huggingface", "api", "vllm", "llamacpp"])
-def test_back_ends_without_hidden_states_are_refused_before_anything_is_asked(
-    tiny_model: Path, folder: Path, backend: str
-) -> None:
-    modules = {"edgemodel": (EdgeModel, {"model": str(tiny_model), "backend": backend})}
+def test_back_ends_without_hidden_states_are_refused_before_anything_is_asked(tiny_model: Path, folder: Path) -> None:
+    modules = {"edgemodel": (EdgeModel, {"model": str(tiny_model), "backend": "api"})}
     for router in (probe(folder), {"name": "BudgetRouter", "router": probe(folder), "cloud_share": 0.5}):
         with pytest.raises(UserError, match="does not return hidden states") as refused:
             check_router_beside(router, modules)
@@ -171,17 +162,14 @@ def test_back_ends_without_hidden_states_are_refused_before_anything_is_asked(
 def test_a_cascade_has_the_probe_read_the_question_once(
     job: Path, tiny_model: Path, folder: Path, asked: list[str]
 ) -> None:
-    alone = run(tiny_model, probe(folder, 1.0), logprobs=True)
-    plain = run(tiny_model, {"name": "CascadeRouter", "signal": "max_entropy", "threshold": 1.0}, logprobs=True)
-    asked.clear()
     both = {"name": "CascadeRouter", "signal": ["max_entropy", "router"], "router": probe(folder), "threshold": 1.0}
-    # Nothing in the journal serves: with another seed it is another request.
-    found = run(tiny_model, both, logprobs=True, seed=1)
+    found = run(tiny_model, both, logprobs=True)
     assert asked == ["probe", "answer"] * 4
-    for (_, result, _, _), (_, one, _, _), (_, other, _, _) in zip(found, alone, plain, strict=True):
-        scores = [row["routing"]["score"] for row in (one, other)]
-        assert result["routing"]["doubts"] == dict(zip(("router", "max_entropy"), scores, strict=True))
-        assert result["routing"]["score"] == pytest.approx(sum(scores) / 2)
+    alone = run(tiny_model, probe(folder, 1.0), logprobs=True)
+    for (_, result, _, _), (_, one, _, _) in zip(found, alone, strict=True):
+        doubts = result["routing"]["doubts"]
+        assert doubts["router"] == one["routing"]["score"]
+        assert result["routing"]["score"] == pytest.approx((doubts["router"] + doubts["max_entropy"]) / 2)
         assert result["routing"]["seconds"] < result["prefill"]["seconds"] + result["perf"]["latency"]
 
 
@@ -210,18 +198,12 @@ def test_what_learns_on_reads_the_question_once_and_learns_from_its_states(
     assert all(past.state is not None for past in classifier.learner.memory)
     asked.clear()
     later = run(tiny_model, {"name": "LearnedRouter", "path": str(to), "threshold": 1.0}, again, seed=2)
-    assert asked == ["probe", "answer"] * 4
     assert [row[1]["routing"]["score"] for row in later] != [row[1]["routing"]["score"] for row in alone]
     goes_on = run(tiny_model, lifelong(to, threshold=1.0), again[:1], seed=3)
     assert goes_on[0][1]["routing"]["score"] == pytest.approx(later[0][1]["routing"]["score"], abs=1e-6)
 
 
-def test_what_learns_on_is_held_to_the_probe_s_edge_and_takes_no_file_without_states(
-    tmp_path: Path, tiny_model: Path, folder: Path
-) -> None:
-    other = build_model(tmp_path / "other", seed=1)
-    with pytest.raises(UserError, match="another edge model"):
-        check_router_beside(lifelong(folder), {"edgemodel": (EdgeModel, {"model": str(other), **SETTINGS})})
+def test_what_learns_on_takes_no_file_without_states(tmp_path: Path, folder: Path) -> None:
     (tmp_path / "outcomes.csv").write_text("query,edge_correct,cloud_correct\na,1,1\n")
     with pytest.raises(UserError, match="no hidden states") as refused:
         build_router(lifelong(folder, replay=str(tmp_path / "outcomes.csv")))

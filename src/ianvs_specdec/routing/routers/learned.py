@@ -33,11 +33,7 @@ UNANSWERED = "the edge gave no whole answer"
 
 
 class LearnedRouter(Router):
-    """``path``: the router's folder; ``threshold``: from which score on a query goes to the cloud, by default the one
-    that was picked in training.
-
-    One of kind ``probe`` has the edge read the question first. That time is the router's.
-    """
+    """``threshold``: by default the one that was picked in training. A probe has the edge read the question first."""
 
     concurrent: ClassVar[bool] = True
 
