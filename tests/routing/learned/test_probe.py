@@ -88,16 +88,6 @@ def test_a_folder_scores_as_it_did_and_held_out_queries_are_foreseen(tmp_path: P
     assert not any(path.suffix in (".pkl", ".pt", ".bin") for path in (tmp_path / "probe").iterdir())
 
 
-def test_states_of_another_model_are_refused() -> None:
-    probe = fit(recorded(2))
-    probe.check_edge("folder", "d" * 64)
-    with pytest.raises(UserError, match="another edge model \\(edge\\) than folder") as refused:
-        probe.check_edge("folder", "e" * 64)
-    assert refused.value.key == "path"
-    with pytest.raises(UserError, match="another width"):
-        probe.score_read([], np.zeros((1, 1, WIDTH + 1), np.float16))
-
-
 @pytest.mark.parametrize(
     ("options", "told"),
     [

@@ -23,15 +23,6 @@ SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "in
 FAMILIES = {
     "bert": (transformers.BertConfig, {"max_position_embeddings": 64}),
     "roberta": (transformers.RobertaConfig, {"max_position_embeddings": 34, "pad_token_id": 0}),
-    "deberta-v2": (
-        transformers.DebertaV2Config,
-        {
-            "max_position_embeddings": 64,
-            "relative_attention": True,
-            "pos_att_type": ["p2c", "c2p"],
-            "pooler_hidden_size": 32,
-        },
-    ),
     "llama": (transformers.LlamaConfig, {"num_key_value_heads": 1, "max_position_embeddings": 64}),
 }
 FAST = {"epochs": 1, "learning_rate": 1e-3, "max_length": 24}
@@ -97,7 +88,7 @@ def fit(folder, family, queries, labels, **options):
     "family",
     [
         *("bert", "llama", "words"),
-        *(pytest.param(family, marks=pytest.mark.slow) for family in ("roberta", "deberta-v2", "untrained")),
+        *(pytest.param(family, marks=pytest.mark.slow) for family in ("roberta", "untrained")),
     ],
 )
 def test_every_family_learns_and_scores_alike_alone_in_a_batch_and_from_disk(folder, tmp_path, family):
