@@ -116,13 +116,16 @@ def test_a_job_tells_its_outcomes_and_routers(tmp_path: Path, monkeypatch: Any) 
     assert [name for name in document["by_name"] if "Only" in name] == []
 
 
-def test_what_a_jobs_router_was_trained_with_is_left_out(tmp_path: Path, monkeypatch: Any) -> None:
+@pytest.mark.parametrize(
+    "inside", [{"name": "LearnedRouter", "path": "router"}, {"name": "CascadeRouter", "routers": {"text": "router"}}]
+)
+def test_what_a_jobs_router_was_trained_with_is_left_out(tmp_path: Path, monkeypatch: Any, inside: Any) -> None:
     bench = usual(Bench(tmp_path / "bench", [choice(number) for number in range(8)]))
     seen = digests([query_of(row["question"], row["answer"], index) for index, row in enumerate(bench.rows[:2])])
     TrainedRouter("rivers", Rivers(0.9), Calibration(), 0.5, seen).save(bench.root / "router")
     config = next((bench.folder / "oddrouter").glob("*/config.yaml"))
     told = yaml.safe_load(config.read_text(encoding="utf-8"))
-    told["modules"][2]["hyperparameters"] = {"cloud_share": 0.5, "router": {"name": "LearnedRouter", "path": "router"}}
+    told["modules"][2]["hyperparameters"] = {"cloud_share": 0.5, "router": inside}
     config.write_text(yaml.safe_dump(told), encoding="utf-8")
     monkeypatch.chdir(bench.root)
     assert run("--job", bench.folder, out=tmp_path / "out")["queries"] == 6

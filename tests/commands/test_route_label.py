@@ -31,18 +31,6 @@ def test_quality_costs_and_labels_of_each_query(place: Place, api: ScriptedAPI) 
     assert (found.edge.tolist(), found.cloud.tolist(), found.groups) == ([0, 1, 1, 0], [1, 1, 1, 0], ["g"] * 4)
 
 
-def test_the_second_run_asks_nothing(place: Place, api: ScriptedAPI) -> None:
-    place.label()
-    first, asked = place.out.read_bytes(), len(api.bodies)
-    assert asked == 8
-    Journal._open.clear()
-    _, _, err = place.label()
-    assert (place.out.read_bytes(), len(api.bodies)) == (first, asked)
-    assert "edge: 4 of 4 answers, 4 from the journal" in err
-    place.label("--label", "hard", "--limit", "2")
-    assert len(api.bodies) == asked
-
-
 def test_samples_have_seeds_of_their_own_and_are_journaled(place: Place, serve: Serve) -> None:
     def reply(prompt: str, number: int) -> bytes:
         body = server.bodies[number]
@@ -118,19 +106,6 @@ def test_failures_leave_their_query_out_until_the_next_run(place: Place, serve: 
     broken, asked = False, len(server.bodies)
     rows, _, _ = place.label()
     assert (len(rows), len(server.bodies) - asked) == (4, 1)
-
-
-def test_reference_similarity(place: Place, serve: Serve) -> None:
-    from sacrebleu.metrics import CHRF
-
-    texts = {"edge": "the bat sat", "cloud": "the cat sat"}
-    server = serve(lambda prompt, number: answer(texts[server.bodies[number]["model"]]))
-    place.settings(server)
-    place.questions(question(0, {"references": ["the cat sat"]}, scorer="none"), question(1, "the dog", scorer="text"))
-    rows, _, _ = place.label("--quality", "chrf")
-    for side, text in texts.items():
-        expected = [CHRF().sentence_score(text, [reference]).score / 100 for reference in ("the cat sat", "the dog")]
-        assert [row[side] for row in rows] == pytest.approx(expected)
 
 
 def test_a_judges_ratings_become_shares(place: Place, serve: Serve) -> None:

@@ -88,6 +88,7 @@ def test_what_is_held_out_is_not_learned(outcomes: Path, tmp_path: Path, capsys:
         (["--folds", "0"], "--folds must be from 1"),
         (["--kind", "lifelong"], "invalid choice"),
         (["--set", "neighbors=3"], "unknown option of the router"),
+        (["--kind", "encoder", "--set", "learning_rate=3e0"], "learning_rate must be a number above 0"),
         (["--label", "soft"], "specdec route label --samples"),
     ],
 )

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from ianvs_specdec.benchmarks.files import natural
 from ianvs_specdec.commands import edge_states
+from ianvs_specdec.commands.hyperparameters import read_hyperparameters
 from ianvs_specdec.commands.threshold import add_threshold, check_shares
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.routing.evaluation.quality import Scored
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
         rest, held = outcomes.split(options.by, options.held_out, options.split_seed)
     # Its other arguments have the names that the recipe has for them.
     given = {one.name: getattr(options, one.name) for one in dataclasses.fields(RouterRecipe)}
-    recipe = RouterRecipe(**{**given, "options": options_of(options.options)})
+    recipe = RouterRecipe(**{**given, "options": read_hyperparameters(None, options.options, "--set").values})
     labels = truths(held, recipe.label, recipe.epsilon)
     states = None
     if options.kind == PROBE:
@@ -107,20 +107,6 @@ def _check(options: argparse.Namespace) -> None:
         edge_states.refuse(options, f"--kind {options.kind} reads the query alone")
     if options.folds is not None and not 1 <= options.folds <= 100:
         raise UserError(f"--folds must be from 1 to 100, not {options.folds}")
-
-
-def options_of(given: list[str]) -> dict[str, Any]:
-    """Options of a kind, from items ``NAME=VALUE`` of which each value is YAML. Raises UserError."""
-    found: dict[str, Any] = {}
-    for item in given:
-        name, equals, value = item.partition("=")
-        if not equals:
-            raise UserError(f"--set {item}: expected NAME=VALUE")
-        try:
-            found[name] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise UserError(f"--set {item}: {value!r} is no YAML value") from error
-    return found
 
 
 def _unseen(held: Outcomes, rest: Outcomes, path: Path) -> Outcomes:

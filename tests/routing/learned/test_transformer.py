@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 import torch
 import transformers
-import yaml
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.routing.learned.transformer import EncoderOptions, TransformerClassifier
+from ianvs_specdec.routing.learned.transformer import TransformerClassifier
 from ianvs_specdec.routing.learned.transformer_model import QueryTokens
 
 WORDS = [f"{first}{second}" for first in "abcde" for second in "lmnoprst"]
@@ -153,13 +152,6 @@ def test_code_of_a_model_is_not_run(tmp_path):
     with pytest.raises(UserError, match="cannot load the model"):
         TransformerClassifier.fit(queries, labels, model=str(trap))
     assert not touched.exists()
-
-
-def test_numbers_that_yaml_reads_as_texts_are_numbers():
-    given = yaml.safe_load("{learning_rate: 3e-5, weight_decay: 1e-2, dropout: 1e-1}")
-    assert isinstance(given["dropout"], str)
-    found = EncoderOptions.parse(given)
-    assert (found.learning_rate, found.weight_decay, found.dropout) == (3e-5, 0.01, 0.1)
 
 
 @pytest.mark.parametrize(

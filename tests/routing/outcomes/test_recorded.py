@@ -22,11 +22,6 @@ def csv(tmp_path, text, name="outcomes.csv"):
     return path
 
 
-def many(count, groups=4):
-    queries = tuple(Query((f"question {i}",), id=str(i), group=f"g{i % groups}") for i in range(count))
-    return Outcomes(queries, np.arange(count) % 2.0, np.ones(count), cloud_cost=np.full(count, 0.5))
-
-
 def test_csv_with_everything(tmp_path):
     rows = '"a, ""b""\nc",True,0,0.1,2,maths,q7,x\r\nd,0.25,true,0,3,law,q8,y\r\n'
     path = csv(tmp_path, f"\ufeff{HEADER},edge_cost,cloud_cost,group,id,more\r\n{rows}")
@@ -101,12 +96,6 @@ def test_bad_json_lines(tmp_path, row, told):
     with pytest.raises(UserError) as error:
         load_outcomes(path)
     assert told in str(error.value)
-
-
-def test_split_by_group_leaves_no_group_on_both_sides():
-    rest, held = many(400, groups=10).split("group", 0.3, seed=1)
-    assert not set(rest.groups) & set(held.groups)
-    assert len(held) == 120
 
 
 def outcomes(edge, cloud, **samples):

@@ -8,40 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
-
 from ianvs_specdec.backends.specdec import EngineLLM
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.plugin.models import CloudModel, EdgeModel
+from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.plugin.timings import REQUESTS
-from ianvs_specdec.records.identity import FileDigests
 from ianvs_specdec.report.metrics.table import Table
 from ianvs_specdec.routing.learned.folder import TrainedRouter
-from ianvs_specdec.routing.learned.logistic import Calibration
 from ianvs_specdec.routing.learned.online import AdaptedClassifier
-from ianvs_specdec.routing.learned.probe import ProbeClassifier, Readout
 from ianvs_specdec.routing.routers import build_router, check_router_beside
 from ianvs_specdec.routing.routers.learned import UNANSWERED
 from ianvs_specdec.workspace.sides import answered
-from sedna.core.joint_inference import JointInference
+from tests.routing.routers.edge_jobs import ROWS, SETTINGS, run
 from tests.support import journals
 from tests.support.models import build_model
-
-SETTINGS = {"backend": "autoregressive", "dtype": "float32", "max_tokens": 8}
-ROWS = [{"query": f"question {index}", "gold": "B", "index": index} for index in range(4)]
-LAYERS = (0, 2)
-WIDTH = 64
-
-
-@pytest.fixture
-def folder(tmp_path: Path, tiny_model: Path) -> Path:
-    """A probe whose scores differ by query."""
-    columns = len(LAYERS) * WIDTH
-    weights = np.random.default_rng(0).normal(size=columns)
-    linear = Readout(np.zeros(columns), np.ones(columns), weights, 0.0)
-    probe = ProbeClassifier(linear, LAYERS, "edge", FileDigests(None).folder(tiny_model))
-    TrainedRouter("probe", probe, Calibration(), 0.5, np.zeros(1, np.uint64)).save(tmp_path / "probe")
-    return tmp_path / "probe"
 
 
 @pytest.fixture
@@ -61,23 +40,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(EngineLLM, "generate", generated)
     monkeypatch.setattr(EngineLLM, "encode", encoded)
     return heard
-
-
-def run(model: Path, router: Any, rows: list[dict[str, Any]] = ROWS, **edge: Any) -> list[Any]:
-    given = {"model": str(model), **SETTINGS, "price_prompt": 3.0, "price_completion": 5.0, **edge}
-    edge_model, cloud = EdgeModel(**given), CloudModel(model=str(model), **SETTINGS, price_completion=1.0)
-    job = JointInference(edge_model, cloud)
-    job.hard_example_mining_algorithm = build_router(router)
-    rows = [dict(row) for row in rows]
-    try:
-        found = [job.inference(row, mining_mode="mining-then-inference") for row in rows]
-        occupied = None if edge_model._llm is None else edge_model._llm.occupancy()
-        assert occupied is None or (occupied.sequences, occupied.waiting) == (0, 0)
-    finally:
-        edge_model.cleanup()
-        cloud.cleanup()
-    assert not any("edge_read" in row for row in rows)
-    return found
 
 
 def probe(folder: Path, threshold: float | None = None) -> dict[str, Any]:

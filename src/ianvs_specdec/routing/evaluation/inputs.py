@@ -209,6 +209,8 @@ def _paths(value: Any) -> Iterator[Path]:
             yield Path(item)
         elif name == "router":
             yield from _paths(item)
+        elif name == "routers" and isinstance(item, Mapping):
+            yield from map(Path, item.values())
 
 
 def undefined(inputs: EvaluationInputs, choosers: Sequence[Chooser]) -> Iterator[str]:

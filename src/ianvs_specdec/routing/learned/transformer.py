@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
@@ -56,16 +56,7 @@ SORTED_BATCHES = 16
 Tokens = list[int]
 
 
-def _number(value: Any) -> Any:
-    """YAML reads 3e-5 as a text."""
-    try:
-        return float(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
-
-
-YAML_NUMBER = BeforeValidator(_number)
-Fraction = Annotated[float, Field(ge=0, lt=1), YAML_NUMBER]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
 class EncoderOptions(Settings):
@@ -82,7 +73,7 @@ class EncoderOptions(Settings):
     tokenizer: Text | None = None
     max_length: Count = 256
     epochs: Count | None = None
-    learning_rate: Annotated[float, Field(gt=0, lt=1), YAML_NUMBER] | None = None
+    learning_rate: Annotated[float, Field(gt=0, lt=1)] | None = None
     batch_size: Count = 16
     weight_decay: Fraction = 0.01
     dropout: Fraction = 0.1
