@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +9,12 @@ import pytest
 
 from ianvs_specdec.commands.cli import main
 from ianvs_specdec.routing.learned.classifier import CLASSIFIERS
-from tests.support.rivers import HEADER, KIND, file, lines, outcomes, refused, run, trained, values
+from tests.support.rivers import HEADER, KIND, file, lines, outcomes, refused, run, values
 
 
 @pytest.fixture(autouse=True)
 def kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(CLASSIFIERS, "rivers", KIND)
-
-
-@pytest.fixture(scope="module")
-def rivers(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, float]]:
-    """A trained router, and what is measured of it on the outcomes as this program writes them."""
-    folder = tmp_path_factory.mktemp("plain")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setitem(CLASSIFIERS, "rivers", KIND)
-        document = run("--outcomes", outcomes(folder), "--router", trained(folder / "rivers"), out=folder / "out")
-    return folder / "rivers", values(document, "rivers")
 
 
 def test_scores_by_id_may_come_in_any_order(tmp_path: Path) -> None:
@@ -79,35 +68,6 @@ def test_scores_outside_0_to_1_have_no_threshold_and_no_calibration(tmp_path: Pa
 def test_bad_scores(tmp_path: Path, capsys: Any, text: str, told: str) -> None:
     scores = file(tmp_path, text, "scores.csv")
     assert told in refused(capsys, "--outcomes", outcomes(tmp_path), "--scores", scores, out=tmp_path / "out")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "variant",
-    ["quoted bom", "crlf", "extra", "quoted", "gzip", "words", "upper"],
-)
-def test_files_of_other_programs(tmp_path: Path, rivers: tuple[Path, dict[str, float]], variant: str) -> None:
-    name, text = "outcomes.csv", "\n".join([HEADER, *lines()]) + "\n"
-    if variant == "words":
-        words = {"0": " False", "1": "TRUE"}
-        text = "\n".join(
-            [HEADER, *(",".join([a, words[b], words[c]]) for a, b, c in (row.split(",") for row in lines()))]
-        )
-    made = {
-        "quoted bom": "\ufeff" + text.replace(HEADER, '"query","edge_correct","cloud_correct"'),
-        "crlf": text.replace("\n", "\r\n"),
-        "extra": text.replace("\n", ",x,\n").replace("cloud_correct,x,", "cloud_correct,note,"),
-        "quoted": text.replace("Which river 0?", '"Which ""river"" 0,\nand why?"'),
-    }
-    data = made.get(variant, text).encode()
-    if variant == "gzip":
-        name, data = "outcomes.csv.gz", gzip.compress(data)
-    path = file(tmp_path, data, "OUTCOMES.CSV" if variant == "upper" else name)
-    router, expected = rivers
-    told = values(run("--outcomes", path, "--router", router, out=tmp_path / "out"), "rivers")
-    assert {k: v for k, v in told.items() if "ms" not in k and "overhead" not in k} == {
-        k: v for k, v in expected.items() if "overhead" not in k
-    }
 
 
 @pytest.mark.parametrize(

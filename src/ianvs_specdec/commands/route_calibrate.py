@@ -74,7 +74,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def named_folder(text: str) -> tuple[str, Path]:
-    """The name of a router's signal, and its folder."""
     name, named, folder = text.partition("=")
     return (name, Path(folder)) if named else (PRIOR, Path(text))
 

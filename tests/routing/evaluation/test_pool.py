@@ -32,11 +32,6 @@ def results_of(pool: Pool, *choosers: Chooser) -> dict[str, Result]:
     return {result.name: result for result in evaluate_choices(pool, choosers, resamples=60, seed=0).results}
 
 
-def knowing(pool: Pool, noise: float = 0.2) -> Scored:
-    need = pool.quality[:, -1] - pool.quality[:, 0]
-    return Scored("R", 0.5 + 0.2 * need + noise * np.random.default_rng(1).uniform(-1, 1, len(pool)))
-
-
 def test_models_alone_random_and_the_oracle() -> None:
     pool = drawn()
     found = results_of(pool)
@@ -78,28 +73,6 @@ def test_the_oracles_curve_is_the_best_of_all_choices(seed: int) -> None:
     ways = [np.array(way) for way in itertools.product(range(3), repeat=4)]
     for cost, quality in ((1000 * pool.cost[rows, way].mean(), 100 * pool.quality[rows, way].mean()) for way in ways):
         assert quality <= np.interp(cost, curve.cost, curve.quality) + 1.0, "1: the curve is told at each percent"
-
-
-@pytest.mark.parametrize("thresholds", [[0.4, 0.6], [0.55, 0.55], None])
-def test_thresholds_in_the_order_of_cost(thresholds: list[float] | None) -> None:
-    pool = drawn()
-    router = knowing(pool)
-    result = results_of(pool, chooser(router, pool, thresholds))["R"]
-    low, high = thresholds or [1 / 3, 2 / 3]
-    choice = np.array([0 if score < low else 1 if score < high else 2 for score in router.scores])
-    rows = np.arange(len(pool))
-    assert result.metrics["quality"].value == pytest.approx(100 * pool.quality[rows, choice].mean())
-    assert result.metrics["cost"].value == pytest.approx(1000 * pool.cost[rows, choice].mean())
-    for place, name in enumerate(NAMES):
-        assert result.metrics[f"share:{name}"].value == pytest.approx(100 * (choice == place).mean())
-    curve = result.curve
-    assert curve is not None
-    assert curve.cost is not None
-    # The decision is one point of the curve, on which all thresholds move alike.
-    assert np.interp(result.metrics["cost"].value, curve.cost, curve.quality) == pytest.approx(
-        result.metrics["quality"].value, abs=1.0
-    )
-    assert (curve.quality[0], curve.quality[-1]) == pytest.approx(tuple(100 * pool.quality.mean(axis=0)[[0, -1]]))
 
 
 def test_a_router_that_predicts_each_models_quality() -> None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
 
 import numpy as np
 import pytest
 
-from ianvs_specdec.routing.evaluation import tables
 from ianvs_specdec.routing.evaluation.bootstrap import intervals, p_values
 from ianvs_specdec.routing.evaluation.curve import Sides
 from ianvs_specdec.routing.evaluation.pool import BASELINES, ORACLE, RANDOM
@@ -110,25 +106,6 @@ def test_pairs_are_compared_on_the_same_draws() -> None:
     assert by_pair["bad", RANDOM].low < 0 < by_pair["bad", RANDOM].high
     assert evaluation.ahead_of_random("good") == len(LEVELS)
     assert evaluation.ahead_of_random("bad") < 5
-
-
-def test_tables_agree_and_leave_out_what_is_undefined() -> None:
-    sides = case(150)
-    evaluation = evaluate(
-        sides, [Scored.at("R, 1", knowing(sides, 0.3), 0.5), Scored("S", -sides.gain)], resamples=50, seed=0
-    )
-    document = json.loads(json.dumps(tables.to_document(evaluation, source="file"), allow_nan=False))
-    rows = {row["router"]: row for row in csv.DictReader(io.StringIO(tables.to_csv(document["metrics"])))}
-    for told, result in zip(document["metrics"], evaluation.results, strict=True):
-        for name in tables.METRICS:
-            there = name in result.metrics
-            assert (told[name] is not None) == there
-            assert rows[result.name][name] == (repr(told[name]) if there else "")
-    assert rows["S"]["threshold"] == rows["S"]["quality"] == rows["S"]["cost"] == ""
-    assert rows["R, 1"]["threshold"] == "0.5"
-    text = tables.to_text(evaluation)
-    assert "R, 1 (at 0.5)" in text
-    assert "money" not in text
 
 
 def slow_distance(levels: np.ndarray, own: np.ndarray, curves: list[np.ndarray]) -> float:

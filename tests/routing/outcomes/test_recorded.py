@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import json
 
@@ -33,6 +34,13 @@ def test_csv_with_everything(tmp_path):
     assert outcomes.edge_cost.tolist() == [0.1, 0.0]
     assert outcomes.cloud_cost.tolist() == [2.0, 3.0]
     assert outcomes.gain.tolist() == [-1.0, 0.75]
+
+
+def test_a_file_may_be_compressed_and_its_name_in_capitals(tmp_path):
+    text = f"{HEADER}\na,TRUE, False".encode()
+    for name, data in (("OUTCOMES.CSV", text), ("outcomes.csv.gz", gzip.compress(text))):
+        found = load_outcomes(csv(tmp_path, data, name))
+        assert (found.edge.tolist(), found.cloud.tolist()) == ([1.0], [0.0])
 
 
 def test_what_was_saved_is_read_again(tmp_path):

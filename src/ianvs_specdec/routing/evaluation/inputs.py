@@ -214,7 +214,6 @@ def _paths(value: Any) -> Iterator[Path]:
 
 
 def undefined(inputs: EvaluationInputs, choosers: Sequence[Chooser]) -> Iterator[str]:
-    """Notes on the figures for the user, one line each."""
     outcomes = inputs.outcomes
     yield from _of_pool(outcomes) if isinstance(outcomes, Pool) else _of_pair(outcomes)
     for one in choosers:

@@ -32,7 +32,6 @@ def to_png(evaluation: Evaluation) -> bytes:
 
 
 def colours(count: int) -> list[str]:
-    """As many colours, all different."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 

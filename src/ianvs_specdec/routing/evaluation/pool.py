@@ -41,12 +41,10 @@ class Chooser:
 
 
 def only(model: str) -> str:
-    """The name of the model alone."""
     return f"always-{model}"
 
 
 def between_two(router: Scored) -> Chooser:
-    """A router between an edge and a cloud."""
     sent = router.sent
     return Chooser(router, router.scores[:, None], None if sent is None else np.stack([1.0 - sent, sent], axis=1))
 

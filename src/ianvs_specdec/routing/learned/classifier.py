@@ -65,7 +65,6 @@ class Classifier(ABC):
 
 
 def classifier(kind: str) -> type[Classifier]:
-    """The class of a kind. Raises UserError for an unknown one."""
     if kind not in CLASSIFIERS:
         raise unknown("kind of router", kind, CLASSIFIERS)
     module, _, name = CLASSIFIERS[kind].partition(":")

@@ -79,8 +79,6 @@ class Doubt:
 
 @dataclass(frozen=True)
 class Beginning:
-    """What the first ``tokens`` tokens of the edge's answer amount to."""
-
     tokens: int
     doubt: Doubt
 

@@ -60,7 +60,6 @@ class TrainedRouter:
 
     @property
     def probe(self) -> Any:
-        """See ``Classifier.probe``."""
         return self.classifier.probe
 
     def score_read(self, queries: Sequence[Query], states: Halves) -> Floats:
@@ -140,8 +139,6 @@ class CalibrationSettings(msgspec.Struct):
 
 
 class RouterSettings(msgspec.Struct, kw_only=True):
-    """``router.json``."""
-
     format: Literal[1]
     kind: str
     label: str

@@ -196,7 +196,6 @@ def squash(x: float) -> float:
 
 
 def unsquash(y: float) -> float:
-    """The number whose ``squash`` this is."""
     if y < MARGIN:
         return MARGIN + MARGIN * math.log(max(y, TINY) / MARGIN)
     if y > 1.0 - MARGIN:
@@ -209,8 +208,6 @@ LEARNED = "online.npz"
 
 
 class AdaptedClassifier(Classifier):
-    """``base`` scores, ``learner`` corrects."""
-
     def __init__(self, base: TrainedRouter, learner: OnlineLearner) -> None:
         self.base, self.learner = base, learner
 

@@ -262,8 +262,6 @@ class ProbedModel(msgspec.Struct):
 
 
 class ProbeSettings(msgspec.Struct):
-    """``probe.json``."""
-
     format: Literal[2]
     edge: ProbedModel
     layers: Annotated[list[Annotated[int, msgspec.Meta(ge=0)]], msgspec.Meta(min_length=1)]

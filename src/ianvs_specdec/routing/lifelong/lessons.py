@@ -157,7 +157,6 @@ class Lessons:
                 self._learn(feedback)
 
     def learn(self, side: str, worth: float, item: AskedQuery) -> None:
-        """Learn past the log."""
         with self._mutex:
             self._count_in(side, item, worth)
 
@@ -230,7 +229,6 @@ class Lessons:
 
 
 def _worth(query: Query, data: Any, response: Mapping[str, Any]) -> float | None:
-    """The scorer's opinion of an answer, from 0 to 1."""
     row = row_of(data)
     if not isinstance(row, Mapping) or "gold" not in row or query.scorer in COSTLY:
         warn_once("feedback: scorer: rows without an answer, or with a judge, have no feedback")

@@ -173,7 +173,6 @@ def _answer(response: Response) -> _Answer:
 
 
 def _sampled(row: dict[str, Any], model: RoutedModel, temperature: float | None) -> dict[str, Any]:
-    """The row, to be answered at the temperature of samples."""
     query = query_of_row(row)
     chosen = temperature or query.temperature or model.settings.sampling.temperature or TEMPERATURE
     return {**row, "query": {**query.to_json(), "temperature": chosen}}

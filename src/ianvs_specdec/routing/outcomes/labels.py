@@ -70,6 +70,5 @@ def _gaps(edge: Samples, cloud: Samples) -> list[Floats]:
 
 
 def _spread(labels: Floats) -> float:
-    """Mean of |a - b| over all pairs."""
     ordered, count = np.sort(labels), len(labels)
     return float(ordered @ (2 * np.arange(count) - count + 1)) * 2 / count**2

@@ -108,7 +108,6 @@ class Sides:
 
     @property
     def gain(self) -> Floats:
-        """How much better the cloud's answer is, from -1 to 1."""
         return self.cloud - self.edge
 
     @property
@@ -164,8 +163,6 @@ def load_outcomes(path: Path) -> Outcomes:
 
 
 class Row(NamedTuple):
-    """One query of a file, with the quality of each model's answer."""
-
     place: str
     query: Query
     quality: list[float]

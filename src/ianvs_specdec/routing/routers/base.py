@@ -112,7 +112,6 @@ class Router(_Given, ABC):
         """Probability, from 0 to 1, that the edge's answer to the query is not good enough."""
 
     def score_row(self, data: Any) -> float:
-        """The score of a row or response."""
         return self.score(query_of_row(data))
 
     def decide(self, data: Any) -> Decision:

@@ -143,7 +143,6 @@ class Prices:
         self._characters, self._prompt_tokens = 1000 * PRIOR * CHARACTERS_PER_TOKEN, 1000 * PRIOR
 
     def expected(self, query: Query) -> float:
-        """Cost of all turns of a query."""
         each, rate = self._tokens / self._turns, self._prompt_tokens / self._characters
         turns = len(query.turns)
         prompt = _characters(query) * rate + turns * (turns - 1) / 2 * each
@@ -264,7 +263,6 @@ class BudgetRouter(ConstrainedRouter):
                 self._spending.correct(charge.index, actual - charge.amount)
 
     def abandoned(self, data: Any) -> None:
-        """No model will be asked for this row."""
         self.began("edge", data)
         self.ended("edge", data, None)
 

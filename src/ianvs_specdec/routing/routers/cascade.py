@@ -253,7 +253,6 @@ class CascadeRouter(Router):
         return EarlyExit(first.tokens, stops)
 
     def _judge(self, response: Mapping[str, Any], known: Mapping[str, float]) -> Decision:
-        """``known``: the scores of the routers inside."""
         if response.get("error") or not response["turns"]:
             return Decision(1.0, True, UNANSWERED)
         doubts = {name: known[name] if name in known else SIGNALS[name](response) for name in self.doubt.signals}

@@ -48,12 +48,10 @@ class ConstrainedRouter(Router):
         check_router_beside(hyperparameters.get("router", "RandomRouter"), modules)
 
     def score(self, query: Query) -> float:
-        """The score of the router inside."""
         with self._asking:
             return self.inner.score(query)
 
     def ask(self, data: Any) -> Decision:
-        """What the router inside decides."""
         with self._asking:
             return self.inner.checked(data)
 

@@ -260,6 +260,5 @@ class LatencyRouter(ConstrainedRouter):
 
 
 def _given(row: Any) -> Mapping[str, float]:
-    """The objective that a row brings."""
     slo = row.get("slo") if isinstance(row, Mapping) else None
     return {name: limit for name, limit in (slo or {}).items() if name in TIMES}

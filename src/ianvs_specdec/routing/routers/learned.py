@@ -46,7 +46,6 @@ class LearnedRouter(Router):
 
     @property
     def probes(self) -> bool:
-        """Whether it looks at the edge's hidden states, not at the query."""
         return self.trained.probe is not None
 
     @classmethod

@@ -115,7 +115,6 @@ class LifelongRouter(Router):
 
     @property
     def probes(self) -> bool:
-        """Whether it looks at the edge's hidden states."""
         return self.base.probe is not None
 
     @property

@@ -105,7 +105,6 @@ class PrivacyRouter(ConstrainedRouter):
         return self.ask(data)
 
     def private(self, query: Query) -> list[str]:
-        """The kinds of personal data in a query."""
         found: list[str] = []
         for text in (*query.turns, query.system, *query.prediction):
             found += [kind for kind in self._kinds_in(text) if kind not in found]

@@ -106,7 +106,6 @@ class ResourceRouter(ConstrainedRouter):
         return overrule(decision, True, f"resources: {', '.join(words)}", resources=short)
 
     def _refresh(self) -> None:
-        """Read the sensors and compare."""
         reading = self._read()
         self._latest.until = self._clock() + self._interval
         broken = {}
