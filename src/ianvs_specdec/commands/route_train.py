@@ -22,6 +22,7 @@ from ianvs_specdec.commands.threshold import add_threshold, check_shares
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.routing.evaluation.quality import Scored
 from ianvs_specdec.routing.evaluation.results import Result, evaluate
+from ianvs_specdec.routing.evaluation.tables import DECIDED, JUDGED, OVERALL
 from ianvs_specdec.routing.learned.classifier import FITTED
 from ianvs_specdec.routing.learned.folder import TrainedRouter, check_folder
 from ianvs_specdec.routing.learned.probe import KIND as PROBE
@@ -30,20 +31,7 @@ from ianvs_specdec.routing.learned.training import RouterRecipe, train
 from ianvs_specdec.routing.outcomes.labels import LABELS, truths
 from ianvs_specdec.routing.outcomes.recorded import Outcomes, load_outcomes
 
-SHOWN = {
-    "auroc": "AUROC",
-    "apgr": "APGR",
-    "cpt50": "CPT(50 %)",
-    "cpt80": "CPT(80 %)",
-    "share": "sent to the cloud (%)",
-    "quality": "quality (%)",
-    "quality_of_cloud": "quality (% of the cloud's)",
-    "accuracy": "accuracy of the decisions",
-    "precision": "precision",
-    "recall": "recall",
-    "f1": "F1",
-    "ece": "calibration error",
-}
+SHOWN = {name: title for name, (title, _) in (OVERALL | DECIDED | JUDGED).items()}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -136,4 +124,4 @@ def _tell(router: TrainedRouter, rest: Outcomes, held: Outcomes, result: Result)
         print(f"  at this threshold every query goes to {where}: give --cloud-share, another --keep or more outcomes")
     for name, title in SHOWN.items():
         if found := result.metrics.get(name):
-            print(f"  {title:<28}{found.value:8.3f}  [{found.low:.3f}, {found.high:.3f}]")
+            print(f"  {title:<16}{found.value:8.3f}  [{found.low:.3f}, {found.high:.3f}]")
