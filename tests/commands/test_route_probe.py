@@ -10,7 +10,6 @@ import pytest
 
 pytest.importorskip("torch")
 
-from ianvs_specdec.backends.specdec import EngineLLM
 from ianvs_specdec.commands.cli import main
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin.models import EdgeModel
@@ -52,21 +51,6 @@ def test_from_outcomes_to_a_router_that_decides(
         assert [router(row) for row in asked] == [True, False]
     finally:
         model.cleanup()
-
-
-@pytest.mark.slow
-def test_what_is_recorded_is_not_read_again(
-    tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file, out = outcomes(tmp_path, ROWS), tmp_path / "probe"
-    assert train("--outcomes", file, "--out", out, *edge(tiny_model), *RECIPE) == 0
-    given = ["--outcomes", file, "--router", out, "--include-seen", "--sample", 5, *edge(tiny_model)]
-    monkeypatch.delattr(EngineLLM, "encode")
-    # The picture takes longer than all else.
-    monkeypatch.setattr("ianvs_specdec.routing.evaluation.plot.to_png", lambda evaluation: b"")
-    document = run(*given, "--states", tmp_path / "probe.states", out=tmp_path / "eval")
-    assert values(document, "probe")["auroc"] > 0.9
-    assert "without the edge's reading" in capsys.readouterr().err
 
 
 @pytest.mark.slow
