@@ -39,7 +39,6 @@ class LearnedRouter(Router):
 
     def __init__(self, path: RouterFolder, threshold: Share | None = None) -> None:
         self.check_hyperparameters(locals())
-        self.path = path
         self.trained = TrainedRouter.load(Path(path))
         super().__init__(self.trained.threshold if threshold is None else threshold)
         self._mutex = threading.Lock()
