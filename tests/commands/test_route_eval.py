@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import csv
 import importlib.util
-import io
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +13,14 @@ import pytest
 import yaml
 
 from ianvs_specdec.benchmarks.rows import query_of
+from ianvs_specdec.commands.cli import main
 from ianvs_specdec.routing.learned.classifier import CLASSIFIERS
 from ianvs_specdec.routing.learned.folder import TrainedRouter
 from ianvs_specdec.routing.learned.logistic import Calibration
 from ianvs_specdec.routing.outcomes.recorded import digests, load_outcomes
 from tests.support.paths import shared_file
 from tests.support.rivers import FILES, HEADER, KIND, Rivers, file, lines, outcomes, refused, run, trained, values
-from tests.support.workspace import Bench, Side, choice, completion, usual
+from tests.support.workspace import Bench, choice, usual
 
 
 @pytest.fixture(autouse=True)
@@ -104,24 +103,6 @@ def test_outcomes_without_a_gap_are_told_once_and_leave_cells_empty(tmp_path: Pa
     assert row["quality"] == "50.0"
 
 
-def test_costs_make_a_second_axis(tmp_path: Path) -> None:
-    rows = [f"{line},0.001,{0.01 if i % 3 else 0.05}" for i, line in enumerate(lines())]
-    path = outcomes(tmp_path, rows, f"{HEADER},edge_cost,cloud_cost")
-    document = run("--outcomes", path, "--router", trained(tmp_path / "r"), out=tmp_path / "out")
-    found = values(document, "r")
-    assert found["cost"] == pytest.approx(1000 * (20 * 0.05 + 40 * 0.001) / 60, abs=1e-4)
-    # Rivers are a third of the queries, and most of the money.
-    assert found["cpt50_money"] > 1.5 * found["cpt50"]
-    assert "oracle by cost" in document["by_name"]
-    assert {item["cost"] for item in document["comparisons"]} == {"share", "money"}
-
-
-def test_a_routers_bad_score_is_told(tmp_path: Path, capsys: Any) -> None:
-    router = trained(tmp_path / "r", hard=float("nan"))
-    told = refused(capsys, "--outcomes", outcomes(tmp_path), "--router", router, out=tmp_path / "out")
-    assert "its score of the query with id '0' is nan" in told
-
-
 def test_a_job_tells_its_outcomes_and_routers(tmp_path: Path, monkeypatch: Any) -> None:
     bench = usual(Bench(tmp_path / "bench", [choice(number) for number in range(8)]))
     monkeypatch.chdir(bench.root)
@@ -135,27 +116,16 @@ def test_a_job_tells_its_outcomes_and_routers(tmp_path: Path, monkeypatch: Any) 
     assert [name for name in document["by_name"] if "Only" in name] == []
 
 
-def test_of_a_job_routers_with_equal_scores_are_told_by_what_they_decided(tmp_path: Path, monkeypatch: Any) -> None:
-    bench = usual(Bench(tmp_path / "bench", [choice(number) for number in range(8)]))
-    edge, cloud = (Side(name, "autoregressive", [completion("The answer is B.")]) for name in ("edge", "cloud"))
-    scores = [0.9 if index % 2 else 0.1 for index in range(8)]
-    for name, sent in (("Again", (1, 3, 5, 7)), ("BudgetRouter", (1,))):
-        results = [(None, cloud) if index in sent else (edge, None) for index in range(8)]
-        bench.case(name, results, scores=scores)
-    monkeypatch.chdir(bench.root)
-    document = run("--job", bench.folder, out=tmp_path / "out")
-    assert values(document, "OddRouter")["share"] == 50.0
-    assert values(document, "BudgetRouter")["share"] == 12.5
-    assert "Again" not in document["by_name"]
-
-
-def test_what_a_jobs_router_was_trained_with_is_left_out(tmp_path: Path, monkeypatch: Any) -> None:
+@pytest.mark.parametrize(
+    "inside", [{"name": "LearnedRouter", "path": "router"}, {"name": "CascadeRouter", "routers": {"text": "router"}}]
+)
+def test_what_a_jobs_router_was_trained_with_is_left_out(tmp_path: Path, monkeypatch: Any, inside: Any) -> None:
     bench = usual(Bench(tmp_path / "bench", [choice(number) for number in range(8)]))
     seen = digests([query_of(row["question"], row["answer"], index) for index, row in enumerate(bench.rows[:2])])
     TrainedRouter("rivers", Rivers(0.9), Calibration(), 0.5, seen).save(bench.root / "router")
     config = next((bench.folder / "oddrouter").glob("*/config.yaml"))
     told = yaml.safe_load(config.read_text(encoding="utf-8"))
-    told["modules"][2]["hyperparameters"] = {"cloud_share": 0.5, "router": {"name": "LearnedRouter", "path": "router"}}
+    told["modules"][2]["hyperparameters"] = {"cloud_share": 0.5, "router": inside}
     config.write_text(yaml.safe_dump(told), encoding="utf-8")
     monkeypatch.chdir(bench.root)
     assert run("--job", bench.folder, out=tmp_path / "out")["queries"] == 6
@@ -174,18 +144,9 @@ def test_no_heavy_package_is_needed_for_scores(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_recorded_outcomes_of_routellm(tmp_path: Path) -> None:
     """What RouteLLM (arXiv 2406.18665) tells of these records: random near 0.5, the oracle well above 1."""
-    archive = shared_file("data", "routellm", "mmlu_responses_csv.tar.gz")
-    rows = [[*HEADER.split(","), "group"]]
-    with tarfile.open(archive) as files:
-        for member in sorted(files.getnames()):
-            opened = files.extractfile(member)
-            assert opened is not None
-            reader = csv.reader(io.StringIO(opened.read().decode(), newline=""))
-            next(reader)
-            rows += [[*row, member] for row in reader]
-    text = io.StringIO()
-    csv.writer(text).writerows(rows)
-    document = run("--outcomes", file(tmp_path, text.getvalue()), "--router", "RandomRouter", out=tmp_path / "out")
+    archive, path = shared_file("data", "routellm", "mmlu_responses_csv.tar.gz"), tmp_path / "outcomes.csv"
+    assert main(["data", "routellm", str(archive), "-o", str(path)]) == 0
+    document = run("--outcomes", path, "--router", "RandomRouter", out=tmp_path / "out")
     assert document["queries"] == 14_042
     assert values(document, "always-edge")["quality"] == pytest.approx(68.1, abs=0.05)
     assert values(document, "always-cloud")["quality"] == pytest.approx(80.6, abs=0.05)

@@ -31,31 +31,6 @@ def test_quality_costs_and_labels_of_each_query(place: Place, api: ScriptedAPI) 
     assert (found.edge.tolist(), found.cloud.tolist(), found.groups) == ([0, 1, 1, 0], [1, 1, 1, 0], ["g"] * 4)
 
 
-def test_the_second_run_asks_nothing(place: Place, api: ScriptedAPI) -> None:
-    place.label()
-    first, asked = place.out.read_bytes(), len(api.bodies)
-    assert asked == 8
-    Journal._open.clear()
-    _, _, err = place.label()
-    assert (place.out.read_bytes(), len(api.bodies)) == (first, asked)
-    assert "edge: 4 of 4 answers, 4 from the journal" in err
-    place.label("--label", "hard", "--limit", "2")
-    assert len(api.bodies) == asked
-
-
-def test_labels_can_be_chosen(place: Place, api: ScriptedAPI) -> None:
-    assert [row["label"] for row in place.label("--label", "hard")[0]] == [1, 0, 0, 1]
-    assert [row["label"] for row in place.label("--label", "gain")[0]] == [1, 0.5, 0.5, 0.5]
-
-
-def test_outcomes_of_one_label_are_kept_without_it(place: Place, api: ScriptedAPI) -> None:
-    place.questions(question(1), question(2))
-    rows, out, _ = place.label()
-    assert [(row["edge"], row["cloud"]) for row in rows] == [(1, 1), (1, 1)]
-    assert not any("label" in row for row in rows)
-    assert "no labels: all 2 queries have the hybrid label 0" in out
-
-
 def test_samples_have_seeds_of_their_own_and_are_journaled(place: Place, serve: Serve) -> None:
     def reply(prompt: str, number: int) -> bytes:
         body = server.bodies[number]
@@ -133,32 +108,6 @@ def test_failures_leave_their_query_out_until_the_next_run(place: Place, serve: 
     assert (len(rows), len(server.bodies) - asked) == (4, 1)
 
 
-def test_queries_are_asked_together_where_the_back_end_can(place: Place, serve: Serve) -> None:
-    together = threading.Barrier(4)
-
-    def reply(prompt: str, number: int) -> bytes:
-        together.wait(60)
-        return letters(server, prompt, number)
-
-    server = serve(reply)
-    place.settings(server)
-    rows, _, _ = place.label("--concurrency", "4")
-    assert [row["edge"] for row in rows] == [0, 1, 1, 0]
-
-
-def test_reference_similarity(place: Place, serve: Serve) -> None:
-    from sacrebleu.metrics import CHRF
-
-    texts = {"edge": "the bat sat", "cloud": "the cat sat"}
-    server = serve(lambda prompt, number: answer(texts[server.bodies[number]["model"]]))
-    place.settings(server)
-    place.questions(question(0, {"references": ["the cat sat"]}, scorer="none"), question(1, "the dog", scorer="text"))
-    rows, _, _ = place.label("--quality", "chrf")
-    for side, text in texts.items():
-        expected = [CHRF().sentence_score(text, [reference]).score / 100 for reference in ("the cat sat", "the dog")]
-        assert [row[side] for row in rows] == pytest.approx(expected)
-
-
 def test_a_judges_ratings_become_shares(place: Place, serve: Serve) -> None:
     ratings = {"edge": "[[4]]", "cloud": "[[10]]"}
 
@@ -176,24 +125,6 @@ def test_a_judges_ratings_become_shares(place: Place, serve: Serve) -> None:
     asked = len(server.bodies)
     place.label(*judge)
     assert len(server.bodies) == asked == 4
-
-
-def test_an_answer_without_a_rating_leaves_its_query_out(place: Place, serve: Serve) -> None:
-    def reply(prompt: str, number: int) -> bytes:
-        model = server.bodies[number]["model"]
-        text = "fine" if "Question 1?" in prompt else "[[7]]" if "by cloud" in prompt else "[[4]]"
-        return answer(text if model == "j" else f"by {model}")
-
-    server = serve(reply)
-    place.settings(server)
-    place.questions(*(question(number, {}, scorer="judge", group="writing") for number in range(3)))
-    judge = ("--scorer-set", "judge_model=j", "--scorer-set", f"judge_base_url={server.url}")
-    rows, _, err = place.label(*judge)
-    assert [row["query"]["id"] for row in rows] == ["q0", "q2"]
-    assert "1 of 3 queries are left out: 1 without a score" in err
-    place.out.unlink()
-    place.questions(question(1, {}, scorer="judge", group="writing"))
-    assert "no answer has a rating" in place.refused(*judge)
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ import pytest
 
 pytest.importorskip("torch")
 
-from ianvs_specdec.backends.specdec import EngineLLM
 from ianvs_specdec.commands.cli import main
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin.models import EdgeModel
@@ -18,7 +17,6 @@ from ianvs_specdec.routing.learned.doubt import Doubt
 from ianvs_specdec.routing.learned.folder import FILE
 from ianvs_specdec.routing.outcomes.recorded import Outcomes, save_outcomes
 from ianvs_specdec.routing.routers import build_router
-from tests.support.models import build_model
 from tests.support.rivers import outcomes, run, values
 
 RECIPE = ("--folds", 2, "--set", "layers=[1,2]", "--set", "units=0", "--cloud-share", 0.4)
@@ -53,21 +51,6 @@ def test_from_outcomes_to_a_router_that_decides(
         assert [router(row) for row in asked] == [True, False]
     finally:
         model.cleanup()
-
-
-@pytest.mark.slow
-def test_what_is_recorded_is_not_read_again(
-    tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file, out = outcomes(tmp_path, ROWS), tmp_path / "probe"
-    assert train("--outcomes", file, "--out", out, *edge(tiny_model), *RECIPE) == 0
-    given = ["--outcomes", file, "--router", out, "--include-seen", "--sample", 5, *edge(tiny_model)]
-    monkeypatch.delattr(EngineLLM, "encode")
-    # The picture takes longer than all else.
-    monkeypatch.setattr("ianvs_specdec.routing.evaluation.plot.to_png", lambda evaluation: b"")
-    document = run(*given, "--states", tmp_path / "probe.states", out=tmp_path / "eval")
-    assert values(document, "probe")["auroc"] > 0.9
-    assert "without the edge's reading" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -118,17 +101,3 @@ def test_what_cannot_be_is_one_message(tmp_path: Path, tiny_model: Path, capsys:
 
     evaluated = ("eval", "--outcomes", file, "--out", tmp_path / "eval")
     assert "no --router is a probe" in refused(capsys, *evaluated, "--router", "RandomRouter", *edge(tiny_model))
-
-
-def test_another_edge_is_refused_before_it_reads(
-    tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file, out = outcomes(tmp_path), tmp_path / "probe"
-    assert train("--outcomes", file, "--out", out, *edge(tiny_model), *RECIPE) == 0
-    other = build_model(tmp_path / "other", seed=1)
-    given = ("eval", "--outcomes", file, "--router", out, "--include-seen", "--out", tmp_path / "eval")
-    assert "another edge model" in refused(capsys, *given, *edge(other))
-    assert not list(tmp_path.glob("eval*"))
-    states = ("--states", tmp_path / "probe.states")
-    again = ("train", "--kind", "probe", "--outcomes", file, "--out", out, *edge(other), *states)
-    assert "hidden states of other queries, layers or models" in refused(capsys, *again)

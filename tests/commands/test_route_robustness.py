@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
-from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.learned.classifier import CLASSIFIERS
-from tests.support.rivers import KIND, Rivers, file, lines, outcomes, refused, run, trained, values
+from tests.support.rivers import KIND, file, lines, outcomes, run, trained, values
 
 
 @pytest.fixture(autouse=True)
@@ -51,20 +47,3 @@ def test_in_a_pool_a_flip_is_another_model(tmp_path: Path) -> None:
     assert values(run(*given, out=tmp_path / "out"), "r")["flips:case"] > 0
     # From the edge's score on all go to the dearest.
     assert values(run(*given, "--threshold", 0.1, 0.2, out=tmp_path / "all"), "r")["flips:case"] == 0
-
-
-def test_a_reworded_question_without_a_score(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def score(_: Rivers, queries: Sequence[Query]) -> Any:
-        return np.array([np.nan if query.turns[0].isupper() else 0.2 for query in queries])
-
-    monkeypatch.setattr(Rivers, "score", score)
-    given = ("--outcomes", outcomes(tmp_path), "--router", trained(tmp_path / "r"), "--robustness")
-    assert "its score of the query with id '" in refused(capsys, *given, out=tmp_path / "out")
-
-
-def test_without_a_router_there_is_nothing_to_ask(tmp_path: Path, capsys: Any) -> None:
-    told = refused(capsys, "--outcomes", outcomes(tmp_path), "--robustness", out=tmp_path / "out")
-    assert "--robustness" in told
-    assert "--router" in told

@@ -17,7 +17,7 @@ import numpy as np
 from ianvs_specdec.benchmarks.files import natural
 from ianvs_specdec.commands.hyperparameters import add_model, model_of
 from ianvs_specdec.commands.output import check_out, written
-from ianvs_specdec.commands.signals_asked import SURE, AnswerSignals, Gathered, fit_early
+from ianvs_specdec.commands.signals_asked import SURE, AnswerSignals, arrays, fit_early
 from ianvs_specdec.commands.threshold import add_threshold, check_shares
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.progress import Progress
@@ -74,7 +74,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def named_folder(text: str) -> tuple[str, Path]:
-    """The name of a router's signal, and its folder."""
     name, named, folder = text.partition("=")
     return (name, Path(folder)) if named else (PRIOR, Path(text))
 
@@ -86,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
     # What cannot be learned from is told before the edge is asked.
     targets(outcomes, options.label, options.epsilon)
     outcomes, asked = _asked(options, outcomes, priors)
-    doubts = asked.doubts
+    doubts = arrays(asked.doubts)
     labels = targets(outcomes, options.label, options.epsilon)
     numbers = fold_numbers(outcomes, "row", options.folds, options.seed)
     folds = [np.flatnonzero(numbers == fold) for fold in range(options.folds)]
@@ -151,7 +150,7 @@ def _asked(
     journal = options.journal or options.outcomes.with_suffix(".journal")
     progress = Progress("answers", {"edge": len(outcomes)})
     answered = np.zeros(len(outcomes), dtype=bool)
-    asked = Gathered(options.signal, options.after)
+    asked = AnswerSignals(options.signal, options.after)
     with running(journal, 1):
         model = EdgeModel(**settings)
         try:
@@ -171,7 +170,7 @@ def _asked(
             model.cleanup()
     if not answered.any():
         raise UserError(f"the edge model has answered none of {len(outcomes)} queries")
-    return outcomes.take(answered), asked.all()
+    return outcomes.take(answered), asked
 
 
 def _tell(evaluation: Evaluation, slopes: dict[str, float], out: Path) -> None:

@@ -209,7 +209,6 @@ def _check_models(options: argparse.Namespace) -> None:
 
 
 def _gather(options: argparse.Namespace) -> EvaluationInputs:
-    """The outcomes that are evaluated, and the routers' scores of them."""
     if options.models:
         inputs = EvaluationInputs(load_pool(options.outcomes, prices_of(options.models)))
     elif options.outcomes:

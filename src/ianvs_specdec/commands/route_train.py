@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from ianvs_specdec.benchmarks.files import natural
 from ianvs_specdec.commands import edge_states
+from ianvs_specdec.commands.hyperparameters import read_hyperparameters
 from ianvs_specdec.commands.threshold import add_threshold, check_shares
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.routing.evaluation.quality import Scored
 from ianvs_specdec.routing.evaluation.results import Result, evaluate
+from ianvs_specdec.routing.evaluation.tables import DECIDED, JUDGED, OVERALL
 from ianvs_specdec.routing.learned.classifier import FITTED
 from ianvs_specdec.routing.learned.folder import TrainedRouter, check_folder
 from ianvs_specdec.routing.learned.probe import KIND as PROBE
@@ -30,20 +31,7 @@ from ianvs_specdec.routing.learned.training import RouterRecipe, train
 from ianvs_specdec.routing.outcomes.labels import LABELS, truths
 from ianvs_specdec.routing.outcomes.recorded import Outcomes, load_outcomes
 
-SHOWN = {
-    "auroc": "AUROC",
-    "apgr": "APGR",
-    "cpt50": "CPT(50 %)",
-    "cpt80": "CPT(80 %)",
-    "share": "sent to the cloud (%)",
-    "quality": "quality (%)",
-    "quality_of_cloud": "quality (% of the cloud's)",
-    "accuracy": "accuracy of the decisions",
-    "precision": "precision",
-    "recall": "recall",
-    "f1": "F1",
-    "ece": "calibration error",
-}
+SHOWN = {name: title for name, (title, _) in (OVERALL | DECIDED | JUDGED).items()}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
         rest, held = outcomes.split(options.by, options.held_out, options.split_seed)
     # Its other arguments have the names that the recipe has for them.
     given = {one.name: getattr(options, one.name) for one in dataclasses.fields(RouterRecipe)}
-    recipe = RouterRecipe(**{**given, "options": options_of(options.options)})
+    recipe = RouterRecipe(**{**given, "options": read_hyperparameters(None, options.options, "--set").values})
     labels = truths(held, recipe.label, recipe.epsilon)
     states = None
     if options.kind == PROBE:
@@ -109,20 +97,6 @@ def _check(options: argparse.Namespace) -> None:
         raise UserError(f"--folds must be from 1 to 100, not {options.folds}")
 
 
-def options_of(given: list[str]) -> dict[str, Any]:
-    """Options of a kind, from items ``NAME=VALUE`` of which each value is YAML. Raises UserError."""
-    found: dict[str, Any] = {}
-    for item in given:
-        name, equals, value = item.partition("=")
-        if not equals:
-            raise UserError(f"--set {item}: expected NAME=VALUE")
-        try:
-            found[name] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise UserError(f"--set {item}: {value!r} is no YAML value") from error
-    return found
-
-
 def _unseen(held: Outcomes, rest: Outcomes, path: Path) -> Outcomes:
     fresh = ~np.isin(held.digests(), rest.digests())
     if not fresh.any():
@@ -150,4 +124,4 @@ def _tell(router: TrainedRouter, rest: Outcomes, held: Outcomes, result: Result)
         print(f"  at this threshold every query goes to {where}: give --cloud-share, another --keep or more outcomes")
     for name, title in SHOWN.items():
         if found := result.metrics.get(name):
-            print(f"  {title:<28}{found.value:8.3f}  [{found.low:.3f}, {found.high:.3f}]")
+            print(f"  {title:<16}{found.value:8.3f}  [{found.low:.3f}, {found.high:.3f}]")

@@ -27,46 +27,35 @@ NEVER = 1.0
 """No score of a fit reaches it."""
 
 
-@dataclass(frozen=True, eq=False)
 class AnswerSignals:
-    """``doubts``: float64 [queries] by signal. ``tokens``: of the answers, float64 [queries]. ``begun``: which answers
-    are longer than the beginning that is looked at, bool [queries], and ``beginnings`` the signals of those, float64
-    [queries that have one].
+    """Signals of answers, which are added one by one. ``after``: tokens of a beginning, None for whole answers only.
+
+    ``doubts``: [answers] by signal; ``tokens``: [answers]; ``begun``: which answers are longer than ``after``;
+    ``beginnings``: the signals of the first tokens of those.
     """
-
-    doubts: dict[str, Floats]
-    tokens: Floats
-    begun: NDArray[np.bool_]
-    beginnings: dict[str, Floats]
-
-
-class Gathered:
-    """Takes answers one by one. ``after``: the tokens of a beginning; None: beginnings are not looked at."""
 
     def __init__(self, signals: Sequence[str], after: int | None) -> None:
         self._after = after
-        self._doubts: dict[str, list[float]] = {name: [] for name in signals}
+        self.doubts: dict[str, list[float]] = {name: [] for name in signals}
         early = () if after is None else (name for name in signals if name not in OF_WHOLE)
-        self._beginnings: dict[str, list[float]] = {name: [] for name in early}
-        self._tokens: list[int] = []
-        self._begun: list[bool] = []
+        self.beginnings: dict[str, list[float]] = {name: [] for name in early}
+        self.tokens: list[int] = []
+        self.begun: list[bool] = []
 
     def add(self, query: Query, response: Response, known: Mapping[str, float]) -> None:
         """An answer, and the scores of routers ``known`` by their signals."""
-        for name, values in self._doubts.items():
+        for name, values in self.doubts.items():
             values.append(known[name] if name in known else SIGNALS[name](response))
-        self._tokens.append(response["usage"]["completion_tokens"])
+        self.tokens.append(response["usage"]["completion_tokens"])
         first = None if self._after is None else first_tokens(_first_turn(response), self._after)
-        self._begun.append(first is not None)
+        self.begun.append(first is not None)
         if first is not None:
-            for name, doubt in of_beginning(tuple(self._beginnings), query, first, known).items():
-                self._beginnings[name].append(doubt)
+            for name, doubt in of_beginning(tuple(self.beginnings), query, first, known).items():
+                self.beginnings[name].append(doubt)
 
-    def all(self) -> AnswerSignals:
-        doubts, beginnings = (
-            {name: np.array(values) for name, values in told.items()} for told in (self._doubts, self._beginnings)
-        )
-        return AnswerSignals(doubts, np.array(self._tokens, np.float64), np.array(self._begun, np.bool_), beginnings)
+
+def arrays(signals: Mapping[str, Sequence[float]]) -> dict[str, Floats]:
+    return {name: np.array(values) for name, values in signals.items()}
 
 
 def _first_turn(response: Response) -> Completion:
@@ -77,9 +66,7 @@ def _first_turn(response: Response) -> Completion:
 
 @dataclass(frozen=True, eq=False)
 class EarlyDecision:
-    """``doubt``: what beginnings amount to. Of all queries, cross-fitted: ``scores`` of the beginnings, and which of
-    them have ``stopped``. ``tokens`` of the beginning, and the share of the edge's tokens that is ``saved``.
-    """
+    """``doubt``: of the first ``tokens``; ``scores``, ``stopped``: of all queries, cross-fitted."""
 
     doubt: Doubt
     tokens: int
@@ -107,24 +94,22 @@ class EarlyDecision:
 def fit_early(
     asked: AnswerSignals, tokens: int, labels: Floats, folds: Sequence[NDArray[np.intp]], hard: NDArray[np.bool_]
 ) -> EarlyDecision:
-    """The fit to the beginnings of ``tokens`` tokens. ``labels``: float64 [queries]; ``folds``: the places of the
-    queries in each; ``hard``: bool [queries], what the whole answers decide. Raises UserError where there is nothing to
-    learn.
-    """
+    """``folds``: the places of the queries in each; ``hard``: the decisions by whole answers. Raises UserError."""
     places = np.flatnonzero(asked.begun)
     if not len(places):
         raise UserError(f"--after {tokens}: no answer of the edge has more tokens")
     inside = [np.flatnonzero(np.isin(places, fold)) for fold in folds]
+    beginnings, lengths = arrays(asked.beginnings), np.array(asked.tokens)
     try:
-        slopes, offset = fit(asked.beginnings, labels[places])
-        scores = cross_fitted(asked.beginnings, labels[places], [fold for fold in inside if len(fold)])
+        slopes, offset = fit(beginnings, labels[places])
+        scores = cross_fitted(beginnings, labels[places], [fold for fold in inside if len(fold)])
     except UserError as error:
         raise UserError(f"--after {tokens}: {error}") from error
     agrees = hard[places]
     threshold = surely(scores, agrees)
     stopped, of_all = np.zeros(len(labels), np.bool_), np.full(len(labels), np.nan)
     stopped[places], of_all[places] = scores >= threshold, scores
-    saved = float((asked.tokens - tokens)[stopped].sum() / asked.tokens.sum())
+    saved = float((lengths - tokens)[stopped].sum() / lengths.sum())
     agreed = float(agrees[scores >= threshold].mean()) if stopped.any() else float("nan")
     rounded = {name: round(slope, 6) for name, slope in slopes.items()}
     doubt = Doubt(tuple(slopes), rounded, round(offset, 6), round(threshold, 6))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ianvs_specdec.routing.evaluation.curve import Ranking, Sides
+from ianvs_specdec.routing.evaluation.curve import Sides
 from ianvs_specdec.routing.evaluation.pool import between_two
 from ianvs_specdec.routing.evaluation.quality import BINS, Scored, extra_cost
 from ianvs_specdec.routing.evaluation.results import Candidate
@@ -156,24 +156,6 @@ def test_a_weight_is_that_many_copies_of_a_query(seed: int) -> None:
     assert found == pytest.approx(expected, abs=1e-5, nan_ok=True)
 
 
-# Closed forms: a share p of the queries is answered by the cloud alone, the rest by both
-
-
-def cloud_alone(count: int, of: int) -> Sides:
-    return Sides((np.arange(of) >= count).astype(float), np.ones(of))
-
-
-def test_a_perfect_router() -> None:
-    sides = cloud_alone(20, of=100)
-    found = measured(Scored.at("R", sides.gain, 0.5), sides)
-    # All of the gap is recovered with a fifth of the queries: the area is that of a trapezium.
-    assert found["apgr"] == pytest.approx(0.9)
-    assert (found["cpt50"], found["cpt80"]) == pytest.approx((10.0, 16.0))
-    assert (found["drop20"], found["drop40"]) == pytest.approx((0.0, 0.0))
-    assert (found["auroc"], found["recall"], found["precision"], found["f1"], found["pgr"]) == (1, 1, 1, 1, 1)
-    assert (found["share"], found["quality"], found["quality_of_cloud"]) == pytest.approx((20, 100, 100))
-
-
 def test_few_steps_are_as_good_as_all() -> None:
     draw = np.random.default_rng(5)
     count = 20_000
@@ -189,15 +171,6 @@ def test_few_steps_are_as_good_as_all() -> None:
             assert coarse[name] == pytest.approx(fine[name], abs=2e-4)
         for name in ("cpt50", "cpt80", "cpt50_money", "drop20", "drop40", "drop40_money"):
             assert coarse[name] == pytest.approx(fine[name], abs=0.15)
-
-
-def test_scores_of_many_queries_keep_their_place_among_few_steps() -> None:
-    scores = np.concatenate([np.arange(2.0, 2.01, 1e-5), np.full(5000, 1.0), np.arange(0.0, 0.01, 1e-5)])
-    coarse = Ranking(scores).coarse(100)
-    assert 1.0 in coarse.thresholds
-    assert len(coarse.starts) < 250
-    few = Ranking(np.array([1.0, 2.0, 2.0]))
-    assert few.coarse(100) is few
 
 
 def test_money_that_is_not_spent_in_a_draw_leaves_its_curve_undefined() -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
 
 import numpy as np
 import pytest
 
-from ianvs_specdec.routing.evaluation import tables
-from ianvs_specdec.routing.evaluation.bootstrap import draws, intervals, p_values
+from ianvs_specdec.routing.evaluation.bootstrap import intervals, p_values
 from ianvs_specdec.routing.evaluation.curve import Sides
-from ianvs_specdec.routing.evaluation.pool import BASELINES, ORACLE, ORACLE_MONEY, RANDOM
+from ianvs_specdec.routing.evaluation.pool import BASELINES, ORACLE, RANDOM
 from ianvs_specdec.routing.evaluation.quality import Scored
 from ianvs_specdec.routing.evaluation.results import GRID, LEVELS, evaluate, mean_distances
 
@@ -30,16 +26,6 @@ def knowing(sides: Sides, noise: float, seed: int = 1) -> np.ndarray:
 
 def metrics(evaluation, name):
     return next(result.metrics for result in evaluation.results if result.name == name)
-
-
-def test_draws_count_queries_with_replacement() -> None:
-    counts = np.concatenate(list(draws(3000, 500, seed=3)))
-    assert counts.shape == (500, 3000)
-    assert (counts.sum(axis=1) == 3000).all()
-    assert counts.var() == pytest.approx(1.0, abs=0.02)
-    assert (np.abs(counts.mean(axis=0) - 1) < 0.25).all(), "each query is as likely as any other"
-    assert np.array_equal(counts, np.concatenate(list(draws(3000, 500, seed=3))))
-    assert not np.array_equal(counts, np.concatenate(list(draws(3000, 500, seed=4))))
 
 
 @pytest.mark.parametrize(
@@ -65,11 +51,8 @@ def test_intervals_hold_what_they_promise(parts: int, least: int, most: int) -> 
 def test_undefined_draws() -> None:
     drawn = np.stack([np.full(100, np.nan), np.arange(100.0), np.where(np.arange(100) < 3, np.nan, 1.0)], axis=1)
     low, high = intervals(drawn)
-    assert np.isnan(low[0])
-    assert np.isnan(high[0])
-    assert (low[1], high[1]) == pytest.approx((2.475, 96.525))
-    assert (low[2], high[2]) == (1.0, 1.0)
-    assert np.isnan(p_values(drawn)[0])
+    assert low == pytest.approx([np.nan, 2.475, 1.0], nan_ok=True)
+    assert high == pytest.approx([np.nan, 96.525, 1.0], nan_ok=True)
     many = np.where(np.arange(100) < 10, np.nan, 1.0)[:, None]
     assert all(np.isnan(found[0]) for found in (*intervals(many), p_values(many)))
 
@@ -92,17 +75,9 @@ def test_baselines_have_their_known_values() -> None:
         found = random[name]
         assert (found.value, found.low, found.high) == pytest.approx((value, value, value))
     assert oracle["quality"].value == pytest.approx(100 * np.maximum(sides.edge, sides.cloud).mean())
+    assert "pareto_dist" in random.keys() - oracle.keys(), "who knows the answers is on no frontier"
     assert by_cost["apgr_money"].value > oracle["apgr_money"].value
     assert oracle["apgr"].value == pytest.approx(by_cost["apgr"].value)
-
-
-def test_no_router_passes_the_oracles() -> None:
-    for seed in range(10):
-        sides = case(120, seed, priced=True)
-        router = Scored("R", knowing(sides, 0.2, seed))
-        results = {result.name: result for result in evaluate(sides, [router], resamples=10, seed=0).results}
-        assert (results["R"].curve.quality <= results[ORACLE].curve.quality + 1e-9).all()
-        assert results["R"].metrics["apgr_money"].value <= results[ORACLE_MONEY].metrics["apgr_money"].value
 
 
 def test_a_routers_threshold_lies_on_its_curve() -> None:
@@ -123,58 +98,14 @@ def test_pairs_are_compared_on_the_same_draws() -> None:
     routers = [Scored("good", good), Scored("twin", twin), Scored("bad", bad)]
     evaluation = evaluate(sides, routers, resamples=400, seed=0)
     by_pair = {(item.first, item.second): item for item in evaluation.differences if item.metric == "apgr"}
-    assert list(by_pair) == [
-        ("good", RANDOM),
-        ("twin", RANDOM),
-        ("bad", RANDOM),
-        ("good", "twin"),
-        ("good", "bad"),
-        ("twin", "bad"),
-    ]
     same = by_pair["good", "twin"]
     assert (same.value, same.low, same.high, same.p) == (0, 0, 0, 1)
     ahead = by_pair["good", RANDOM]
     assert ahead.value == pytest.approx(metrics(evaluation, "good")["apgr"].value - 0.5)
     assert ahead.low > 0
-    assert ahead.p == pytest.approx(2 / 401)
     assert by_pair["bad", RANDOM].low < 0 < by_pair["bad", RANDOM].high
     assert evaluation.ahead_of_random("good") == len(LEVELS)
     assert evaluation.ahead_of_random("bad") < 5
-    levels = [
-        item for item in evaluation.differences if (item.first, item.second, item.metric) == ("good", "bad", "quality")
-    ]
-    assert [item.level for item in levels] == pytest.approx(LEVELS)
-    curves = {result.name: result.curve for result in evaluation.results}
-    for item in levels:
-        place = round(100 * item.level)
-        assert item.value == pytest.approx(curves["good"].quality[place] - curves["bad"].quality[place])
-
-
-def test_tables_agree_and_leave_out_what_is_undefined() -> None:
-    sides = case(150)
-    evaluation = evaluate(
-        sides, [Scored.at("R, 1", knowing(sides, 0.3), 0.5), Scored("S", -sides.gain)], resamples=50, seed=0
-    )
-    document = json.loads(json.dumps(tables.to_document(evaluation, source="file"), allow_nan=False))
-    rows = {row["router"]: row for row in csv.DictReader(io.StringIO(tables.to_csv(document["metrics"])))}
-    assert list(rows) == ["always-edge", "always-cloud", "random", "oracle", "R, 1", "S"]
-    for told, result in zip(document["metrics"], evaluation.results, strict=True):
-        for name in tables.METRICS:
-            there = name in result.metrics
-            assert (told[name] is not None) == there
-            assert rows[result.name][name] == (repr(told[name]) if there else "")
-    assert rows["S"]["threshold"] == rows["S"]["quality"] == rows["S"]["cost"] == ""
-    assert rows["R, 1"]["threshold"] == "0.5"
-    curves = list(csv.DictReader(io.StringIO(tables.to_csv(document["curves"]))))
-    assert len(curves) == 4 * len(GRID)
-    assert {row["cost"] for row in curves} == {""}
-    assert len(document["comparisons"]) == 3 * (1 + len(LEVELS))
-    assert document["bootstrap"] == {
-        "resamples": 50, "seed": 0, "level": 0.95, "over": "queries", "stratified": False, "paired": True,
-    }  # fmt: skip
-    text = tables.to_text(evaluation)
-    assert "R, 1 (at 0.5)" in text
-    assert "money" not in text
 
 
 def slow_distance(levels: np.ndarray, own: np.ndarray, curves: list[np.ndarray]) -> float:
@@ -197,25 +128,6 @@ def test_distances_by_their_definition(seed: int) -> None:
     for own, far in zip(curves, found, strict=True):
         wanted = [slow_distance(levels, own[row], [curve[row] for curve in curves]) for row in range(3)]
         assert far == pytest.approx(wanted)
-
-
-def test_the_best_router_is_its_own_frontier_and_the_oracle_is_on_none() -> None:
-    draw = np.random.default_rng(0)
-    sides = Sides((draw.random(300) < 0.6).astype(float), (draw.random(300) < 0.9).astype(float))
-    knowing = Scored.at("knowing", sides.gain + 0.01 * draw.random(300), 0.5)
-    guessing = Scored("guessing", draw.random(300))
-    results = {one.name: one for one in evaluate(sides, [knowing, guessing], resamples=50, seed=0).results}
-    far = {name: result.metrics.get("pareto_dist") for name, result in results.items()}
-    assert far[ORACLE] is None
-    curve = results["knowing"].curve
-    assert curve is not None
-    gained = (curve.quality / 100 - sides.edge.mean()) / sides.gain.mean()
-    own = slow_distance(GRID, gained, [gained])
-    found = far["knowing"]
-    assert found is not None
-    assert found.value == pytest.approx(own)
-    assert found.low <= found.value <= found.high
-    assert far["guessing"].value > 0.1 < far[RANDOM].value
 
 
 def test_gains_and_gaps_by_their_definition() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from ianvs_specdec.benchmarks.letters import options_of
@@ -48,37 +46,10 @@ def test_each_kind_changes_only_what_its_name_says(seed: int) -> None:
     assert reworded(CHOICE, "typos", seed).partition("\n")[2] == CHOICE.partition("\n")[2]
 
 
-def test_options_move_under_letters_that_stay() -> None:
-    question, *lines = reworded(CHOICE, "options").split("\n")
-    assert question == CHOICE.split("\n")[0]
-    assert [line[:3] for line in lines] == ["A. ", "B. ", "C. ", "D. "]
-    assert sorted(line[3:] for line in lines) == ["Bern", "Oslo", "Paris", "Rome"]
-    assert [line[3:] for line in lines] != ["Rome", "Oslo", "Paris", "Bern"]
-
-
-def test_of_worked_examples_only_the_last_question_moves() -> None:
-    text = f"{CHOICE}\nAnswer: B\n\n{CHOICE}\nAnswer:"
-    changed = reworded(text, "options")
-    assert changed.startswith(f"{CHOICE}\nAnswer: B\n\n")
-    assert changed != text
-    assert re.sub(r"[ \r\n]+$", "", reworded(text, "politeness")).endswith("Answer:")
-
-
 @pytest.mark.parametrize(
     "option",
     [
-        *("None of the Above", "All Of The Above", "None of these", "All of these", "None of the other answers"),
-        *(
-            "None",
-            "Neither",
-            "Both",
-            "Both of them",
-            "Both A and C",
-            "B only",
-            "either the former or C",
-            "all are correct",
-        ),
-        *("A & B", "A, B", "(A) or (C)"),
+        *("None of the Above", "All of these", "Neither", "Both A and C", "B only", "all are correct", "(A) or (C)"),
     ],
 )
 def test_a_question_with_an_option_that_names_others_is_left_out(option: str) -> None:
@@ -91,11 +62,6 @@ def test_a_question_with_an_option_that_names_others_is_left_out(option: str) ->
 def test_a_question_goes_on_behind_its_options(behind: str) -> None:
     assert reworded(CHOICE + behind, "options") == CHOICE + behind
     assert reworded(f"{CHOICE}\n\nThe answer is:", "options") != f"{CHOICE}\n\nThe answer is:"
-
-
-def test_case_keeps_symbols_units_and_letters() -> None:
-    changed = {reworded("Put 5 mg of Co and Pb into Maß or Mg.", "case", seed) for seed in range(9)}
-    assert changed == {"put 5 mg of Co and Pb into maß or Mg.", "PUT 5 mg of Co AND Pb INTO Maß or Mg."}
 
 
 def test_a_long_word_takes_no_longer_than_many() -> None:

@@ -8,7 +8,8 @@ import pytest
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.learned.folder import FILE, SEEN, TrainedRouter
-from ianvs_specdec.routing.learned.training import RouterRecipe, train
+from ianvs_specdec.routing.learned.logistic import fit_calibration
+from ianvs_specdec.routing.learned.training import ALL, RouterRecipe, keeping, sharing, train
 from ianvs_specdec.routing.outcomes.recorded import Outcomes
 
 
@@ -83,28 +84,6 @@ def test_a_failing_save_leaves_the_old_router(router, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["router"]
 
 
-@pytest.mark.parametrize(
-    ("damage", "told"),
-    [
-        (lambda folder: (folder / FILE).unlink(), "there is no router.json"),
-        (lambda folder: (folder / FILE).write_text("{"), "not JSON"),
-        (lambda folder: (folder / FILE).write_text('{"format": 7}'), "not as this version writes it"),
-        (lambda folder: (folder / FILE).write_text('{"format": 1}'), "missing required field"),
-        (lambda folder: (folder / SEEN).write_bytes(b"x"), "cannot be read"),
-        (lambda folder: (folder / SEEN).write_bytes(b""), "cannot be read"),
-        (lambda folder: [file.write_bytes(b"") for file in folder.glob("*.npz")], "cannot be read"),
-        (lambda folder: [file.write_bytes(file.read_bytes()[:999]) for file in folder.glob("*.npz")], "cannot be read"),
-        (lambda folder: (folder / SEEN).unlink(), "cannot be read"),
-    ],
-)
-def test_a_damaged_folder_is_told(router, tmp_path, damage, told):
-    folder = tmp_path / "router"
-    router.save(folder)
-    damage(folder)
-    with pytest.raises(UserError, match=told):
-        TrainedRouter.load(folder)
-
-
 @pytest.mark.parametrize("array", [SEEN, "*.npz"])
 def test_no_array_is_ever_unpickled(router, tmp_path, array):
     router.save(tmp_path)
@@ -119,7 +98,19 @@ def test_no_array_is_ever_unpickled(router, tmp_path, array):
         TrainedRouter.load(tmp_path)
 
 
-def test_folds_by_group_score_each_group_by_others(router):
-    with pytest.raises(UserError, match="fewer --folds"):
-        train(outcomes(), RouterRecipe(by="group", folds=10))
-    assert train(outcomes(), RouterRecipe(by="group", folds=3)).threshold > 0
+def test_exactly_the_share_that_is_to_be_kept_is_enough():
+    scores = np.array([0.25, 0.5, 0.75, 0.875])
+    alike = Outcomes(tuple(Query((str(i),)) for i in range(4)), np.full(4, 0.5), np.ones(4))
+    assert keeping(scores, alike, 0.5) == 0.9375, "nothing need go to the cloud, whose threshold is the highest one"
+    assert keeping(scores, alike, 0.75) == ALL < 0.25
+    assert sharing(scores, 0.5) == 0.625
+    assert sharing(scores, 0.49) == 0.8125
+
+
+def test_calibration_keeps_the_order_and_stays_finite():
+    labels = np.array([0.0] * 50 + [1.0] * 50)
+    for scores in (np.linspace(0, 1, 100), np.linspace(1, 0, 100), labels, np.full(100, 0.3)):
+        calibration = fit_calibration(scores, labels)
+        values = calibration(scores)
+        assert calibration.slope > 0
+        assert 0 < values.min() <= values.max() < 1

@@ -15,7 +15,7 @@ from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.records.configuration import Configuration
 from ianvs_specdec.records.journal import Journal
 from ianvs_specdec.routing.outcomes.job import outcomes_of_job
-from tests.support.workspace import PRICE, Bench, Side, choice, completion, usual
+from tests.support.workspace import Bench, Side, choice, completion, usual
 
 RIGHT, WRONG = "The answer is B.", "The answer is C."
 SAMPLING = Sampling().to_json()
@@ -43,17 +43,6 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_the_answers_of_all_test_cases_are_brought_together(tmp_path: Path) -> None:
-    bench = usual(Bench(tmp_path, [choice(number) for number in range(8)]))
-    found = outcomes_of_job(bench.folder)
-    assert found.edge.tolist() == [1, 0, 1, 0, 1, 0, 1, 0]
-    assert found.cloud.tolist() == [1, 1, 1, 1, 1, 1, 1, 0]
-    assert found.groups == ["even", "odd"] * 4
-    assert found.edge_cost is None
-    assert found.cloud_cost is not None
-    assert found.cloud_cost.tolist() == [PRICE["cloud"]] * 8
-
-
 def test_the_journal_has_what_no_test_case_holds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     bench = one_sided(tmp_path, price_prompt=100.0)
     put(bench, "cloud", {0: RIGHT, 1: RIGHT, 3: WRONG})
@@ -72,17 +61,6 @@ def test_lossy_answers_and_those_with_another_sampling_do_not_count(tmp_path: Pa
     put(bench, "cloud", {1: RIGHT}, sampling={**SAMPLING, "temperature": 0.7})
     with pytest.raises(UserError, match=r"no query that both .* have answered: run OracleRouter"):
         outcomes_of_job(bench.folder)
-
-
-def test_a_query_that_failed_is_left_out(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, [choice(number) for number in range(3)])
-    sides = [
-        (Side("edge", "autoregressive", [completion(RIGHT)], details={"error": "timeout"} if index == 1 else {}), None)
-        for index in range(3)
-    ]
-    bench.case("EdgeOnly", sides)
-    bench.case("CloudOnly", [(None, Side("cloud", "autoregressive", [completion(RIGHT)]))] * 3)
-    assert [query.id for query in outcomes_of_job(bench.folder).queries] == ["q0", "q2"]
 
 
 def test_several_pairs_of_models_need_an_algorithm(tmp_path: Path) -> None:

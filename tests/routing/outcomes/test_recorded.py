@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import json
 
@@ -22,11 +23,6 @@ def csv(tmp_path, text, name="outcomes.csv"):
     return path
 
 
-def many(count, groups=4):
-    queries = tuple(Query((f"question {i}",), id=str(i), group=f"g{i % groups}") for i in range(count))
-    return Outcomes(queries, np.arange(count) % 2.0, np.ones(count), cloud_cost=np.full(count, 0.5))
-
-
 def test_csv_with_everything(tmp_path):
     rows = '"a, ""b""\nc",True,0,0.1,2,maths,q7,x\r\nd,0.25,true,0,3,law,q8,y\r\n'
     path = csv(tmp_path, f"\ufeff{HEADER},edge_cost,cloud_cost,group,id,more\r\n{rows}")
@@ -38,6 +34,13 @@ def test_csv_with_everything(tmp_path):
     assert outcomes.edge_cost.tolist() == [0.1, 0.0]
     assert outcomes.cloud_cost.tolist() == [2.0, 3.0]
     assert outcomes.gain.tolist() == [-1.0, 0.75]
+
+
+def test_a_file_may_be_compressed_and_its_name_in_capitals(tmp_path):
+    text = f"{HEADER}\na,TRUE, False".encode()
+    for name, data in (("OUTCOMES.CSV", text), ("outcomes.csv.gz", gzip.compress(text))):
+        found = load_outcomes(csv(tmp_path, data, name))
+        assert (found.edge.tolist(), found.cloud.tolist()) == ([1.0], [0.0])
 
 
 def test_what_was_saved_is_read_again(tmp_path):
@@ -65,7 +68,6 @@ def test_what_was_saved_is_read_again(tmp_path):
     ("text", "told"),
     [
         ("", "no outcomes"),
-        (f"{HEADER}\n", "no outcomes"),
         ("query,edge_correct\na,1\n", "outcomes.csv:2: there is no cloud_correct; found: query, edge_correct"),
         ("query;edge_correct;cloud_correct\na;1;0\n", "there is no query; found: query;edge_correct;cloud_correct"),
         (f"{HEADER}\na,1,0\nb,yes,0\n", "outcomes.csv:3: edge_correct must be true, false or a number"),
@@ -73,7 +75,6 @@ def test_what_was_saved_is_read_again(tmp_path):
             f"{HEADER}\na,1,nan\n",
             "outcomes.csv:2: cloud_correct must be true, false or a number from 0 to 1, not 'nan'",
         ),
-        (f"{HEADER}\na,1,inf\n", "outcomes.csv:2: cloud_correct must be"),
         (f"{HEADER}\na,1,1.5\n", "outcomes.csv:2: cloud_correct must be"),
         (f"{HEADER}\na,1\n", "outcomes.csv:2: 2 columns, but the header"),
         (f"{HEADER},cloud_cost\na,1,0,1\nb,1,0,\n", "outcomes.csv:3: cloud_cost is missing: give it for every query"),
@@ -91,7 +92,6 @@ def test_bad_csv(tmp_path, text, told):
     ("row", "told"),
     [
         ({"query": "a", "edge": 1}, "outcomes.jsonl:2: there is no cloud"),
-        ({"query": "a", "edge": float("nan"), "cloud": 1}, "outcomes.jsonl:2: edge must be"),
         ({"query": "a", "edge": 2, "cloud": 1}, "outcomes.jsonl:2: edge must be"),
         ({"query": 7, "edge": 1, "cloud": 1}, "outcomes.jsonl:2: the question of data row 2 must be a string"),
         ({"query": "a", "edge": 1, "cloud": 1, "edge_samples": 1}, "outcomes.jsonl:2: edge_samples must be a list"),
@@ -104,29 +104,6 @@ def test_bad_json_lines(tmp_path, row, told):
     with pytest.raises(UserError) as error:
         load_outcomes(path)
     assert told in str(error.value)
-
-
-def test_split_by_row_is_a_partition_of_about_the_share():
-    outcomes = many(1000)
-    rest, held = outcomes.split("row", 0.25, seed=3)
-    assert len(held) == 250
-    assert sorted(int(query.id) for part in (rest, held) for query in part.queries) == list(range(1000))
-    again = outcomes.split("row", 0.25, seed=3)[1]
-    assert held.queries == again.queries
-    assert held.queries != outcomes.split("row", 0.25, seed=4)[1].queries
-
-
-def test_split_by_group_leaves_no_group_on_both_sides():
-    rest, held = many(400, groups=10).split("group", 0.3, seed=1)
-    assert not set(rest.groups) & set(held.groups)
-    assert len(held) == 120
-
-
-def test_what_cannot_be_split_is_told():
-    with pytest.raises(UserError, match="of one group"):
-        many(10, groups=1).split("group")
-    with pytest.raises(UserError, match="too few"):
-        many(1).split("row")
 
 
 def outcomes(edge, cloud, **samples):
@@ -161,28 +138,8 @@ def test_soft_labels_are_the_shares_of_pairs_at_the_shift_of_largest_spread():
     assert spread(labels) == pytest.approx(max(others))
 
 
-def test_a_weak_edge_needs_a_shift_to_tell_queries_apart():
-    # The cloud is always better, by little or by much: without a shift all labels would be 1.
-    edge, cloud = tuple((0.5 if i % 2 else 0.1,) for i in range(10)), ((0.6,),) * 10
-    labels, shift = soft_labels(outcomes(np.zeros(10), np.ones(10), edge_samples=edge, cloud_samples=cloud))
-    assert 0.1 <= shift < 0.5
-    assert labels.tolist() == [1.0, 0.0] * 5
-
-
-@pytest.mark.parametrize("kind", ["hard", "hybrid", "gain"])
-def test_labels_of_one_class_are_refused(kind):
-    with pytest.raises(UserError, match=f"all 3 queries have the {kind} label"):
-        targets(outcomes([1, 1, 1], [1, 1, 1]), kind)
-
-
 def test_unknown_labels_and_missing_samples_are_told():
     with pytest.raises(UserError, match="Did you mean 'hybrid'"):
         targets(outcomes([1, 0], [1, 1]), "hybird")
     with pytest.raises(UserError, match="route label --samples"):
         targets(outcomes([1, 0], [1, 1]), "soft")
-
-
-def test_equal_queries_are_on_one_side():
-    queries = tuple(Query((f"question {i % 50}",), id=str(i)) for i in range(200))
-    rest, held = Outcomes(queries, np.zeros(200), np.ones(200)).split("row", 0.3)
-    assert not set(rest.digests().tolist()) & set(held.digests().tolist())

@@ -14,7 +14,6 @@ from ianvs_specdec.common.types import Completion, Query, Trace
 from ianvs_specdec.plugin.response import Attempt, response_of, turn_of
 from ianvs_specdec.records.response import Response
 from ianvs_specdec.routing.learned.doubt import Doubt
-from ianvs_specdec.routing.routers import RandomRouter
 from ianvs_specdec.routing.routers.cascade import CascadeRouter
 from ianvs_specdec.routing.routers.signals import SIGNALS
 
@@ -135,26 +134,10 @@ def test_what_reaches_the_threshold_goes_to_the_cloud() -> None:
     assert routing["seconds"] > 0
 
 
-def test_several_signals_are_the_mean_of_their_doubts() -> None:
-    router = CascadeRouter(["min_probability", "answer_probability"])
-    assert router.score_row(answered(turn(SURE))) == pytest.approx(0.35, abs=1e-4)
-
-
-def test_another_router_s_score_is_a_signal() -> None:
-    response = answered(turn(SURE))
-    prior = RandomRouter(0.3, 5)
-    router = CascadeRouter(["min_probability", "router"], router={"name": "RandomRouter", "seed": 5})
-    assert router.score_row(response) == pytest.approx((0.5 + prior.score_row(response)) / 2, abs=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("name", "more"),
-    [("PrivacyRouter", {}), ("BudgetRouter", {"cloud_share": 0.1}), ("LatencyRouter", {"slo_ttft": 1.0})],
-)
-def test_a_constraint_whose_decision_would_not_count_is_refused(name: str, more: dict[str, Any]) -> None:
-    wrong: dict[str, Any] = {"signal": ["min_probability", "router"], "router": {"name": name, **more}}
+def test_a_constraint_whose_decision_would_not_count_is_refused() -> None:
+    wrong: dict[str, Any] = {"signal": ["min_probability", "router"], "router": "PrivacyRouter"}
     for build in (CascadeRouter.check_hyperparameters, lambda given: CascadeRouter(**given)):
-        with pytest.raises(UserError, match=f"under router: of {name}") as told:
+        with pytest.raises(UserError, match="under router: of PrivacyRouter") as told:
             build(wrong)
         assert told.value.key == "router"
 
@@ -176,28 +159,17 @@ def test_a_fitted_doubt_is_a_probability_and_knows_its_threshold(tmp_path: Path)
     assert CascadeRouter(calibration=str(path), threshold=0.6).threshold == 0.6
     expected = 1 / (1 + math.exp(-(2 * 0.0 + 0.5 * math.log(1e-4 / (1 - 1e-4)) - 1)))
     assert router.score_row(answered(turn(SURE))) == pytest.approx(expected, abs=1e-4)
-    doubts = [{"min_probability": p, "option_mismatch": m} for p in (0.0, 0.3, 1.0) for m in (0.0, 0.5, 1.0)]
-    scores = [router.doubt.score(each) for each in doubts]
-    assert scores[:3] == sorted(scores[:3])
-    assert scores[::3] == sorted(scores[::3])
-    assert 0 < min(scores) < max(scores) < 1
 
 
-@pytest.mark.parametrize("data", [{"query": "q", "gold": "B", "index": 0}, "a bare question", {"completion": "x"}])
-def test_where_no_edge_model_could_be_asked_one_message_says_so(data: Any) -> None:
+def test_where_no_edge_model_could_be_asked_one_message_says_so() -> None:
     with pytest.raises(UserError, match="the edge's answer"):
-        CascadeRouter("mean_entropy")(data)
-    with pytest.raises(UserError, match="the edge's answer"):
-        CascadeRouter("mean_entropy").score(Query(("a question",)))
+        CascadeRouter("mean_entropy")({"query": "q", "gold": "B", "index": 0})
 
 
 def test_answers_without_probabilities_say_what_to_set() -> None:
     response = answered(turn(None, "The answer is B."))
     with pytest.raises(UserError, match="logprobs: true"):
         CascadeRouter("mean_entropy")(response)
-    response["turns"][0]["replayed"] = True
-    with pytest.raises(UserError, match=r"journal of an earlier run.*logprobs: true"):
-        CascadeRouter("answer_probability")(response)
     with pytest.raises(UserError, match="samples: 2 or more"):
         CascadeRouter("disagreement")(response)
     assert CascadeRouter("option_mismatch").score_row(response) == 0.5
@@ -209,11 +181,8 @@ def test_answers_without_probabilities_say_what_to_set() -> None:
         {"format": 2},
         {"slopes": {}},
         {"slopes": {"max_entropy": -1.0}},
-        {"slopes": {"max_entropy": float("nan")}},
-        {"slopes": [1]},
-        {"offset": "x"},
+        {"offset": float("nan")},
         {"threshold": 1.5},
-        {"threshold": None},
     ],
 )
 def test_a_calibration_that_makes_no_sense_is_one_message(tmp_path: Path, change: dict[str, Any]) -> None:

@@ -9,29 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ianvs_specdec.records.journal import Journal
-
-pytest.importorskip("torch")
-
 from ianvs_specdec.backends.specdec import EngineLLM
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.plugin.models import CloudModel, EdgeModel
-from ianvs_specdec.records.identity import FileDigests
+from ianvs_specdec.plugin.models import EdgeModel
+from ianvs_specdec.records.journal import Journal
 from ianvs_specdec.report.metrics import METRICS
 from ianvs_specdec.report.metrics.columns import all_columns
 from ianvs_specdec.report.metrics.routing import why_empty
 from ianvs_specdec.report.metrics.table import Table
 from ianvs_specdec.routing.learned.doubt import Beginning, Doubt
-from ianvs_specdec.routing.learned.folder import TrainedRouter
-from ianvs_specdec.routing.learned.logistic import Calibration
-from ianvs_specdec.routing.learned.probe import ProbeClassifier, Readout
 from ianvs_specdec.routing.routers import build_router, check_router, check_router_beside
 from ianvs_specdec.workspace.sides import answered
-from sedna.core.joint_inference import JointInference
+from tests.routing.routers import edge_jobs
+from tests.routing.routers.edge_jobs import ROWS
 
-SETTINGS = {"backend": "autoregressive", "dtype": "float32", "max_tokens": 8}
-ROWS = [{"query": f"question {index}", "gold": "B", "index": index} for index in range(4)]
-FIRST, WHOLE, WIDTH = 3, 8, 64
+FIRST, WHOLE = 3, 8
 ALL, NONE = 0.0, 1.0
 """Thresholds at which every answer stops, and none."""
 
@@ -50,14 +42,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(EngineLLM, "_decode", decoded)
     monkeypatch.setattr(EngineLLM, "_warm_up", lambda self: None)
     return written
-
-
-@pytest.fixture
-def probe(tmp_path: Path, tiny_model: Path) -> str:
-    linear = Readout(np.zeros(WIDTH), np.ones(WIDTH), np.random.default_rng(0).normal(size=WIDTH), 0.0)
-    classifier = ProbeClassifier(linear, (1,), "edge", FileDigests(None).folder(tiny_model))
-    TrainedRouter("probe", classifier, Calibration(), 0.5, np.zeros(1, np.uint64)).save(tmp_path / "probe")
-    return str(tmp_path / "probe")
 
 
 def forget(job: Path) -> None:
@@ -81,16 +65,7 @@ def cascade(file: str, **more: Any) -> dict[str, Any]:
 
 
 def run(model: Path, router: Any, rows: list[dict[str, Any]] = ROWS, **edge: Any) -> list[Any]:
-    edge_model = EdgeModel(**{"model": str(model), **SETTINGS, "logprobs": True, **edge})
-    # With another seed it is asked for itself.
-    cloud = CloudModel(model=str(model), **SETTINGS, seed=9)
-    job = JointInference(edge_model, cloud)
-    job.hard_example_mining_algorithm = build_router(router)
-    try:
-        return [job.inference(dict(row), mining_mode="mining-then-inference") for row in rows]
-    finally:
-        edge_model.cleanup()
-        cloud.cleanup()
+    return edge_jobs.run(model, router, rows, **{"logprobs": True, **edge})
 
 
 def value(name: str, rows: list[Any]) -> float:
@@ -127,7 +102,7 @@ def test_what_will_not_do_stops_there_and_goes_to_the_cloud(
 
 @pytest.mark.parametrize("backend", ["autoregressive", "PromptLookup"])
 def test_what_goes_on_is_continued_and_counts_both_requests(
-    job: Path, tmp_path: Path, tiny_model: Path, asked: list[int], new_run: Any, backend: str
+    job: Path, tmp_path: Path, tiny_model: Path, asked: list[int], backend: str
 ) -> None:
     router = cascade(calibration(tmp_path, NONE))
     found = run(tiny_model, router, backend=backend)
@@ -144,26 +119,19 @@ def test_what_goes_on_is_continued_and_counts_both_requests(
         read = usual["usage"]["prompt_tokens"]
         assert result["usage"]["prompt_tokens"] == read + (read + FIRST)
         trace = turn["trace"]
-        assert sum(tokens for _, tokens in trace["chunks"]) == len(trace["confidence"]) == WHOLE
+        assert sum(tokens for _, tokens in trace["chunks"]) == WHOLE
         assert trace["confidence"] == pytest.approx(np.array(other["trace"]["confidence"]), abs=1e-4)
         times = [seconds for seconds, _ in trace["chunks"]]
         assert times == sorted(times)
-        assert result["routing"]["seconds"] < result["perf"]["latency"]
-    asked.clear()
-    new_run()
-    assert [row[1]["completion"] for row in run(tiny_model, router, backend=backend)] == [
-        row[1]["completion"] for row in found
-    ]
-    assert not asked
     assert (value("Early Exits", found), value("Edge Tokens Saved", found)) == (0.0, 0.0)
 
 
 def test_a_probe_and_the_text_are_part_of_it(
-    job: Path, tmp_path: Path, tiny_model: Path, probe: str, asked: list[int]
+    job: Path, tmp_path: Path, tiny_model: Path, folder: Path, asked: list[int]
 ) -> None:
-    alone = run(tiny_model, {"name": "LearnedRouter", "path": probe, "threshold": 1.0})
+    alone = run(tiny_model, {"name": "LearnedRouter", "path": str(folder), "threshold": 1.0})
     slopes = {"max_entropy": 1.0, "mind": 1.0, "router": 1.0}
-    more = {"router": {"name": "RandomRouter", "seed": 5}, "routers": {"mind": probe}}
+    more = {"router": {"name": "RandomRouter", "seed": 5}, "routers": {"mind": str(folder)}}
     asked.clear()
     found = run(tiny_model, cascade(calibration(tmp_path, ALL, **slopes), **more), seed=1)
     assert asked == [FIRST, WHOLE] * 4
@@ -172,12 +140,11 @@ def test_a_probe_and_the_text_are_part_of_it(
         assert result["routing"]["doubts"]["mind"] == one["routing"]["score"]
 
 
-@pytest.mark.parametrize("use_cache", [True, False])
 def test_whoever_overrules_it_has_the_answer_continued(
-    job: Path, tmp_path: Path, tiny_model: Path, asked: list[int], use_cache: bool
+    job: Path, tmp_path: Path, tiny_model: Path, asked: list[int]
 ) -> None:
     around = {"name": "BudgetRouter", "router": cascade(calibration(tmp_path, ALL)), "cloud_share": 0.0}
-    found = run(tiny_model, around, use_cache=use_cache)
+    found = run(tiny_model, around)
     assert asked == [FIRST, WHOLE - FIRST] * 4
     plain = run(tiny_model, "EdgeOnly")
     for (hard, result, _, _), (_, usual, _, _) in zip(found, plain, strict=True):
@@ -219,25 +186,24 @@ def test_coupled_samples_are_continued_and_others_are_refused(
     edge = {"model": str(tiny_model), "logprobs": True, "temperature": 0.9}
     with pytest.raises(UserError, match="acceptance: coupled"):
         check_router_beside(router, {"edgemodel": (EdgeModel, edge)})
-    check_router_beside(router, {"edgemodel": (EdgeModel, {**edge, "acceptance": "coupled"})})
 
 
-def test_what_cannot_work_is_told_before_anything_runs(tmp_path: Path, tiny_model: Path, probe: str) -> None:
+def test_what_cannot_work_is_told_before_anything_runs(tmp_path: Path, tiny_model: Path, folder: Path) -> None:
     file = calibration(tmp_path, ALL)
     whole = tmp_path / "whole.json"
     Doubt(("max_entropy",), {"max_entropy": 1.0}).save(whole)
-    two = {"signal": ["a", "b"], "routers": {"a": probe, "b": probe}}
+    two = {"signal": ["a", "b"], "routers": {"a": str(folder), "b": str(folder)}}
     for given, key, message in (
         ({**cascade(file), "decide_after": 5}, "decide_after", r"--after 5 made; .* has 3"),
         (cascade(str(whole)), "decide_after", "--after 3"),
-        ({"name": "CascadeRouter", "signal": "max_entropy", "decide_after": 3}, "decide_after", "--after 3"),
         (cascade(file, threshold=0.5), "threshold", "leave threshold out"),
-        ({**cascade(file), "decide_after": 0}, "decide_after", "from 1"),
         ({"name": "CascadeRouter", **two}, "routers", "one probe"),
-        ({"name": "CascadeRouter", "signal": "max_entropy", "routers": {"a": probe}}, "routers", "add a to them"),
         ({"name": "CascadeRouter", "signal": "a", "routers": {"a": "nowhere"}}, "routers", "nowhere"),
-        ({"name": "CascadeRouter", "signal": "a", "routers": [probe]}, "routers", "a mapping"),
-        ({"name": "CascadeRouter", "signal": "max_entropy", "routers": {"max_entropy": probe}}, "routers", "another"),
+        (
+            {"name": "CascadeRouter", "signal": "max_entropy", "routers": {"max_entropy": str(folder)}},
+            "routers",
+            "another",
+        ),
     ):
         for use in (check_router, build_router):
             with pytest.raises(UserError, match=message) as told:
@@ -267,11 +233,11 @@ def test_what_ended_early_is_not_taken_for_the_edge_s_answer(job: Path, tmp_path
     assert why_empty(golds, found, Table(golds, found)) == "both models do equally well on these queries"
 
 
-@pytest.mark.parametrize("wrong", [3, {"tokens": 0}, {"slopes": {"other": 1.0}}, {"threshold": 2.0}])
-def test_a_damaged_beginning_is_one_message(tmp_path: Path, wrong: Any) -> None:
+@pytest.mark.parametrize("wrong", [{"tokens": 0}, {"slopes": {"other": 1.0}}])
+def test_a_damaged_beginning_is_one_message(tmp_path: Path, wrong: dict[str, Any]) -> None:
     path = Path(calibration(tmp_path, 0.5))
     told = json.loads(path.read_text())
-    told["after"] = {**told["after"], **wrong} if isinstance(wrong, dict) else wrong
+    told["after"] |= wrong
     path.write_text(json.dumps(told))
     with pytest.raises(UserError, match="not a file that specdec route calibrate made"):
         Doubt.load(path)

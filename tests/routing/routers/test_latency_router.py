@@ -5,17 +5,14 @@ back. And once with threads that sleep.
 from __future__ import annotations
 
 import math
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.plugin import edge_first, observers
+from ianvs_specdec.plugin import edge_first
 from ianvs_specdec.records.response import Response
-from ianvs_specdec.routing.routers.latency import LatencyRouter, Pace
+from ianvs_specdec.routing.routers.latency import LatencyRouter
 from ianvs_specdec.routing.routers.privacy import PrivacyRouter
 from tests.routing.routers.simulation import Load, Server, Simulation, met, on_edge
 
@@ -84,27 +81,6 @@ def test_where_neither_side_can_the_faster_one_is_asked() -> None:
     assert on_edge(outcomes[20:]) < 0.1
     outcomes = simulate(edge(seconds=1.0), cloud(seconds=3.0), rate=0.2, count=400)
     assert on_edge(outcomes[20:]) > 0.9
-
-
-def test_probes_are_few() -> None:
-    outcomes = simulate(edge(seconds=5.0), cloud(), inner="EdgeOnly", edge_latency=5.0)
-    probes = [number for number, outcome in enumerate(outcomes) if outcome.side == "edge"]
-    assert 5 <= len(probes) <= 0.02 * len(outcomes) + 3
-
-
-def test_requests_that_do_not_end_tell_that_a_side_hangs() -> None:
-    now = 0.0
-    subject = Pace(0.95, None, queue=False, clock=lambda: now)
-    for number in range(20):
-        subject.began(number)
-        subject.ended(number, 0.1)
-    for number in range(3):
-        subject.began(number)
-    assert subject.predict() == pytest.approx(0.1)
-    now += 5.0
-    hanging = subject.predict()
-    assert hanging is not None
-    assert hanging >= 5.0
 
 
 def respond(router: LatencyRouter, side: str, seconds: float, row: Any, **more: Any) -> None:
@@ -178,49 +154,6 @@ def test_a_private_query_does_not_leave_a_slow_edge() -> None:
         respond(router, "edge", 5.0, {"query": str(number)})
     assert router({"query": "x"})
     assert not router({"query": "write to ann@example.com"})
-
-
-def test_what_is_expected_is_recorded() -> None:
-    router, row = LatencyRouter("EdgeOnly", slo_latency=1.0), {"query": "x"}
-    for _ in range(10):
-        respond(router, "edge", 5.0, {"query": "y"}, error="no answer")
-    assert router(row)
-    record: Any = row["routing"]
-    assert record["reason"] == "latency: the edge is too slow"
-    assert record["expected"] == {"edge": None, "cloud": 0.0}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("concurrency", [1, 8])
-def test_with_models_that_sleep(concurrency: int) -> None:
-    """Through the host's joint inference, with real threads and times that are far apart."""
-    joint = pytest.importorskip("sedna.core.joint_inference", reason="needs the ianvs command: pip install -e host")
-
-    class Sleeper:
-        def __init__(self, side: str, seconds: float) -> None:
-            self.side, self.seconds, self.turn = side, seconds, threading.Lock()
-
-        def predict(self, data: Any, **_: Any) -> Response:
-            observers.began(self.side, data)
-            started = time.perf_counter()
-            with self.turn:
-                time.sleep(self.seconds)
-            # Where nobody waits for another, a busy machine is not to decide the test.
-            took = time.perf_counter() - started if self.side == "edge" else self.seconds
-            response = Response({"side": self.side, "perf": {"time_to_first_token": took, "latency": took}})
-            observers.ended(self.side, data, response)
-            return response
-
-        inference = predict
-
-    job = joint.JointInference(Sleeper("edge", 0.4), Sleeper("cloud", 0.001))
-    job.hard_example_mining_algorithm = LatencyRouter("EdgeOnly", slo_latency=0.2)
-    rows = [{"query": f"question {number}", "index": number} for number in range(80)]
-    with ThreadPoolExecutor(concurrency) as pool:
-        results = list(pool.map(lambda row: job.inference(row, mining_mode="mining-then-inference"), rows))
-    sides = [result[1]["side"] for result in results]
-    assert sides[0] == "edge"
-    assert sides.count("cloud") > 0.6 * len(sides)
 
 
 def test_a_cloud_whose_tail_is_too_long_is_avoided_though_most_answers_are_fast() -> None:

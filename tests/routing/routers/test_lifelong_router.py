@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.plugin import observers
 from ianvs_specdec.routing.learned.folder import TrainedRouter
 from ianvs_specdec.routing.outcomes.recorded import digests
 from ianvs_specdec.routing.routers.learned import LearnedRouter
@@ -41,14 +40,6 @@ def test_what_changed_is_learned_anew(path: str) -> None:
         router.learn(query(row(index, group="g")), "edge", float(index < 150))
         router.learn(query(row(index, group="g")), "cloud", 1.0)
     assert router.score(query(row(999, group="g"))) > 0.5
-
-
-def test_an_answer_without_gold_error_or_turn_teaches_nothing(path: str) -> None:
-    router = LifelongRouter(path)
-    observers.ended("edge", "a bare question", {"turns": [{"completion": "A"}]})
-    observers.ended("edge", row(1), None)
-    observers.ended("edge", row(1), {"turns": [], "error": "no answer"})
-    assert router.feedbacks == 0
 
 
 def test_exploration_turns_decisions_round_whatever_the_order(path: str) -> None:
@@ -94,10 +85,8 @@ def test_what_was_learned_from_is_not_new_to_the_saved_router(path: str, tmp_pat
     first, second = str(tmp_path / "first"), str(tmp_path / "second")
     LifelongRouter(path, save_to=first, save_every=1).learn(query(row(1)), "edge", 0.0)
     LifelongRouter(first, save_to=second, save_every=1).learn(query(row(2)), "edge", 0.0)
-    for folder, learned in ((first, [1]), (second, [1, 2])):
-        seen = TrainedRouter.load(Path(folder)).seen
-        known = set(digests([query(row(index)) for index in learned]).tolist())
-        assert set(seen.tolist()) == known | {0}
+    known = digests([query(row(index)) for index in (1, 2)])
+    assert set(TrainedRouter.load(Path(second)).seen.tolist()) == {0, *known.tolist()}
 
 
 def test_replayed_outcomes_are_no_feedback_and_tell_what_the_models_could_do(path: str, tmp_path: Path) -> None:

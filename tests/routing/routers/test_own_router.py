@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import decimal
-import fractions
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -30,90 +29,48 @@ class Own(Router):
         return self.value  # type: ignore[no-any-return]
 
 
+@pytest.mark.parametrize("value", [0, 1, 0.5, True, np.float32(0.25), np.bool_(False), np.array(0.75), Fraction(1, 3)])
+def test_any_number_from_0_to_1_is_a_score(value: Any) -> None:
+    row = dict(ROW)
+    assert Own(value)(row) is bool(value >= 0.5)
+    assert type(row["routing"]["score"]) is float
+    assert row["routing"]["score"] == pytest.approx(float(value))
+
+
+WRONG = [float("nan"), 5, -0.1, 1.0000001, 10**400, np.float64("nan"), "0.5", None, [0.5], np.array([0.5])]
+
+
+@pytest.mark.parametrize("value", WRONG, ids=repr)
+def test_anything_else_is_refused_with_router_file_and_query(value: Any) -> None:
+    for router in (Own(value), BudgetRouter(router=Own(value), cloud_share=0.5)):
+        row = dict(ROW)
+        with pytest.raises(UserError) as told:
+            router(row)
+        assert "router Own (" in str(told.value)
+        assert "test_own_router.py), query 'q7': the score must be a number from 0 to 1" in str(told.value)
+        assert "routing" not in row
+
+
 class Deciding(Own):
     def decide(self, data: Any) -> Decision:
         return self.value  # type: ignore[no-any-return]
 
 
-SCORES = [
-    (0, False),
-    (1, True),
-    (0.5, True),
-    (0.49, False),
-    (True, True),
-    (np.float64(0.5), True),
-    (np.float32(0.25), False),
-    (np.int64(1), True),
-    (np.bool_(False), False),
-    (np.array(0.75), True),
-    (fractions.Fraction(1, 3), False),
-]
-
-
-@pytest.mark.parametrize(("value", "hard"), SCORES, ids=repr)
-def test_any_number_from_0_to_1_is_a_score(value: Any, hard: bool) -> None:
-    row = dict(ROW)
-    assert Own(value)(row) is hard
-    assert type(row["routing"]["score"]) is float
-    assert row["routing"]["score"] == pytest.approx(float(value))
-
-
-WRONG = [
-    *(float("nan"), float("inf"), -float("inf"), 5, -0.1, 1.0000001, 10**400, np.float64("nan"), np.float32(2)),
-    *(
-        "0.5",
-        "",
-        None,
-        [],
-        [0.5],
-        {},
-        (0.5,),
-        b"1",
-        0.5j,
-        decimal.Decimal("0.5"),
-        np.array([0.5]),
-        np.array([]),
-        object,
-    ),
-]
-
-
-@pytest.mark.parametrize("value", WRONG, ids=repr)
-def test_anything_else_is_refused_with_router_file_and_query(value: Any) -> None:
-    row = dict(ROW)
-    with pytest.raises(UserError) as told:
-        Own(value)(row)
-    assert "router Own (" in str(told.value)
-    assert "test_own_router.py), query 'q7': the score must be a number from 0 to 1" in str(told.value)
-    assert "routing" not in row
-
-
-@pytest.mark.parametrize("error", [ValueError("no such word"), ZeroDivisionError("by zero"), KeyError("group")])
-def test_an_error_names_router_query_and_line(error: Exception) -> None:
-    with pytest.raises(UserError) as told:
-        Own(error)(dict(ROW))
-    kind = type(error).__name__
-    words = rf"router Own \(.*test_own_router\.py\), query 'q7' failed: {kind}: .* \(test_own_router\.py:\d+\)"
-    assert told.match(words)
-    assert told.value.__cause__ is error
+def test_an_error_names_router_query_and_line() -> None:
+    words = r"router Own \(.*test_own_router\.py\), query 'q7' failed: KeyError: .* \(test_own_router\.py:\d+\)"
+    with pytest.raises(UserError, match=words):
+        Own(KeyError("group"))(dict(ROW))
 
 
 @pytest.mark.parametrize(
     ("value", "said"),
     [
         (None, "decide must return a Decision, not None"),
-        (True, "decide must return a Decision, not True"),
         (Decision(float("nan"), True), "the score must be a number from 0 to 1"),
         (Decision(0.5, None), "hard must be True or False, not None"),  # type: ignore[arg-type]
-        (Decision(0.5, "no"), "hard must be True or False, not 'no'"),  # type: ignore[arg-type]
     ],
 )
 def test_a_decision_is_checked_as_well(value: Any, said: str) -> None:
     with pytest.raises(UserError, match=said):
         Deciding(value)(dict(ROW))
     assert Deciding(Decision(np.float64(0.1), np.bool_(True)))(dict(ROW)) is True
-
-
-def test_within_a_constraint_the_same_holds() -> None:
-    with pytest.raises(UserError, match=r"router Own \(.*\), query 'q7': the score must be a number from 0 to 1"):
-        BudgetRouter(router=Own(float("nan")), cloud_share=0.5)(dict(ROW))

@@ -34,11 +34,6 @@ def test_what_only_looks_like_personal_data_is_let_through() -> None:
     assert len(found) <= 1, found
 
 
-def test_precision_on_the_list_does_not_come_from_finding_nothing_in_long_texts() -> None:
-    filler = " ".join(NEGATIVES[:20])
-    assert kinds_in(f"{filler}\n{PRIVATE}\n{filler}") == ["email"]
-
-
 def mmlu_text(row: dict[str, Any]) -> str:
     return "\n".join([row["question"], *row["choices"]])
 
@@ -62,10 +57,7 @@ def test_benchmark_questions_hold_no_personal_data(path: str, text_of: Any, ever
 
 @pytest.mark.parametrize(
     "unit",
-    [
-        *("a", "1", "1 ", "123 ", "4111 ", "a@", "a@a.", "+1", "(1", "a:", "1:", "DE89 ", "A1 ", "eyJaaaaaaaaaa-"),
-        *("eyJaaaaaaaaaa.", "-----BEGIN A ", "password is ", "a://b:c", "a [at] b ", "tel 1234567 tel ", "phone  "),
-    ],
+    ["a", "1 ", "4111 ", "a@a.", "(1", "1:", "DE89 ", "eyJaaaaaaaaaa.", "-----BEGIN A ", "password is ", "a [at] b "],
 )
 def test_time_is_bounded_on_long_queries(unit: str) -> None:
     # With one pattern that backtracks without bound this does not end within a test run.
@@ -77,6 +69,8 @@ def test_private_queries_stay_on_the_edge_and_only_their_kinds_are_recorded() ->
     row = {"query": f"{PRIVATE} My card is 4111 1111 1111 1111.", "index": 0}
     assert router(row) is False
     assert router({"query": "What is the capital of France?"}) is True
+    for question in ({"system": PRIVATE}, {"prediction": [PRIVATE]}, {"turns": ["Hello.", PRIVATE]}):
+        assert router({"query": {"turns": ["Hello."], **question}}) is False
     record = row["routing"]
     assert record["reason"] == "personal data: email, card"  # type: ignore[index]
     assert record["private"] == ["email", "card"]  # type: ignore[index]
@@ -164,30 +158,8 @@ def test_a_detector_adds_what_it_finds(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert row["routing"]["private"] == ["email", "person"]  # type: ignore[index]
     assert asked[0]["entities"] == ["PERSON"]
     assert router({"query": "Nobody does."}) is True
-    with pytest.raises(UserError, match="PERSON"):
-        PrivacyRouter("CloudOnly", detector={"model": str(tmp_path), "entities": ["PERSN"]})
     with pytest.raises(UserError, match="no spaCy model"):
         PrivacyRouter("CloudOnly", detector="not_there")
-
-
-@pytest.mark.parametrize(
-    "question",
-    [
-        PRIVATE,
-        {"turns": ["Hello.", PRIVATE]},
-        {"turns": ["Hello."], "system": PRIVATE},
-        {"turns": ["Hello."], "prediction": [PRIVATE]},
-    ],
-)
-def test_every_text_of_a_query_is_looked_through(question: Any) -> None:
-    assert PrivacyRouter("CloudOnly")({"query": question}) is False
-    assert PrivacyRouter("CloudOnly").score(_query(question)) == 0.0
-
-
-def _query(question: Any) -> Any:
-    from ianvs_specdec.benchmarks.rows import query_of
-
-    return query_of(question)
 
 
 def test_presidio_itself_with_a_model_that_knows_no_names(tmp_path: Path) -> None:

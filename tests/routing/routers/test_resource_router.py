@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import sys
 from typing import Any
 
 import pytest
@@ -110,11 +109,3 @@ def test_this_machine_is_read() -> None:
     pytest.importorskip("psutil", reason="needs the extra resources")
     assert ResourceRouter("EdgeOnly", max_memory=0)("What?")
     assert not ResourceRouter("EdgeOnly", max_memory=100)("What?")
-
-
-def test_without_psutil_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "psutil", None)
-    with pytest.raises(UserError, match=r"pip install 'psutil>="):
-        ResourceRouter("EdgeOnly", max_cpu=80)
-    with pytest.raises(UserError, match=r"pip install 'psutil>="):
-        ResourceRouter.check_hyperparameters({"max_cpu": 80})

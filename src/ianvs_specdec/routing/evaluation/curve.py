@@ -1,8 +1,7 @@
-"""The cost-quality curve of a router: what is gained while the queries move to the cloud, highest scores first.
+"""The cost-quality curve of a router: the gain while the queries move to the cloud, highest scores first.
 
-Queries of equal score are taken in random order among themselves: on average the curve is straight between two scores.
-Everything is computed for many weightings of the queries at once, [draws, queries]: ones for the queries as they are,
-counts for the draws of a bootstrap. So an interval is of exactly what the number beside it is.
+Queries of equal score are in random order: on average the curve is straight between two scores. Everything is computed
+for many weightings of the queries at once, [draws, queries]: ones, or counts for the draws of a bootstrap.
 """
 
 from __future__ import annotations
@@ -33,9 +32,7 @@ class Ranking:
         self.thresholds: Floats = falling[self.starts]
 
     def coarse(self, most: int) -> Ranking:
-        """The ranking with about ``most`` different scores: queries of neighbouring scores are taken together. Scores
-        that many queries have remain as they are.
-        """
+        """With about ``most`` different scores: those of neighbouring ranks are taken together."""
         if len(self.starts) <= most:
             return self
         found = copy.copy(self)
@@ -52,11 +49,9 @@ class Ranking:
 
 @dataclass(frozen=True, eq=False)
 class DrawnCurves:
-    """A curve for several draws. After each score, [draws, scores]: the part of the queries (``share``) and of the
-    cloud's extra cost (``money``, None without costs) that is spent, from 0 to 1, and the quality gained over the edge
-    alone (``gained``, mean over the queries). Every curve starts at 0; ``total`` [draws] is what the cloud alone gains.
-    ``counts`` and ``hits`` [draws, scores]: how many queries have each score, and how many of these the cloud answers
-    better.
+    """After each score, [draws, scores]: the parts of the queries (``share``) and of the cloud's extra cost (``money``,
+    None without costs) that are spent, and the mean quality ``gained`` over the edge alone. ``total`` [draws]: the
+    cloud's gain. ``counts`` and ``hits`` [draws, scores]: queries, and those that the cloud answers better.
     """
 
     share: Floats
@@ -82,9 +77,7 @@ class DrawnCurves:
         return cls(share, gained, money, gained[:, -1], counts, hits)
 
     def auroc(self) -> Floats:
-        """Area under the ROC curve of "the cloud answers better", [draws]: equal scores count half. NaN where the cloud
-        answers all queries better, or none.
-        """
+        """Of "the cloud answers better", [draws]: equal scores count half. NaN where it answers all better, or none."""
         misses = self.counts - self.hits
         # Of a hit, the misses that have a lower score.
         below = misses.sum(axis=1, keepdims=True) - np.cumsum(misses, axis=1)
@@ -108,9 +101,7 @@ class DrawnCurves:
         return np.where(np.isnan(axis[:, -1:]), np.nan, found)
 
     def cost_of(self, axis: Floats, part: float) -> Floats:
-        """The least that has to be spent to gain ``part`` of what the cloud alone gains, [draws]; NaN where the cloud
-        alone gains nothing.
-        """
+        """The least cost at which ``part`` of the cloud's gain is reached, [draws]; NaN where that is nothing."""
         wanted = (part * self.total)[:, None]
         places = (self.gained >= wanted - ROUNDING).argmax(axis=1)[:, None]
         return np.where(self.total > ROUNDING, _between(self.gained, axis, places, wanted)[:, 0], np.nan)

@@ -35,9 +35,7 @@ WARM_UP = 5
 
 @dataclass
 class EvaluationInputs:
-    """``outcomes``: the queries that are evaluated; ``routers``: their scores of exactly these; ``notes`` for the user,
-    one line each; ``left_out``: how many queries are left out, by reason.
-    """
+    """``routers``: their scores of ``outcomes``; ``notes`` for the user; ``left_out``: queries by reason."""
 
     outcomes: Outcomes | Pool
     routers: list[Scored] = field(default_factory=list)
@@ -45,7 +43,6 @@ class EvaluationInputs:
     left_out: dict[str, int] = field(default_factory=dict)
 
     def take(self, chosen: NDArray[np.bool_], reason: str) -> None:
-        """Leave out the queries that are not ``chosen``, for this reason."""
         self.left_out[reason] = int((~chosen).sum())
         self.outcomes = self.outcomes.take(chosen)
         for place, router in enumerate(self.routers):
@@ -60,7 +57,7 @@ class EvaluationInputs:
         self.routers.append(replace(router, name=next(name for name in names if name not in taken)))
 
     def leave_out_seen(self, named: Iterable[Named], job: Path | None = None) -> None:
-        """Leave out, for all routers, what one of the trained ones, or of those of the job, has been trained with."""
+        """Leave out, for all routers, the training queries of each."""
         seen = [router.trained.seen for router in named if router.trained is not None]
         seen += [] if job is None else list(_seen_of_job(job))
         if not seen:
@@ -90,23 +87,21 @@ class EvaluationInputs:
                 )
 
     def set_labels(self, kind: str) -> None:
-        """Take the scores so far for probabilities of this label."""
         labels = label_of(self.outcomes, kind)
         self.routers = [replace(router, labels=labels) for router in self.routers]
 
     def chooser(self, router: Scored, thresholds: Sequence[float] | None) -> Chooser:
-        """``thresholds``: those of routers that choose from a pool, see ``pool.chooser``."""
         return chooser(router, self.outcomes, thresholds) if isinstance(self.outcomes, Pool) else between_two(router)
 
     def choices(self, threshold: float, thresholds: Sequence[float] | None, scores: Floats) -> NDArray[np.intp]:
-        """The model that each score from 0 to 1 leads to, as an index. ``threshold``: the router's own, of a pair."""
+        """The index of the model by score. ``threshold``: the router's own, of a pair."""
         chosen = self.chooser(Scored.at("", scores, threshold), thresholds).chosen
         assert chosen is not None
         return chosen.argmax(axis=1)
 
 
 def label_of(outcomes: Outcomes | Pool, kind: str, epsilon: float = 0.0) -> Floats | None:
-    """The labels of this kind; None where these outcomes have none: soft ones need several answers to a query."""
+    """None where these outcomes have no such labels: soft ones need several answers to a query."""
     try:
         return None if isinstance(outcomes, Pool) else truths(outcomes, kind, epsilon)
     except UserError:
@@ -127,7 +122,7 @@ def named_router(name: str) -> Named:
 
 @dataclass
 class Named:
-    """A router given by ``--router``: its name, what was given, and how it scores."""
+    """A router of ``--router``."""
 
     name: str
     given: str
@@ -137,7 +132,6 @@ class Named:
 
     @property
     def probe(self) -> Any:
-        """See ``TrainedRouter.probe``."""
         return None if self.trained is None else self.trained.probe
 
     def scores(self, queries: Sequence[Query]) -> Floats:
@@ -149,7 +143,7 @@ class Named:
         return scores
 
     def scored(self, outcomes: Outcomes | Pool, sample: int) -> Scored:
-        """Its scores of all queries, and the time of up to ``sample`` single ones."""
+        """With the time of up to ``sample`` single queries."""
         seconds = self._times(outcomes.queries, sample)
         scores, known = self.scores(outcomes.queries), self.trained
         labels = None if known is None else label_of(outcomes, known.label, known.epsilon)
@@ -178,14 +172,8 @@ def threads(count: int) -> Iterator[None]:
         yield
 
 
-# The routers of a job
-
-
 def job_routers(job: Path, outcomes: Outcomes) -> Iterator[Scored]:
-    """The routers of a job's test cases, with what they decided. Equal scores with the same decisions count once;
-    routers that gave all queries the same score, or have not scored all of them, are left out, as there is no curve of
-    theirs.
-    """
+    """The routers of a job's test cases that have scored all queries, not all alike. Equal ones count once."""
     workspace = read_workspace(job)
     places = {query: place for place, query in enumerate(outcomes.queries)}
     told: set[bytes] = set()
@@ -221,10 +209,11 @@ def _paths(value: Any) -> Iterator[Path]:
             yield Path(item)
         elif name == "router":
             yield from _paths(item)
+        elif name == "routers" and isinstance(item, Mapping):
+            yield from map(Path, item.values())
 
 
 def undefined(inputs: EvaluationInputs, choosers: Sequence[Chooser]) -> Iterator[str]:
-    """Notes on the figures for the user, one line each."""
     outcomes = inputs.outcomes
     yield from _of_pool(outcomes) if isinstance(outcomes, Pool) else _of_pair(outcomes)
     for one in choosers:
@@ -270,13 +259,10 @@ KEYS = ("query_id", "row")
 
 
 def read_scores(path: Path, outcomes: Outcomes | Pool) -> dict[str, Floats]:
-    """Scores from elsewhere: CSV with the columns ``router``, ``score`` and ``query_id`` (the ``id`` of outcomes) or
-    ``row`` (their place in the file, from 0), and ``model``, where a router has a score for each model of a pool: the
-    quality that it expects of its answer. Others are ignored. The higher the score, the sooner a query goes to the
-    cloud.
+    """CSV with the columns ``router``, ``score`` and ``query_id`` (the ``id`` of outcomes) or ``row`` (from 0), and
+    ``model``, where scores are the expected quality of each model of a pool.
 
-    Router -> its score of each query of ``outcomes``, [queries], NaN where there is none; of a pool whose models the
-    file names, [queries, models]. UserError with file and line.
+    Router -> its scores, [queries] or [queries, models], NaN where there is none. UserError with file and line.
     """
     models = outcomes.models if isinstance(outcomes, Pool) else ()
     if not path.name.lower().endswith((".csv", ".csv.gz")):

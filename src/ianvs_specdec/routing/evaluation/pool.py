@@ -1,16 +1,14 @@
-"""Routers that choose among the models of a pool, of which an edge and a cloud are one of two.
+"""Routers that choose among the models of a pool, or between an edge and a cloud.
 
-The models are in the order of their mean costs, and a query takes steps: from the cheapest model to the next, and so on
-to the most expensive. Each step gains some quality and costs some money. A router is a score of every step of every
-query, which never rises from a query's step to its next. Its curve takes the steps of all queries by falling score.
+Models are sorted by mean cost, and a query takes steps from the cheapest one to the next. A router is a score of every
+step of every query, which never rises from a query's step to its next. Its curve takes all steps by falling score.
 
 - A router with one score of a query has a threshold for each step. Its curve moves all of them alike.
-- A router that predicts the quality of each model takes what it expects most of. Its curve weighs quality against the
-  models' mean costs, from nothing but cost to nothing but quality, and on to the most expensive model.
-- ``random`` is the best possible without looking at the query: at each cost the best mix of models that are drawn by
-  chance (the Zero router of RouterBench, arXiv 2403.12031). Its own decision draws all models alike.
-- ``oracle`` sends what gains; ``oracle by cost`` takes the best answer to each query, of equally good ones the cheaper
-  model's, and its curve gains most for the money first.
+- A router that predicts the quality of each model takes the best. Its curve weighs quality against the mean costs.
+- ``random``: at each cost the best random mix of models (the Zero router of RouterBench, arXiv 2403.12031). Its own
+  decision draws all models alike.
+- ``oracle`` sends what gains; ``oracle by cost`` takes the cheapest of the best answers, and its curve gains most for
+  the money first.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ EDGE, CLOUD, RANDOM, ORACLE, ORACLE_MONEY = ("always-edge", "always-cloud", "ran
 """What every evaluation of a pair has beside the routers; the last only where costs are known."""
 BASELINES = (EDGE, CLOUD, RANDOM, ORACLE, ORACLE_MONEY)
 ORACLES = (ORACLE, ORACLE_MONEY)
-"""They know the answers, so that they are on no frontier of routers."""
+"""Not on the frontier of routers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,20 +41,18 @@ class Chooser:
 
 
 def only(model: str) -> str:
-    """The name of the model alone."""
     return f"always-{model}"
 
 
 def between_two(router: Scored) -> Chooser:
-    """A router between an edge and a cloud."""
     sent = router.sent
     return Chooser(router, router.scores[:, None], None if sent is None else np.stack([1.0 - sent, sent], axis=1))
 
 
 def chooser(router: Scored, pool: Pool, thresholds: Sequence[float] | None = None) -> Chooser:
-    """``router``: its scores are one of each query, [queries], or the quality that it expects of each model, [queries,
-    models]. ``thresholds``: rising, one fewer than there are models, for the former. The default for scores from 0 to 1
-    is equal parts; of other scores only the curve is known, from thresholds that give each model as many queries.
+    """``thresholds``: rising, one fewer than there are models, for a router with one score of a query. The default for
+    scores from 0 to 1 is equal parts; other scores have only a curve, from thresholds that give each model as many
+    queries.
     """
     # A router's own threshold and label are for two models.
     router = Scored(router.name, router.scores, seconds=router.seconds, reworded=router.reworded)
@@ -90,8 +86,8 @@ def baselines(answers: Answers) -> Iterator[Chooser]:
 
 
 def _slopes(gains: Floats, extra: Floats) -> Floats:
-    """What each step gains for its money, [queries, steps], on the best way through the models: steps that gain more
-    than those before them are taken together with these, so that the slopes of a query never rise.
+    """Gain per money of each step, [queries, steps]. Steps that gain more than those before them are joined with these,
+    so that the slopes of a query never rise.
     """
     # A step that costs nothing, or gives money back, comes first if it gains anything.
     widths = np.maximum(extra, 1e-9 * extra.max())

@@ -1,26 +1,23 @@
 """The quality of routing between models that have answered the same queries.
 
-Over all thresholds (none of these needs one):
+Over all thresholds:
 
-- ``apgr``: the performance gap recovered, PGR = (quality - edge) / (cloud - edge), averaged over all shares of queries
-  sent to the cloud; ``cpt50`` and ``cpt80``: the least share, in %, with a PGR of 50 or 80 % (RouteLLM, arXiv
-  2406.18665). Random routing has 0.5, 50 and 80. ``apgr_money`` and so on: the same over the cloud's extra cost.
-- ``drop20`` and ``drop40``: what is lost against the cloud alone, in points of 100, when 20 or 40 % of the queries stay
-  on the edge (the cost advantage of Hybrid LLM, arXiv 2404.14618), in ``..._relative`` as % of the cloud's quality, in
-  ``..._money`` when that part of the cloud's extra cost is saved.
+- ``apgr``: PGR = (quality - edge) / (cloud - edge), averaged over all shares of queries sent to the cloud; ``cpt50``,
+  ``cpt80``: the least share, in %, with a PGR of 50 or 80 % (RouteLLM, arXiv 2406.18665). ``..._money``: the same over
+  the cloud's extra cost.
+- ``drop20``, ``drop40``: quality lost against the cloud alone, in points of 100, when 20 or 40 % of the queries stay on
+  the edge (Hybrid LLM, arXiv 2404.14618); ``..._relative``: in % of the cloud's; ``..._money``: when that part of the
+  cloud's extra cost is saved.
 - ``auroc``: probability that a query that the cloud answers better has a higher score than one it does not.
 
-Of a router's own decisions: ``share`` of the queries in the cloud (%), ``quality`` (%), ``quality_of_cloud`` (% of the
-cloud's), ``pgr``, ``cost`` (per 1,000 queries), and, with a decision right if exactly the queries that the cloud
-answers better go there, ``accuracy``, ``precision``, ``recall`` and ``f1``. ``gain_best`` is by how many % the quality
-is above that of the better model alone, and ``gap_oracle`` by how many % it is below that of the oracle, which takes
-the better answer to each query (Gain@B and Gap@O of LLMRouterBench, arXiv 2601.07206; here all queries count alike).
-``ece`` is the expected calibration error of the scores as probabilities of the router's training label, in ``BINS``
-intervals of equal width.
+Of a router's own decisions: ``share`` in the cloud (%), ``quality`` (%), ``quality_of_cloud`` (% of the cloud's),
+``pgr``, ``cost`` (per 1,000 queries); ``accuracy``, ``precision``, ``recall``, ``f1`` of sending what the cloud answers
+better; ``gain_best``: % above the better model alone, ``gap_oracle``: % below the oracle (LLMRouterBench, arXiv
+2601.07206, here with equal weight for all queries); ``ece``: expected calibration error of the scores as probabilities
+of the training label, in ``BINS`` intervals of equal width.
 
-Of a pool of more models only the figures over money are defined, from the cheapest model to the most expensive one,
-with ``share:NAME`` as the share of the queries of each model. ``pareto_dist`` and ``pareto_dist_money`` depend on the
-other routers: see ``results.mean_distances``.
+Of a pool only the figures over money are defined, and ``share:NAME``. For ``pareto_dist`` see
+``results.mean_distances``.
 """
 
 from __future__ import annotations
@@ -61,11 +58,9 @@ class Answers(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """A router's scores, float64 [queries], or of each model of a pool the quality it expects, [queries, models].
-
-    ``sent``: the probability that it sends a query to the cloud by itself, float64 [queries], 0 or 1 where nothing is
-    drawn; ``threshold``: from which score on it does, where that is all; ``labels``: what its scores are probabilities
-    of, float64 [queries]; ``seconds``: its time for single queries; ``reworded``: see ``robustness``.
+    """``scores``: float64 [queries], or the expected quality of each model of a pool, [queries, models]; ``sent``: the
+    probability that it sends a query to the cloud, float64 [queries]; ``labels``: what its scores are probabilities of,
+    float64 [queries]; ``seconds``: its time for single queries; ``reworded``: see ``robustness``.
     """
 
     name: str
@@ -83,8 +78,8 @@ class Scored:
 
 
 def extra_cost(answers: Answers) -> Floats | None:
-    """What each model costs more than the cheaper one before it, [queries, models - 1]; None where that is not known,
-    or nothing in total.
+    """The cost of each model beyond that of the cheaper one before it, [queries, models - 1]; None if unknown, or not
+    positive in total.
     """
     if answers.cost is None:
         return None

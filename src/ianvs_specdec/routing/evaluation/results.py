@@ -1,8 +1,6 @@
-"""Evaluation: routers beside the edge alone, the cloud alone, random routing and the oracle, with intervals.
+"""Evaluation of routers and baselines on the same queries and bootstrap draws, so that every difference is paired.
 
-All of them are measured on the same queries and the same bootstrap draws (see ``bootstrap``), so that every difference
-is paired. Up to ``STEPS`` queries every interval is exact; with more, the draws take neighbouring scores together, so
-many that as many steps remain.
+With more than ``STEPS`` queries the draws take neighbouring scores together, so that as many steps remain.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from ianvs_specdec.routing.outcomes.recorded import Floats
 
 STEPS = 1000
 GRID: Floats = np.arange(101) / 100.0
-"""Shares of queries sent to the cloud at which curves are told."""
+"""Cost levels of curves."""
 LEVELS: Floats = np.arange(5, 100, 5) / 100.0
 """Cost levels at which curves are compared."""
 TIMED = 1000
@@ -30,9 +28,7 @@ TIMED = 1000
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """Quality (%, with the ends of its interval) and cost per 1,000 queries (None without costs) at each share of
-    ``GRID``, and the score of the last query that is sent there (NaN where none is).
-    """
+    """At each of ``GRID``: quality (%), cost per 1,000 queries, and the score of the last query in the cloud."""
 
     quality: Floats
     low: Floats
@@ -43,9 +39,7 @@ class Curve:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """A router's metrics by name (see ``quality`` and ``overhead``), without those that are not defined, and its curve,
-    which a model alone does not have. ``baseline``: it is there in every evaluation.
-    """
+    """The defined metrics by name (see ``quality`` and ``overhead``), and the curve of a router."""
 
     name: str
     threshold: float | None
@@ -56,8 +50,8 @@ class Result:
 
 @dataclass(frozen=True)
 class Difference:
-    """``first`` minus ``second``. ``metric`` is ``apgr``, or ``quality`` (points of 100) when the part ``level`` of the
-    cost has been spent on either; ``axis`` says which cost, ``share`` of the queries or ``money``.
+    """``first`` minus ``second``. ``metric``: ``apgr``, or ``quality`` (points of 100) at the cost ``level``; ``axis``:
+    ``share`` of the queries or ``money``.
     """
 
     first: str
@@ -74,7 +68,7 @@ class Difference:
 @dataclass(frozen=True)
 class Evaluation:
     """``results``: the baselines first. ``differences``: each router to random routing, then among the routers.
-    ``models``: the names, from the cheapest to the dearest, where routers choose from a pool (see ``pool``).
+    ``models``: of a pool, from the cheapest to the dearest.
     """
 
     queries: int
@@ -95,14 +89,13 @@ class Evaluation:
 
 
 def evaluate(sides: Sides, routers: Sequence[Scored], *, resamples: int = RESAMPLES, seed: int = SEED) -> Evaluation:
-    """``sides``: qualities from 0 to 1; ``routers``: their scores on the same queries, their names all different."""
     return evaluate_choices(sides, [between_two(router) for router in routers], resamples=resamples, seed=seed)
 
 
 def evaluate_choices(
     answers: Answers, choosers: Sequence[Chooser], *, resamples: int = RESAMPLES, seed: int = SEED
 ) -> Evaluation:
-    """``choosers``: routers of the same queries, their names all different. All are measured on the same draws."""
+    """``choosers``: routers of the same queries, their names all different."""
     known = [Candidate(one, answers) for one in (*baselines(answers), *choosers)]
     _add_distances(known, [candidate.values for candidate in known])
     for weights in draws(len(answers), resamples, seed):
@@ -121,9 +114,7 @@ def evaluate_choices(
 
 
 class Candidate:
-    """A router, its metrics on the queries as they are, and those in each draw so far. What is known of its curve has
-    names that begin with ``@``, [draws, levels].
-    """
+    """A router with its metrics on the queries and in each draw. Names of curves begin with ``@``, [draws, levels]."""
 
     def __init__(self, chooser: Chooser, answers: Answers) -> None:
         self.router, self.baseline = chooser.router, chooser.baseline
@@ -187,9 +178,7 @@ class Candidate:
 
 
 def _at_levels(path: DrawnCurves, start: Floats, axes: Mapping[str, Floats | None]) -> Values:
-    """The curve at the levels of each axis: in % at ``GRID`` and, for comparisons, at ``LEVELS``, and normalised by
-    both ends. ``start``: the quality where the curve begins, [draws].
-    """
+    """The curve in % at ``GRID`` and ``LEVELS``, and normalised by both ends. ``start``: its first quality."""
     total = np.where(path.total > ROUNDING, path.total, np.nan)[:, None]
     values = {}
     for name, axis in axes.items():
@@ -202,9 +191,7 @@ def _at_levels(path: DrawnCurves, start: Floats, axes: Mapping[str, Floats | Non
 
 
 def _add_distances(known: Sequence[Candidate], measured: Sequence[Values]) -> None:
-    """``measured``: what each candidate has come to in the same draws; those that can be on a frontier learn how far
-    they are from it.
-    """
+    """``measured``: the values of each candidate in the same draws, to which the distances are added."""
     for suffix, curve in (("", "@share normalised"), ("_money", "@money normalised")):
         pairs = zip(known, measured, strict=True)
         routers = [values for one, values in pairs if one.router.name not in ORACLES and curve in values]
@@ -250,12 +237,9 @@ def _differences(
 
 
 def mean_distances(levels: Floats, curves: Sequence[Floats]) -> list[Floats]:
-    """ParetoDist: of each curve, the mean distance of its points from the frontier of all, [draws]; NaN where it is not
-    defined. LLMRouterBench (arXiv 2601.07206) names it the average distance to the Pareto frontier.
-
-    Both axes are normalised by the ends of the curve: cost is 0 for the cheapest model alone and 1 for the dearest, and
-    quality likewise. The frontier holds the points of all routers that no other point beats with more quality at no
-    more cost. The distance is the Euclidean one to the nearest point of the frontier.
+    """ParetoDist (LLMRouterBench, arXiv 2601.07206): of each curve, the mean Euclidean distance of its points from the
+    nearest point of the Pareto frontier of all curves, [draws]. Cost and quality are normalised by the cheapest and the
+    dearest model alone.
 
     ``levels``: rising costs, [levels]; ``curves``: the quality at each, [draws, levels] with NaN in draws without any.
     """
@@ -271,11 +255,3 @@ def mean_distances(levels: Floats, curves: Sequence[Floats]) -> list[Floats]:
             np.minimum(nearest, squared, out=nearest)
         found.append(np.sqrt(nearest).mean(axis=1))
     return found
-
-
-def frontier_of(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """Of points [points], those that no other one beats with more ``y`` at no more ``x``, by rising ``x``."""
-    order = np.lexsort((-y, x))
-    x, y = x[order], y[order]
-    kept = y > np.concatenate([[-np.inf], np.maximum.accumulate(y)[:-1]]) + ROUNDING
-    return x[kept], y[kept]

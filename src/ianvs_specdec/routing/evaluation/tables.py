@@ -96,7 +96,6 @@ def _reworded(evaluation: Evaluation) -> dict[str, dict[str, tuple[str, str]]]:
 
 
 def to_text(evaluation: Evaluation) -> str:
-    """The tables for the screen."""
     titles = {**TITLES, "queries that each model is asked, %": _shares(evaluation), **_reworded(evaluation)}
     blocks = [_table(title, columns, evaluation.results) for title, columns in titles.items()]
     return "\n\n".join(filter(None, [*blocks, _comparisons(evaluation)])) + "\n"
@@ -155,7 +154,6 @@ def _same_pair(one: Difference, other: Difference) -> bool:
 
 
 def metrics_rows(evaluation: Evaluation) -> list[Row]:
-    """One row per router; each metric with the ends of its interval."""
     rows = []
     names = (*METRICS, *_shares(evaluation), *itertools.chain(*_reworded(evaluation).values()))
     for result in evaluation.results:
@@ -169,7 +167,6 @@ def metrics_rows(evaluation: Evaluation) -> list[Row]:
 
 
 def curves_rows(evaluation: Evaluation) -> list[Row]:
-    """One row per router and percent of the cost."""
     # What the curves are over, in %: the queries in the cloud, or the way to the dearest model's cost.
     axis = "cost_share" if evaluation.models else "cloud_share"
     rows = []
@@ -190,7 +187,6 @@ def curves_rows(evaluation: Evaluation) -> list[Row]:
 
 
 def comparisons_rows(evaluation: Evaluation) -> list[Row]:
-    """One row per pair of routers, kind of cost, and APGR or cost level (%)."""
     rows = []
     for item in evaluation.differences:
         level = None if item.level is None else 100 * item.level
@@ -201,7 +197,6 @@ def comparisons_rows(evaluation: Evaluation) -> list[Row]:
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """Rows with the same columns."""
     cells = [["" if value is None else str(value) for value in row.values()] for row in rows]
     return csv_text([list(rows[0]) if rows else [], *cells])
 

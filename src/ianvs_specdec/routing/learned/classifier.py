@@ -1,7 +1,4 @@
-"""The contract of what a router can be trained as: from a query's text to how likely it should go to the cloud.
-
-A kind is one class, named in ``CLASSIFIERS`` and imported when it is chosen.
-"""
+"""The kinds of trained routers: one class each, imported when it is chosen."""
 
 from __future__ import annotations
 
@@ -37,12 +34,12 @@ class Classifier(ABC):
     Options: ClassVar[type[Settings]] = Settings
     """Arguments of ``fit`` that a user may set."""
     FOLDS: ClassVar[int] = 5
-    """Into how many parts the training queries are divided for calibration, see ``training.RouterRecipe``."""
+    """By default, see ``training.RouterRecipe``."""
 
     @classmethod
     @abstractmethod
     def fit(cls, queries: Sequence[Query], targets: Floats, *, seed: int = 0, **options: Any) -> Classifier:
-        """Train on queries and their labels (float64 [queries], 0 to 1). The result depends on its arguments alone."""
+        """``targets``: labels, float64 [queries], 0 to 1. The result depends on the arguments alone."""
 
     @abstractmethod
     def score(self, queries: Sequence[Query]) -> Floats:
@@ -68,7 +65,6 @@ class Classifier(ABC):
 
 
 def classifier(kind: str) -> type[Classifier]:
-    """The class of a kind. Raises UserError for an unknown one."""
     if kind not in CLASSIFIERS:
         raise unknown("kind of router", kind, CLASSIFIERS)
     module, _, name = CLASSIFIERS[kind].partition(":")

@@ -1,10 +1,5 @@
-"""From signals of doubt to one score: their mean, or a probability fitted from outcomes.
-
-A fitted one is a logistic regression on the signals' logits: with one signal Platt scaling, a monotone map; with
-several a learned scorer as in FrugalGPT (arXiv 2305.05176), of signals in place of the text. The file is JSON:
-``format`` (1), ``slopes`` (signal -> number from 0), ``offset``, ``threshold``, and ``report``: what it was fitted to.
-Where the beginning of the edge's answer is scored, too, ``after`` has ``tokens``, how long that is, and its
-own ``slopes``, ``offset`` and ``threshold``.
+"""From signals of doubt to one score: their mean, or a logistic regression on their logits (with one signal Platt
+scaling; FrugalGPT, arXiv 2305.05176, learns a scorer of the text). The file is JSON, see ``_File``.
 """
 
 from __future__ import annotations
@@ -35,7 +30,7 @@ EPSILON = 1e-4
 
 @dataclass(frozen=True)
 class Doubt:
-    """``slopes`` and ``offset`` are those of the logits; without slopes the score is the signals' mean."""
+    """Without ``slopes`` the score is the signals' mean."""
 
     signals: tuple[str, ...]
     slopes: Mapping[str, float] | None = None
@@ -45,13 +40,11 @@ class Doubt:
     after: Beginning | None = None
 
     def score(self, doubts: Mapping[str, float]) -> float:
-        """From 0 to 1, of the doubts by signal."""
         if self.slopes is None:
             return sum(doubts[name] for name in self.signals) / len(self.signals)
         return float(scores(doubts, self.slopes, self.offset))
 
     def save(self, path: Path) -> None:
-        """Write the file, whole or not at all."""
         fitted = {"format": FORMAT, **self._fitted(), "report": self.report}
         if self.after is not None:
             fitted["after"] = {"tokens": self.after.tokens, **self.after.doubt._fitted()}
@@ -86,8 +79,6 @@ class Doubt:
 
 @dataclass(frozen=True)
 class Beginning:
-    """What the first ``tokens`` tokens of the edge's answer amount to."""
-
     tokens: int
     doubt: Doubt
 
@@ -114,10 +105,8 @@ def _not_a_calibration(path: Path, reason: str) -> UserError:
 
 def fit(doubts: Mapping[str, Floats], labels: Floats) -> tuple[dict[str, float], float]:
     """Slopes by signal, and the offset, of the logistic regression of ``labels`` (float64 [queries], 0 to 1) on the
-    logits of ``doubts`` (float64 [queries] each, 0 to 1) that has the smallest cross-entropy without a slope below 0: a
-    signal that would be taken for the contrary of what it says is left out, with slope 0.
-
-    Raises UserError if the labels are all alike, or no signal says anything.
+    logits of ``doubts`` (float64 [queries] each, 0 to 1). Slopes are not below 0, so that no signal counts as its
+    contrary. Raises UserError if the labels are all alike, or all slopes 0.
     """
     if labels.min() == labels.max():
         raise UserError(f"nothing to learn: all {len(labels)} queries have the same label, {labels[0]:g}")

@@ -1,9 +1,5 @@
-"""A trained router on disk: a folder with ``router.json``, ``training_queries.npy`` and the classifier's own files.
-
-``router.json``: ``format`` (1), ``kind`` (see ``classifier.CLASSIFIERS``), ``label`` and ``epsilon`` (see ``labels``),
-``calibration`` (``slope``, ``offset``), ``threshold``, and ``report``, what the router did on queries that were held
-out. The digests of the training queries are kept so that an evaluation can leave these queries out. Nothing in the
-folder is code.
+"""A trained router on disk: a folder with ``router.json`` (``RouterSettings``), ``training_queries.npy`` (digests, for
+evaluations to exclude these queries) and the classifier's own files. Nothing in it is code.
 """
 
 from __future__ import annotations
@@ -47,10 +43,7 @@ Number = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
 
 @dataclass
 class TrainedRouter:
-    """A classifier, what makes probabilities of its scores, and the threshold from which on a query goes to the cloud.
-
-    ``seen``: digests of the training queries, uint64, sorted.
-    """
+    """``seen``: digests of the training queries, uint64, sorted; ``report``: figures on held-out queries."""
 
     kind: str
     classifier: Classifier
@@ -67,7 +60,6 @@ class TrainedRouter:
 
     @property
     def probe(self) -> Any:
-        """See ``Classifier.probe``."""
         return self.classifier.probe
 
     def score_read(self, queries: Sequence[Query], states: Halves) -> Floats:
@@ -96,7 +88,7 @@ class TrainedRouter:
 
     @classmethod
     def load(cls, folder: Path) -> TrainedRouter:
-        """Read a folder. Raises UserError that names the file at fault."""
+        """Raises UserError that names the file at fault."""
         settings = read_settings(folder)
         try:
             found = classifier(settings.kind).load(folder)
@@ -147,8 +139,6 @@ class CalibrationSettings(msgspec.Struct):
 
 
 class RouterSettings(msgspec.Struct, kw_only=True):
-    """``router.json``."""
-
     format: Literal[1]
     kind: str
     label: str

@@ -1,13 +1,10 @@
-"""Learning while queries are answered: how far each model's answers are from what a trained router's score promises.
+"""Online learning: Gaussian process regression on the residuals of the newest feedbacks.
 
-Gaussian process regression on the residuals of the newest feedbacks. A residual is the worth of an answer (0 to 1)
-minus the worth that the score promises. Two residuals are alike as far as their queries are: of the same group, with
-the same runs of letters, with like hidden states where a probe reads them, or just both queries. Where nothing like a
-query has been seen, nothing is corrected, so that learning about one kind of query does not unlearn another. The
-residuals of edge and cloud are correlated, since a question that is hard is hard for both.
+A residual is the worth of an answer (0 to 1) minus the worth that the trained router's score promises. Residuals are
+correlated as far as their queries are alike: by group, runs of letters, and a probe's hidden states. Where nothing like
+a query has been seen, nothing is corrected. The residuals of edge and cloud are correlated, too.
 
-An observation ages by the newer ones that are like it, and the older it is, the noisier it counts: what changed is
-learned anew where it changed, and what is rarely asked is not forgotten for that.
+An observation's noise grows with the number of newer ones like it: what changed is learned anew where it changed.
 
 Source: C. Rasmussen and C. Williams, Gaussian Processes for Machine Learning (2006), chapter 2; the covariance of the
 two models is that of E. Bonilla et al., Multi-task Gaussian Process Prediction (2007).
@@ -58,10 +55,7 @@ BUCKETS, RUN = 1 << 12, 4
 
 
 def grams_of(query: Query) -> NDArray[np.float32]:
-    """How often each run of bytes is in the query's text, as 1 + ln of the count: float32 [BUCKETS].
-
-    Runs that cross a space are left out, so that a word's neighbours do not matter, but its beginning and end do.
-    """
+    """1 + ln of the count of each run of bytes within the words of the query's text: float32 [BUCKETS]."""
     text = " ".join(excerpt(text_of(query)).lower().split())
     codes = np.frombuffer(f" {text} ".encode().ljust(RUN), np.uint8)
     runs = np.lib.stride_tricks.sliding_window_view(codes, RUN)
@@ -75,8 +69,8 @@ def grams_of(query: Query) -> NDArray[np.float32]:
 
 @dataclass(frozen=True, eq=False)
 class Experience:
-    """One feedback. ``grams``: see ``grams_of``; ``side``: index in ``SIDES``; ``score``: the trained router's;
-    ``worth``: of the answer, 0 to 1; ``state``: of a probe (``ProbeClassifier.directions``), float64 [columns].
+    """``side``: index in ``SIDES``; ``score``: the trained router's; ``worth``: of the answer, 0 to 1; ``state``: of a
+    probe (``ProbeClassifier.directions``), float64 [columns].
     """
 
     grams: NDArray[np.float32]
@@ -88,16 +82,13 @@ class Experience:
 
     @property
     def residual(self) -> float:
-        """The worth of the answer beyond what its query's score promises."""
         return self.worth - float(_promised(np.array([self.side]), np.array([self.score]))[0])
 
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """What has been learned up to some feedback; it is not changed, so that any thread may use it.
-
-    ``shares``: of each observation in how much more the cloud's answer is worth than the edge's, float64
-    [observations]; ``by_text``: their sum over the texts, weighted by ``idf``, float32 [BUCKETS] both.
+    """Immutable, for any thread. ``shares``: of each observation in how much more the cloud's answer is worth than the
+    edge's, float64 [observations]; ``by_text``: their sum over the texts, weighted by ``idf``, float32 [BUCKETS] both.
     """
 
     groups: NDArray[np.str_] = field(default_factory=lambda: np.zeros(0, np.str_))
@@ -107,7 +98,6 @@ class Solution:
     states: Floats = field(default_factory=lambda: np.zeros((0, 0)))
 
     def correction(self, grams: NDArray[np.float32], group: str, state: Floats | None = None) -> float:
-        """What is to be added to the trained router's score."""
         found = COMMON * self.shares.sum() + TEXT * (self.by_text @ _unit(grams * self.idf))
         found += GROUP * self.shares[(self.groups == group) & (group != "")].sum()
         if state is not None:
@@ -115,12 +105,11 @@ class Solution:
         return float(found)
 
     def score(self, score: float, grams: NDArray[np.float32], group: str, state: Floats | None = None) -> float:
-        """The trained router's score of a query, corrected: from 0 to 1."""
         return squash(unsquash(score) + self.correction(grams, group, state))
 
 
 class OnlineLearner:
-    """Deterministic: what it knows depends on the observations and their order. Not thread-safe."""
+    """Deterministic. Not thread-safe."""
 
     def __init__(self, memory: Sequence[Experience] = ()) -> None:
         self.memory = deque(memory, maxlen=CAPACITY)
@@ -129,14 +118,12 @@ class OnlineLearner:
         self.solve()
 
     def observe(self, observation: Experience) -> None:
-        """Learn from one feedback. The solution follows when there are some new ones."""
         self.memory.append(observation)
         self._new += 1
         if self._new >= max(EVERY, len(self.memory) // PART):
             self.solve()
 
     def solve(self) -> None:
-        """Take all observations into account."""
         self._new = 0
         if not self.memory:
             return
@@ -158,7 +145,7 @@ class OnlineLearner:
         self.solution = Solution(groups, shares, idf, shares.astype(np.float32) @ texts, known["states"])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The observations, for ``of_arrays``. States are of zeros where there is none."""
+        """For ``of_arrays``. States are zeros where there is none."""
         columns = max((len(past.state) for past in self.memory if past.state is not None), default=0)
         states = [np.zeros(columns) if past.state is None else past.state for past in self.memory]
         return {
@@ -183,14 +170,12 @@ class OnlineLearner:
 
 
 def _promised(sides: NDArray[np.intp], scores: Floats, cloud: float = CLOUD) -> Floats:
-    """The worth of answers by their queries' scores, float64 [observations], from 0.02 to 0.98: the edge's is less the
-    higher the score, and the cloud's always the same.
-    """
+    """The expected worth of answers, float64 [observations]: the edge's by the score, the cloud's a constant."""
     return np.clip(np.where(sides == SIDES.index("edge"), 1.0 - scores, cloud), MARGIN, 1.0 - MARGIN)
 
 
 def _alike(states: Floats, others: Floats) -> Floats:
-    """How alike states are, from 0 to 1: float64 [states, others]. One of zeros is like no other."""
+    """The kernel of states, 0 to 1: float64 [states, others]. One of zeros is like no other."""
     there = np.any(states, axis=1, keepdims=True) & np.any(others, axis=1)
     if not there.any():
         return np.zeros(there.shape)
@@ -202,7 +187,7 @@ def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def squash(x: float) -> float:
-    """A number around 0 to 1 as one between them, in the same order; between the margins it is the same."""
+    """A number around 0 to 1 as one between them, in the same order; the identity between the margins."""
     if x < MARGIN:
         return MARGIN * math.exp((x - MARGIN) / MARGIN)
     if x > 1.0 - MARGIN:
@@ -211,7 +196,6 @@ def squash(x: float) -> float:
 
 
 def unsquash(y: float) -> float:
-    """The number whose ``squash`` this is."""
     if y < MARGIN:
         return MARGIN + MARGIN * math.log(max(y, TINY) / MARGIN)
     if y > 1.0 - MARGIN:
@@ -224,8 +208,6 @@ LEARNED = "online.npz"
 
 
 class AdaptedClassifier(Classifier):
-    """``base`` scores, ``learner`` corrects."""
-
     def __init__(self, base: TrainedRouter, learner: OnlineLearner) -> None:
         self.base, self.learner = base, learner
 

@@ -1,12 +1,11 @@
-"""Kind ``probe``: a small classifier on what the edge model thinks of a query before it answers.
+"""Kind ``probe``: a small classifier on the edge's hidden states of a prompt, pooled as in ``types.POOLING``
+(ConsRoute, arXiv 2603.21237; ProbeDirichlet, arXiv 2602.11877).
 
-It reads the hidden states of the prompt, as do ConsRoute (arXiv 2603.21237) and ProbeDirichlet (arXiv 2602.11877),
-pooled as ``types.POOLING`` says: see ``Readout``. Cross-validation on the training queries alone chooses which layers
-it reads (the best one, and others as long as they make the probe better), and whether a hidden layer pays.
+Cross-validation on the training queries chooses which layers it reads (the best one, and others as long as they make
+the probe better), and whether a hidden layer pays.
 
-Files: ``probe.json`` with ``format`` (2), ``edge`` (``model``, a name for people, and ``digest``, of the model's
-files) and ``layers`` (as in ``engine.contracts.Target.open``); ``probe.npz`` with the fields of a ``Readout``:
-``constant`` float64, the others float32, and ``inner`` and ``bias`` only where there is a hidden layer.
+Files: ``probe.json`` (``ProbeSettings``); ``probe.npz`` with the fields of a ``Readout``: ``constant`` float64, the
+others float32, and ``inner`` and ``bias`` only where there is a hidden layer.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ SETTINGS, ARRAYS = "probe.json", "probe.npz"
 PARTS = 4
 """Of the cross-validation inside the training queries."""
 RIDGES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
-"""How strongly the weights of standardised states are drawn to 0; the best one is chosen."""
 FIRST_RIDGE = 0.1
 """That layers are compared with."""
 MOST_LAYERS = 3
@@ -47,9 +45,7 @@ GAIN = 0.002
 """A further layer is read if the cross-entropy (nats for each query) falls by more; folds differ by about that."""
 ENOUGH = 4_000
 """Queries by which layers and ridge are chosen, of those there are: more would take longer and choose the same."""
-UNITS = 128
-"""Of a hidden layer, by default."""
-MOST_UNITS = 65_536
+UNITS, MOST_UNITS = 128, 65_536
 MATRICES, WIDE = ("mean", "scale", "weights"), ("inner", "bias")
 """Arrays of every probe, and those that only a hidden layer has."""
 
@@ -75,10 +71,7 @@ Fit = Callable[[Floats, Floats], "Readout"]
 
 @dataclass(frozen=True, eq=False)
 class Readout:
-    """A regression needs few queries. A hidden layer finds more where there are thousands: whether an edge knows a
-    thing is no straight line in its states.
-
-    ``sigmoid(weights @ seen + constant)``, where ``seen`` is ``(x - mean) / scale`` or, with a hidden layer,
+    """``sigmoid(weights @ seen + constant)``, where ``seen`` is ``(x - mean) / scale`` or, with a hidden layer,
     ``relu(inner @ ((x - mean) / scale) + bias)``.
 
     float64: ``mean`` and ``scale`` [columns], ``weights`` [columns] or [units], ``inner`` [units, columns], ``bias``
@@ -120,14 +113,13 @@ def _moments(x: Floats) -> tuple[Floats, Floats]:
 
 
 def fit_linear(x: Floats, targets: Floats, ridge: float) -> Readout:
-    """``x``: float64 [queries, columns]; ``targets``: [queries], 0 to 1; ``ridge``: how strongly weights are drawn to
-    0."""
+    """``x``: float64 [queries, columns]; ``targets``: [queries], 0 to 1."""
     mean, scale = _moments(x)
     return Readout(mean, scale, *logistic.fit((x - mean) / scale, targets, ridge=ridge))
 
 
 def fit_hidden(x: Floats, targets: Floats, units: int, seed: int) -> Readout:
-    """As ``fit_linear``, with a hidden layer of ``units``, trained by AdamW with dropout on states and units."""
+    """As ``fit_linear``, with a hidden layer, trained by AdamW with dropout on states and units."""
     import torch
     from torch import nn
 
@@ -186,7 +178,6 @@ class ProbeClassifier(Classifier):
         units: int | None = None,
         **_: Any,
     ) -> ProbeClassifier:
-        """``layers`` and ``units`` (of a hidden layer; 0: none): in place of those that would be chosen."""
         if states is None:
             raise UserError("a probe is trained on the edge's hidden states: give --edge FILE with the edge's settings")
         ProbeOptions.parse({"layers": layers, "units": units})
@@ -213,10 +204,6 @@ class ProbeClassifier(Classifier):
         return self.score_read(queries, self.recorded(queries))
 
     def score_read(self, queries: Sequence[Query], states: Halves) -> Floats:
-        """Of float16 [queries, layers, 2 * hidden], or these in one row.
-
-        Raises UserError for another width than that of the model that it was trained with.
-        """
         columns = _columns(states)
         if columns.shape[1] != len(self._readout.mean):
             raise UserError(f"the probe was trained with another model ({self.model}): its states have another width")
@@ -228,13 +215,11 @@ class ProbeClassifier(Classifier):
         return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), FLAT)
 
     def recorded(self, queries: Sequence[Query]) -> Halves:
-        """The states that were read, float16 [queries, layers, 2 * hidden]. Raises UserError where there are none."""
         if self._states is None:
             raise UserError("a probe reads the edge's hidden states, not the query: give --edge FILE with its settings")
         return self._states.of(queries, self.layers)
 
     def read(self, states: RecordedStates) -> None:
-        """Score queries by these states from now on, which are those of the probe's own model."""
         self._states = states
 
     def check_edge(self, model: str, digest: str) -> None:
@@ -277,8 +262,6 @@ class ProbedModel(msgspec.Struct):
 
 
 class ProbeSettings(msgspec.Struct):
-    """``probe.json``."""
-
     format: Literal[2]
     edge: ProbedModel
     layers: Annotated[list[Annotated[int, msgspec.Meta(ge=0)]], msgspec.Meta(min_length=1)]
@@ -308,14 +291,9 @@ def _linear(ridge: float) -> Fit:
 
 
 def _fitted(
-    x: Floats,
-    targets: Floats,
-    parts: NDArray[np.intp],
-    few: NDArray[np.intp],
-    units: int | None,
-    seed: int,
+    x: Floats, targets: Floats, parts: NDArray[np.intp], few: NDArray[np.intp], units: int | None, seed: int
 ) -> Readout:
-    """With a hidden layer where that is told, or nothing is and it makes the loss smaller by ``GAIN``."""
+    """Without ``units``, with a hidden layer if that makes the loss smaller by ``GAIN``."""
     if units:
         return fit_hidden(x, targets, units, seed)
     chosen = min(RIDGES, key=lambda strength: _loss(x[few], targets[few], parts[few], _linear(strength)))

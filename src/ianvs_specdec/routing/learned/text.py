@@ -1,13 +1,10 @@
-"""Text classifiers that learn from the training queries alone, in seconds, and score a query in a few milliseconds.
+"""Text classifiers that learn in seconds and score a query in a few milliseconds.
 
-``knn`` is the weighted mean of the nearest training queries' labels. Two queries are as near as their words are alike
-(the cosine of the TF-IDF weights of words and pairs of words) and their form (that of the surface numbers, see
-``reading``). ``embedding`` names a model of sentence-transformers (a folder, or a name on the hub) whose vectors take
-the place of words there.
+``knn`` is the weighted mean of the nearest training queries' labels, by the cosines of the TF-IDF weights of words and
+pairs of words (or of ``embedding``, a model of sentence-transformers) and of the surface numbers (see ``reading``).
 
-``logistic`` takes the mean of three predictions of the label, each of which sees something else: that one, a ridge
-regression on the words (the subject), and boosted trees on the surface numbers (the form, which carries over to
-subjects that were never seen). The logistic function makes a score of the mean.
+``logistic`` is the logistic function of the mean of three predictions: that one, a ridge regression on the words (the
+subject), and boosted trees on the surface numbers (the form, which carries over to other subjects).
 """
 
 from __future__ import annotations
@@ -47,24 +44,20 @@ FARTHEST = 4.0
 """Surface numbers are cut off at this many standard deviations."""
 
 KEPT = 8192
-"""No more training queries than these, drawn at random, are kept to be compared with."""
+"""Training queries that are kept at most, drawn at random."""
 NEAREST = 4
-"""This, times the square root of the number of training queries, is how many neighbours count."""
+"""The number of neighbours is this times the square root of the number of training queries."""
 WORDS = 0.7
-"""Share of the words in how near two queries are; the rest is their form's."""
+"""Share of the words in the nearness of two queries; the rest is their form's."""
 POWER, FADE = 3, 0.9
 """A neighbour counts as its nearness to this power, less most of the farthest neighbour's."""
 DOUBT = 0.02
-"""The mean of all labels has this share of the neighbours' weight."""
-BLOCK = 512
-"""Queries that are compared with the training queries together."""
-BATCH = 32
-"""Texts that are encoded together."""
+"""Weight of the mean of all labels, as a share of the neighbours'."""
+BLOCK, BATCH = 512, 32
+"""Queries that are compared, and texts that are encoded, together."""
 
-STRENGTH = 2.0
-"""Of the ridge regression."""
-STEEPNESS = 4.0
-"""Of the logistic function: around 0.5 the score changes as fast as the mean."""
+STRENGTH, STEEPNESS = 2.0, 4.0
+"""Of the ridge regression and the logistic function."""
 
 TREES, DEPTH, RATE = 160, 3, 0.05
 NODES = 2 ** (DEPTH + 1) - 1
@@ -81,9 +74,7 @@ class TextOptions(Settings):
 
 
 class Sentences:
-    """``name``: a folder, or a model on the Hugging Face hub. Raises UserError if it cannot be loaded. ``known`` takes
-    up the vectors of all texts, none of which is encoded again; without it the time of each call is that of new texts.
-    """
+    """``name``: a folder, or a model on the hub. ``known`` caches the vectors of texts. Raises UserError."""
 
     def __init__(self, name: str, known: dict[str, NDArray[np.float32]] | None = None) -> None:
         self.name, self._model, self.known = name, _loaded(name), known
@@ -111,10 +102,8 @@ def _loaded(name: str) -> Any:
 
 class NeighbourClassifier(Classifier):
     """``arrays``: float32, by name. ``idf`` [BUCKETS]; ``mean`` and ``deviation`` of the surface numbers [FEATURES]; of
-    the training queries that are kept, ``forms`` [kept, FEATURES], ``labels`` [kept] and what they are about: vectors
-    of length 1 [kept, dimensions], sparse as ``data``, ``indices`` and ``indptr``, or with an embedding ``vectors``.
-
-    Raises ValueError where the arrays do not fit each other.
+    the training queries ``forms`` [kept, FEATURES], ``labels`` [kept] and vectors of length 1 [kept, dimensions],
+    sparse as ``data``, ``indices`` and ``indptr``, or with an embedding ``vectors``. Raises ValueError.
     """
 
     Options: ClassVar[type[Settings]] = TextOptions
@@ -169,7 +158,7 @@ class NeighbourClassifier(Classifier):
 
     @classmethod
     def _others(cls, words: Any, forms: NDArray[np.float32], targets: Floats, seed: int) -> dict[str, Any]:
-        """Arrays of other predictions, from the words and the form of the training queries."""
+        """Arrays of other predictions."""
         return {}
 
     def score(self, queries: Sequence[Query]) -> Floats:
@@ -220,8 +209,6 @@ class NeighbourClassifier(Classifier):
 
 
 class LogisticClassifier(NeighbourClassifier):
-    """The mean of three predictions, see the module. Its regression has ``weights`` [BUCKETS] and a ``constant``."""
-
     def __init__(self, arrays: Mapping[str, NDArray[Any]], embedding: Sentences | None) -> None:
         super().__init__(arrays, embedding)
         if arrays["weights"].shape != (BUCKETS,):
@@ -282,7 +269,6 @@ def grow(features: NDArray[np.float32], targets: Floats, seed: int) -> dict[str,
 
 
 def check_trees(arrays: Mapping[str, NDArray[Any]], columns: int) -> None:
-    """Raise ValueError unless these are arrays of trees on this number of columns."""
     children, feature, shape = arrays["children"], arrays["feature"], arrays["value"].shape
     if children.shape != (2, *shape) or not feature.shape == arrays["limit"].shape == shape or len(shape) != 2:
         raise ValueError("the arrays of the trees do not fit")

@@ -23,18 +23,16 @@ log = logging.getLogger(__name__)
 FEWEST = 20
 HOLD = 0.2
 QUANTILES = np.linspace(0, 1, 101)
-"""Where the distribution of the scores is told, by which a router with a budget knows from the start what is much."""
+"""Of the scores, for the beginning of a budget."""
 
 
 @dataclass(frozen=True)
 class RouterRecipe:
-    """How to train.
+    """``kind``: see ``classifier.CLASSIFIERS``; ``label``, ``epsilon``: see ``labels``; ``options``: the kind's own.
 
-    ``kind``: see ``classifier.CLASSIFIERS``; ``label`` and ``epsilon``: see ``labels``; ``options``: the kind's own.
-    ``folds``: for the scores that calibration and threshold are made with, each of this number of parts is scored by a
-    classifier fitted to the others; 1 = the share ``HOLD`` is kept from the only classifier that is fitted; None = the
-    kind's own. ``by``: parts are of rows, or of whole groups, as the queries to come will be. The threshold keeps the
-    share ``keep`` of the cloud's quality, or sends ``cloud_share`` of the queries to the cloud.
+    Calibration and threshold use scores by cross-fitting in ``folds`` parts of rows or groups (``by``); with 1 the
+    share ``HOLD`` is kept from the only fit. The threshold keeps the share ``keep`` of the cloud's quality, or sends
+    ``cloud_share`` of the queries to the cloud.
     """
 
     kind: str = "logistic"
@@ -49,8 +47,7 @@ class RouterRecipe:
 
 
 def train(outcomes: Outcomes, recipe: RouterRecipe, states: RecordedStates | None = None) -> TrainedRouter:
-    """Train on all of ``outcomes``, a probe on the edge's ``states`` of their queries. Raises UserError if there are
-    too few, or all have the same label."""
+    """``states``: for a probe. Raises UserError if there are too few outcomes, or all have the same label."""
     kind = classifier(recipe.kind)
     kind.Options.parse(recipe.options)
     if len(outcomes) < FEWEST:
@@ -78,8 +75,7 @@ def train(outcomes: Outcomes, recipe: RouterRecipe, states: RecordedStates | Non
 def _cross_fit(
     kind: type[Classifier], outcomes: Outcomes, labels: Floats, recipe: RouterRecipe, states: RecordedStates | None
 ) -> tuple[Classifier, Floats, NDArray[np.bool_]]:
-    """The classifier, and scores by classifiers that had not seen the query, with which queries have one."""
-
+    """The classifier, scores by classifiers that had not seen the query, and which queries have one."""
     given: dict[str, Any] = {**recipe.options, **({} if states is None else {"states": states})}
     if given.get("embedding"):
         from ianvs_specdec.routing.learned.text import Sentences
@@ -106,7 +102,7 @@ def _cross_fit(
 
 
 def fold_numbers(outcomes: Outcomes, by: str, folds: int, seed: int) -> NDArray[np.intp]:
-    """Which fold each query is in, int [queries]; equal queries, and with ``by`` = group whole groups, are together."""
+    """The fold of each query, int [queries]. Equal queries, or whole groups, are together."""
     units = outcomes.groups if by == "group" else outcomes.digests().tolist()
     names, members = np.unique(np.array(units), return_inverse=True)
     if len(names) < folds:
@@ -121,8 +117,8 @@ ALL = 0.0
 
 
 def keeping(scores: Floats, outcomes: Outcomes, keep: float) -> float:
-    """The highest threshold, so the fewest queries in the cloud, at which the share ``keep`` of the cloud's quality is
-    kept with 95 % confidence: the one-sided normal bound of quality - keep * cloud, over queries, is not below 0.
+    """The highest threshold at which the share ``keep`` of the cloud's quality is kept with 95 % confidence: the
+    one-sided normal bound of quality - keep * cloud, over queries, is not below 0.
     """
     thresholds, edges = _candidates(scores)
     excess = outcomes.edge - keep * outcomes.cloud
@@ -140,17 +136,14 @@ def keeping(scores: Floats, outcomes: Outcomes, keep: float) -> float:
 
 
 def sharing(scores: Floats, share: float) -> float:
-    """The threshold at which no more than ``share`` of the queries go to the cloud, and as many of it as can."""
+    """The lowest threshold at which no more than ``share`` of the queries go to the cloud."""
     thresholds, edges = _candidates(scores)
     permitted = np.flatnonzero(edges <= share * len(scores) + 1e-9)
     return float(thresholds[permitted[-1]])
 
 
 def _candidates(scores: Floats) -> tuple[Floats, np.ndarray]:
-    """Thresholds from high to low, halfway between neighbouring scores, and how many queries reach each.
-
-    Scores are below 1, as calibrated ones are.
-    """
+    """Thresholds from high to low, halfway between neighbouring scores below 1, and how many queries reach each."""
     values, counts = np.unique(scores, return_counts=True)
     between = np.concatenate([[ALL], (values[1:] + values[:-1]) / 2, [(values[-1] + 1.0) / 2]])
     return between[::-1], np.concatenate([[0], np.cumsum(counts[::-1])])

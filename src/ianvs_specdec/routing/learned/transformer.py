@@ -13,13 +13,12 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
@@ -57,23 +56,13 @@ SORTED_BATCHES = 16
 Tokens = list[int]
 
 
-def _number(value: Any) -> Any:
-    """YAML reads 3e-5 as a text."""
-    try:
-        return float(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
-
-
-YAML_NUMBER = BeforeValidator(_number)
-Fraction = Annotated[float, Field(ge=0, lt=1), YAML_NUMBER]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
 class EncoderOptions(Settings):
-    """``model`` is a folder in Hugging Face format or a name on the hub, of which ``layers`` keeps the first few;
-    without it an encoder of ``layers`` layers and the ``width`` is trained from scratch, on the words of the queries or
-    on the tokens of ``tokenizer`` (a folder). ``max_length`` tokens are read: of a longer query its beginning and end.
-    ``dtype`` is how the weights are stored, ``device`` where training takes place.
+    """``model`` is a folder in Hugging Face format or a name on the hub; without it an encoder of ``layers`` layers and
+    the ``width`` is trained from scratch, on the words of the queries or on the tokens of ``tokenizer`` (a folder).
+    ``max_length`` tokens are read: of a longer query its beginning and end. ``dtype``: of the stored weights.
     """
 
     noun = "option of encoder"
@@ -84,7 +73,7 @@ class EncoderOptions(Settings):
     tokenizer: Text | None = None
     max_length: Count = 256
     epochs: Count | None = None
-    learning_rate: Annotated[float, Field(gt=0, lt=1), YAML_NUMBER] | None = None
+    learning_rate: Annotated[float, Field(gt=0, lt=1)] | None = None
     batch_size: Count = 16
     weight_decay: Fraction = 0.01
     dropout: Fraction = 0.1
@@ -109,7 +98,7 @@ class TransformerClassifier(Classifier):
     @classmethod
     def fit(cls, queries: Sequence[Query], targets: Floats, *, seed: int = 0, **options: Any) -> TransformerClassifier:
         given = EncoderOptions.parse(options)
-        for name in ("width", "tokenizer"):
+        for name in ("layers", "width", "tokenizer"):
             if given.model and getattr(given, name):
                 raise UserError(f"{name} is for an encoder trained from scratch: a model has its own", key=name)
         # Weights and dropout are drawn from a generator of their own: no other numbers change.
@@ -121,14 +110,7 @@ class TransformerClassifier(Classifier):
             model.config.pad_token_id = tokens.pad
             check_device(given.device)
             model.to(given.device)
-            schedule = Schedule(
-                epochs=given.epochs or (3 if given.model else 5),
-                learning_rate=given.learning_rate or (3e-5 if given.model else 2e-3),
-                batch_size=given.batch_size,
-                weight_decay=given.weight_decay,
-                seed=seed,
-            )
-            train(model, [tokens(text) for text in texts], targets, schedule, tokens.pad)
+            train(model, [tokens(text) for text in texts], targets, given, tokens.pad, seed)
         return cls(model.cpu(), tokens, given.dtype)
 
     def score(self, queries: Sequence[Query]) -> Floats:
@@ -165,32 +147,19 @@ class TransformerClassifier(Classifier):
 def _threads(number: int) -> Iterator[None]:
     """This number of torch threads inside."""
     before = torch.get_num_threads()
-    if number != before:
-        torch.set_num_threads(number)
+    torch.set_num_threads(number)
     try:
         yield
     finally:
-        if number != before:
-            torch.set_num_threads(before)
+        torch.set_num_threads(before)
 
 
 def _model(given: EncoderOptions, texts: Sequence[str]) -> tuple[Any, Any]:
     if given.model:
-        return pretrained(given.model, given.layers, start=True)
+        return pretrained(given.model, start=True)
     tokenizer = tokenizer_of(given.tokenizer) if given.tokenizer else word_tokenizer(texts)
     shape = {"layers": given.layers or LAYERS, "width": given.width or WIDTH}
     return untrained(tokenizer, **shape, positions=given.max_length + 2, dropout=given.dropout), tokenizer
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """How to train; see ``transformer.TransformerClassifier``."""
-
-    epochs: int
-    learning_rate: float
-    batch_size: int
-    weight_decay: float
-    seed: int
 
 
 def logits_of(model: Any, inputs: Sequence[Tokens], pad: int) -> torch.Tensor:
@@ -214,18 +183,22 @@ def scores_of(model: Any, inputs: Sequence[Tokens], pad: int) -> Floats:
     return scores
 
 
-def train(model: Any, inputs: Sequence[Tokens], targets: Floats, schedule: Schedule, pad: int) -> None:
+def train(model: Any, inputs: Sequence[Tokens], targets: Floats, options: EncoderOptions, pad: int, seed: int) -> None:
     """Train ``model`` in place on token ids and labels (float64 [inputs], 0 to 1). Draws from torch's generator."""
-    rng = np.random.default_rng(schedule.seed)
+    from transformers import get_linear_schedule_with_warmup
+
+    epochs = options.epochs or (3 if options.model else 5)
+    rate = options.learning_rate or (3e-5 if options.model else 2e-3)
+    rng = np.random.default_rng(seed)
     rows = rng.permutation(len(inputs))
-    optimizer = _optimizer(model, schedule)
-    steps = schedule.epochs * math.ceil(len(rows) / schedule.batch_size)
-    rates = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, steps))
+    steps = epochs * math.ceil(len(rows) / options.batch_size)
+    optimizer = torch.optim.AdamW(_groups(model, options.weight_decay), lr=rate)
+    rates = get_linear_schedule_with_warmup(optimizer, round(WARM_UP * steps), steps)
     labels = torch.tensor(targets, dtype=torch.float32, device=model.device)
     model.train()
-    for epoch in range(schedule.epochs):
+    for epoch in range(epochs):
         started, total = time.perf_counter(), 0.0
-        for batch in _batches(inputs, rows, schedule.batch_size, rng):
+        for batch in _batches(inputs, rows, options.batch_size, rng):
             logits = logits_of(model, [inputs[row] for row in batch], pad)
             loss = functional.binary_cross_entropy_with_logits(logits, labels[batch])
             optimizer.zero_grad()
@@ -235,24 +208,17 @@ def train(model: Any, inputs: Sequence[Tokens], targets: Floats, schedule: Sched
             rates.step()
             total += loss.item() * len(batch)
         seconds = time.perf_counter() - started
-        log.info("epoch %d of %d: loss %.4f, %.0f s", epoch + 1, schedule.epochs, total / len(rows), seconds)
+        log.info("epoch %d of %d: loss %.4f, %.0f s", epoch + 1, epochs, total / len(rows), seconds)
     model.eval()
 
 
-def _optimizer(model: Any, schedule: Schedule) -> torch.optim.Optimizer:
-    matrices = [p for p in model.parameters() if p.ndim >= 2]
-    others = [p for p in model.parameters() if p.ndim < 2]
-    groups: list[dict[str, Any]] = [
-        {"params": matrices, "weight_decay": schedule.weight_decay},
-        {"params": others, "weight_decay": 0.0},
+def _groups(model: Any, decay: float) -> list[dict[str, Any]]:
+    """Biases and the weights of norms do not decay."""
+    parameters = list(model.parameters())
+    return [
+        {"params": [one for one in parameters if one.ndim >= 2], "weight_decay": decay},
+        {"params": [one for one in parameters if one.ndim < 2], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=schedule.learning_rate)
-
-
-def _rate(step: int, steps: int) -> float:
-    """Factor of the learning rate."""
-    warm_up = max(1.0, WARM_UP * steps)
-    return min((step + 1) / warm_up, max(0.0, (steps - step) / max(1.0, steps - warm_up)))
 
 
 def _batches(inputs: Sequence[Tokens], rows: np.ndarray, size: int, rng: np.random.Generator) -> Iterator[np.ndarray]:

@@ -81,9 +81,9 @@ class QueryTokens:
         return ids[:start], ids[end:]
 
 
-def pretrained(name: str, layers: int | None = None, *, start: bool = False) -> tuple[Any, Any]:
-    """A model with one output and its tokenizer, float32, from a folder or the hub; of its layers the first few. With
-    ``start``, to begin training with, the output may be new.
+def pretrained(name: str, *, start: bool = False) -> tuple[Any, Any]:
+    """A model with one output and its tokenizer, float32, from a folder or the hub. With ``start``, to begin training
+    with, the output may be new.
 
     Raises UserError. Runs no code of the model's own.
     """
@@ -95,11 +95,7 @@ def pretrained(name: str, layers: int | None = None, *, start: bool = False) -> 
         config.num_labels = 1
         # Left to itself a single output is trained, and named, as a regression.
         config.problem_type = None
-        if layers is not None:
-            _keep_layers(config, layers)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    except UserError:
-        raise
     except Exception as error:
         # Damaged files raise whatever their reader has.
         raise not_installed(error) or refusal(what, error, "model") from error
@@ -170,15 +166,6 @@ def window(model: Any, max_length: int) -> int:
     """How many tokens are read: ``max_length``, or what the model's positions permit."""
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     return min(max_length, positions - RESERVED_POSITIONS) if positions and positions > 0 else max_length
-
-
-def _keep_layers(config: Any, layers: int) -> None:
-    there = config.num_hidden_layers
-    if layers > there:
-        raise UserError(f"layers must be at most the model's {there}, not {layers}", key="layers")
-    config.num_hidden_layers = layers
-    if getattr(config, "layer_types", None):
-        config.layer_types = config.layer_types[:layers]
 
 
 @packages()

@@ -1,10 +1,10 @@
-"""Feedback on answers: how it is written down, and that none of it is lost.
+"""Feedback on answers, and its log.
 
 One feedback is a JSON object: ``query_id`` (or ``query``: the question, or its first turn), ``side`` (``edge`` or
-``cloud``, whose answer it is on), and ``score``, from 0 to 1, or ``thumb``: ``up`` or ``down``. Other keys are ignored.
+``cloud``), and ``score``, from 0 to 1, or ``thumb``: ``up`` or ``down``. Other keys are ignored.
 
-The log of a router has one line for each feedback that was received at an endpoint and one for each that was learned,
-so that a run that goes on, or is made again, learns the same at the same places.
+The log has a line for each feedback that was received at an endpoint and one for each that was learned, so that a run
+that is resumed or repeated learns the same at the same places.
 """
 
 from __future__ import annotations
@@ -45,9 +45,7 @@ def named(text: str) -> str:
 
 
 class Feedback(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``query``: the query's id, or its text as ``named``; ``score``: 0 to 1; ``source``: a name of its own; ``model``:
-    whose answer it is on, where that is known.
-    """
+    """``query``: its id, or its text as ``named``; ``source``: a unique name; ``model``: whose answer it is on."""
 
     query: str
     side: Literal["edge", "cloud"]
@@ -93,7 +91,7 @@ class FeedbackFile:
         self._offset = 0
 
     def new(self) -> Iterator[Feedback]:
-        """What has been added since. A last line without its end is read when it is whole."""
+        """The lines added since. A last line without its end is read when it is whole."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self._offset)
@@ -133,11 +131,9 @@ class LogLine(Feedback, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class FeedbackLog:
-    """What a router has received and learned, one JSON line each, in the job's folder. Appended only.
+    """JSON lines in the job's folder, appended only. Without a ``path``, outside of a job, nothing is kept.
 
-    Without a ``path``, outside of a job, nothing is kept.
-
-    ``earlier``: what runs before this one learned from feedback that will not come again by itself, in that order;
+    ``earlier``: feedback that runs before this one learned, in order, without the scorer's, which comes again;
     ``waiting``: what they received and did not learn; ``receipts``: how many they received.
     """
 
@@ -156,21 +152,19 @@ class FeedbackLog:
         self.earlier.sort(key=lambda line: (line.answers, line.learned))
 
     def received(self, feedback: Feedback) -> None:
-        """Keep a feedback that is kept nowhere else."""
         self._append(LogLine(*_fields(feedback), run=self.run))
 
     def learned(self, feedback: Feedback, answers: int, count: int) -> None:
-        """Keep when a feedback was learned: after how many answers and feedbacks. Not if that is known."""
+        """Keep after how many answers and feedbacks a feedback was learned, unless that is known."""
         if feedback.source not in self._learned:
             self._append(LogLine(*_fields(feedback), run=self.run, learned=count, answers=answers))
 
     def sync(self) -> None:
-        """Force what was kept onto the disk."""
         if self._file is not None:
             self._file.sync()
 
     def _read(self, path: Path, fresh: bool) -> None:
-        """Take in what was kept before; a ``fresh`` run passes over all but its own."""
+        """A ``fresh`` run ignores all lines but its own."""
         damaged = 0
         for line in path.read_bytes().splitlines() if path.exists() else ():
             try:

@@ -36,9 +36,7 @@ COSTLY = ("judge",)
 
 @dataclass(frozen=True, eq=False)
 class AskedQuery:
-    """The facts of a query that learning from its answer needs. ``score`` is the trained router's; ``digest``
-    identifies its text; ``state`` is what a probe makes of it (see ``ProbeClassifier.directions``).
-    """
+    """The facts of a query that learning needs, see ``Experience``. ``digest``: of its text."""
 
     grams: NDArray[np.float32]
     group: str
@@ -52,7 +50,6 @@ def item_of(query: Query, score: float, state: Floats | None = None) -> AskedQue
 
 
 def name_of(query: Query) -> str:
-    """What feedback on an answer to the query is kept under: its id, or else a digest of its text."""
     return query.id or named(text_of(query))
 
 
@@ -79,11 +76,8 @@ class _Average:
 
 
 class Exploration:
-    """A share of them everywhere, ``BOOST`` times that share in a group in which little is known of the other model's
-    answers, or where answers have lately been worth something else than before: a fast and a slow moving average of
-    the residuals differ.
-
-    ``share``: of the decisions, where nothing calls for more.
+    """Flips ``share`` of the decisions, ``BOOST`` times as many in a group with little feedback on the other model's
+    answers, or with changed answers: a fast and a slow moving average of the residuals differ.
     """
 
     def __init__(self, share: float) -> None:
@@ -91,11 +85,10 @@ class Exploration:
         self._averages: dict[tuple[str, int], _Average] = {}
 
     def observe(self, group: str, side: int, residual: float) -> None:
-        """``residual``: what an answer was worth beyond what was expected by its query's score."""
         self._averages.setdefault((group, side), _Average()).add(residual)
 
     def of(self, group: str, side: int) -> float:
-        """The probability with which a query of the group goes to ``side``, though it is the other one's."""
+        """The probability of flipping a decision in favour of ``side``."""
         known = [found for either in (0, 1) if (found := self._averages.get((group, either)))]
         own = self._averages.get((group, side))
         new = own is None or own.count < FEW
@@ -104,12 +97,11 @@ class Exploration:
 
 
 class Lessons:
-    """Learns one feedback after the other. Thread-safe; what is learned depends on the order of answers and feedback.
+    """Learns one feedback after the other. Thread-safe.
 
-    ``answered`` is called after each answer. Then are learned: the scorer's opinion, if it is a source; what an earlier
-    run learned at this place; and what has come in on answers that were given. ``router``, which scores by ``learner``,
-    is saved in ``to`` (None: nowhere) after each ``every`` feedbacks and at the end. Feedback on its queries is no more
-    new to it than what it was trained with.
+    After each answer it learns the scorer's opinion, if that is a source; the feedback that an earlier run learned at
+    this place; and what has come in on answers that were given. ``router``, which scores by ``learner``, is saved in
+    ``to`` after each ``every`` feedbacks and at the end; queries with feedback count as its training queries.
     """
 
     def __init__(
@@ -165,12 +157,11 @@ class Lessons:
                 self._learn(feedback)
 
     def learn(self, side: str, worth: float, item: AskedQuery) -> None:
-        """Learn what a program says, past the log."""
         with self._mutex:
             self._count_in(side, item, worth)
 
     def take_in(self, side: str, item: AskedQuery, worth: float) -> None:
-        """Learn what is no feedback of this run."""
+        """Learn without counting it as feedback of this run."""
         observation = Experience(item.grams, item.group, SIDES.index(side), item.score, worth, item.state)
         self.exploration.observe(item.group, observation.side, observation.residual)
         self.learner.observe(observation)
@@ -238,7 +229,6 @@ class Lessons:
 
 
 def _worth(query: Query, data: Any, response: Mapping[str, Any]) -> float | None:
-    """The scorer's opinion of an answer, from 0 to 1."""
     row = row_of(data)
     if not isinstance(row, Mapping) or "gold" not in row or query.scorer in COSTLY:
         warn_once("feedback: scorer: rows without an answer, or with a judge, have no feedback")
@@ -252,7 +242,6 @@ def _side(side: str) -> Literal["edge", "cloud"]:
 
 
 def adapted(base: TrainedRouter, learner: OnlineLearner) -> TrainedRouter:
-    """A trained router that scores as ``base`` does with what ``learner`` has learned."""
     classifier = AdaptedClassifier(base, learner)
     return dataclasses.replace(base, kind=KIND, classifier=classifier, calibration=Calibration())
 

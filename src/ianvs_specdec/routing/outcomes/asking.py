@@ -1,8 +1,4 @@
-"""Asking both models: the quality and cost of their answers to a query set, with every answer in a journal.
-
-The models are asked one after the other, so that only one is in memory. What a journal already holds is not asked
-again; a run that was stopped goes on where it was.
-"""
+"""Asking both models, one after the other, so that only one is in memory. The journal keeps every answer."""
 
 from __future__ import annotations
 
@@ -37,6 +33,7 @@ TEMPERATURE = 1.0
 SEDNA = ("BACKEND_TYPE", "model_path")
 """Environment variables by which an edge model tells Sedna what it is."""
 
+Rows = Sequence[dict[str, Any]]
 OnAnswer = Callable[[str, bool], None]
 """Called after each answer with the side, and whether the journal had it."""
 
@@ -51,22 +48,9 @@ class Questions:
 
 
 @dataclass(frozen=True)
-class MoreAnswers:
-    """``count`` further answers to each query, sampled at ``temperature`` (None: the row's or the model's, if it is
-    above 0, else ``TEMPERATURE``).
-    """
-
-    count: int = 0
-    temperature: float | None = None
-
-
-NO_MORE = MoreAnswers()
-
-
-@dataclass(frozen=True)
 class Collected:
-    """The outcomes, and how many queries are not among them: without an answer by side, or without a score;
-    ``unparsed``: how many answers by side hold no letter or number, and count as wrong.
+    """The outcomes, and the numbers of queries without an answer (by side) or a score; ``unparsed``: of answers (by
+    side) without a letter or number, which count as wrong.
     """
 
     outcomes: Outcomes
@@ -77,9 +61,8 @@ class Collected:
 
 
 def read_rows(path: Path, quality: Quality, scorers: Mapping[str, Any], limit: int | None = None) -> Questions:
-    """Rows of an Ianvs data file, ``limit`` of them spread evenly over all, all such that their answers can be scored.
-
-    ``scorers``: hyperparameters of the dataset processor (judge_..., run_code). Raises UserError with file and line.
+    """Rows of an Ianvs data file, or ``limit`` of them, spread evenly. ``scorers``: hyperparameters of the dataset
+    processor. Raises UserError with file and line, also for rows whose answers could not be scored.
     """
     places, data = [], SimpleNamespace(x=[], y=[])
     for number, row in read_json_lines(path):
@@ -117,20 +100,24 @@ def collect(
     quality: Quality,
     journal: Path,
     *,
-    more: MoreAnswers = NO_MORE,
+    samples: int = 0,
+    temperature: float | None = None,
     concurrency: int = 1,
     on_answer: OnAnswer | None = None,
 ) -> Collected:
     """Ask the edge and the cloud model with these hyperparameters, score and compare.
 
-    ``journal`` is the folder of the journal, such as a job's in its workspace; ``concurrency``: how many queries are
-    asked at a time, of back ends that can. Raises UserError if a model cannot answer (see ``max_failures``), or no
-    query has an answer of both.
+    ``journal``: its folder; ``samples``: further answers to each query, at ``temperature`` (default: the row's, the
+    model's, or ``TEMPERATURE``). Raises UserError if a model cannot answer (see ``max_failures``), or no query has an
+    answer of both.
     """
     with running(journal, concurrency):
         # Both are there before one is asked: the cloud's back end may be "same-as-edge".
         models = {name: model(**settings[name]) for name, model in SIDES.items()}
-        sides = {name: _ask(model, asked, more, concurrency, on_answer) for name, model in models.items()}
+        sides = {}
+        for name, model in models.items():
+            rounds = [asked.rows, *[[_sampled(row, model, temperature) for row in asked.rows]] * samples]
+            sides[name] = _ask(model, rounds, concurrency, on_answer)
         return _compared(asked, sides, quality)
 
 
@@ -147,27 +134,23 @@ _Side = list[list[_Answer]]
 """By query: the answer as the model's settings want it, then the samples."""
 
 
-def _ask(
-    model: RoutedModel, asked: Questions, more: MoreAnswers, concurrency: int, on_answer: OnAnswer | None
-) -> _Side:
+def _ask(model: RoutedModel, rounds: Sequence[Rows], concurrency: int, on_answer: OnAnswer | None) -> _Side:
     def answer(row: dict[str, Any], number: int) -> _Answer:
         # A further answer is a repeat: it has a seed, and an entry in the journal, of its own.
-        response = model.answer(row if number == 0 else _sampled(row, model, more), repeat=number)
+        response = model.answer(row, repeat=number)
         if on_answer is not None:
             on_answer(model.side, bool(response["replayed"] or response["cached"]))
         return _answer(response)
 
     try:
-        rounds = [
-            _all(partial(answer, number=number), asked.rows, concurrency, model) for number in range(more.count + 1)
-        ]
+        answers = [_all(partial(answer, number=number), rows, concurrency, model) for number, rows in enumerate(rounds)]
     finally:
         model.cleanup()
-    return [list(answers) for answers in zip(*rounds, strict=True)]
+    return [list(one) for one in zip(*answers, strict=True)]
 
 
 def _all(
-    answer: Callable[[dict[str, Any]], _Answer], rows: Sequence[dict[str, Any]], concurrency: int, model: RoutedModel
+    answer: Callable[[dict[str, Any]], _Answer], rows: Rows, concurrency: int, model: RoutedModel
 ) -> list[_Answer]:
     if concurrency == 1:
         return [answer(row) for row in rows]
@@ -189,11 +172,10 @@ def _answer(response: Response) -> _Answer:
     return _Answer(tuple(turn["completion"] for turn in response["turns"]), response["cost"], "")
 
 
-def _sampled(row: dict[str, Any], model: RoutedModel, more: MoreAnswers) -> dict[str, Any]:
-    """The row, to be answered at the temperature of samples."""
+def _sampled(row: dict[str, Any], model: RoutedModel, temperature: float | None) -> dict[str, Any]:
     query = query_of_row(row)
-    temperature = more.temperature or query.temperature or model.settings.sampling.temperature or TEMPERATURE
-    return {**row, "query": {**query.to_json(), "temperature": temperature}}
+    chosen = temperature or query.temperature or model.settings.sampling.temperature or TEMPERATURE
+    return {**row, "query": {**query.to_json(), "temperature": chosen}}
 
 
 def _compared(asked: Questions, sides: Mapping[str, _Side], quality: Quality) -> Collected:

@@ -23,12 +23,11 @@ Both = Mapping[int, tuple[Answered, Answered]]
 
 
 def outcomes_of_job(folder: Path, quality: Quality | None = None, algorithm: str | None = None) -> Outcomes:
-    """What the edge and the cloud model of the job in ``folder`` made of the queries that both have answered.
+    """The outcomes of the queries that both models of the job in ``folder`` have answered.
 
-    ``quality``: how answers are scored (None = by the benchmark's scorer; ratings of a judge are taken from the job's
-    journal). ``algorithm`` names the one to take where the job holds several pairs of models or data files. Call it in
-    the folder in which ``ianvs`` was run, so that the data file is found. Raises UserError where there is nothing, or
-    not one pair only; the log names the number of queries that are left out.
+    ``quality``: by default the benchmark's scorer, with the judge's ratings of the job's journal. ``algorithm``: the
+    one to take if there are several pairs of models or data files. To be called in the folder in which ``ianvs`` was
+    run. Raises UserError if there is no pair, or more than one.
     """
     workspace = read_workspace(folder)
     if len(workspace.jobs) > 1:

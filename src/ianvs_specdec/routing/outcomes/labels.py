@@ -1,11 +1,10 @@
-"""Labels: what a router is to learn from the outcomes of two models. 1 = send the query to the cloud.
+"""Training labels of routers, from 0 (edge) to 1 (cloud). S is the quality of an answer.
 
-- ``hard``: the edge's answer is not right (its quality is below 0.5);
-- ``hybrid``: the cloud's answer is better by more than ``epsilon`` (Hybrid LLM, arXiv 2404.14618, deterministic router:
-  0 if S_edge >= S_cloud - epsilon);
-- ``soft``: 1 - Pr[q_edge >= q_cloud - t] over several answers of each model, t chosen so that the labels differ most
-  between queries (Hybrid LLM, probabilistic router with data transformation);
-- ``gain``: (1 + S_cloud - S_edge) / 2, whose order is that of the quality gained per query sent to the cloud.
+- ``hard``: S_edge < 0.5;
+- ``hybrid``: S_cloud - S_edge > ``epsilon`` (deterministic router of Hybrid LLM, arXiv 2404.14618);
+- ``soft``: 1 - Pr[q_edge >= q_cloud - t] over several answers of each model, with the t for which the labels differ
+  most (its probabilistic router with data transformation);
+- ``gain``: (1 + S_cloud - S_edge) / 2.
 """
 
 from __future__ import annotations
@@ -50,10 +49,7 @@ def truths(outcomes: Outcomes, kind: str, epsilon: float) -> Floats:
 
 
 def soft_labels(outcomes: Outcomes) -> tuple[Floats, float]:
-    """The soft labels, float64 [queries], and the shift t that they were made with.
-
-    t maximises the mean absolute difference between the labels of two queries. Raises UserError without samples.
-    """
+    """The soft labels, float64 [queries], and the shift t with the largest mean absolute difference of two labels."""
     edge, cloud = outcomes.edge_samples, outcomes.cloud_samples
     if edge is None or cloud is None:
         raise UserError("soft labels need edge_samples and cloud_samples: specdec route label --samples N writes them")
@@ -74,6 +70,5 @@ def _gaps(edge: Samples, cloud: Samples) -> list[Floats]:
 
 
 def _spread(labels: Floats) -> float:
-    """Mean of |a - b| over all pairs."""
     ordered, count = np.sort(labels), len(labels)
     return float(ordered @ (2 * np.arange(count) - count + 1)) * 2 / count**2

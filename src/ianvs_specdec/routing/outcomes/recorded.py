@@ -1,10 +1,9 @@
-"""Outcomes: the quality (0 to 1) of the edge's and the cloud's answer to each query, and what the answers cost.
+"""Outcomes: the quality (0 to 1) and cost of the edge's and the cloud's answer to each query.
 
-Two formats are read. CSV with the columns ``query``, ``edge_correct`` and ``cloud_correct`` (true, false or a number
-from 0 to 1), and optionally ``edge_cost``, ``cloud_cost``, ``group`` and ``id``; other columns are ignored. JSON
-lines, as ``specdec route label`` writes them: ``query`` (a question as in Ianvs' data files), ``edge`` and ``cloud``
-(numbers from 0 to 1), and optionally ``edge_cost``, ``cloud_cost``, ``edge_samples`` and ``cloud_samples`` (lists of
-numbers from 0 to 1: the quality of several answers).
+CSV has the columns ``query``, ``edge_correct``, ``cloud_correct`` (true, false or 0 to 1), and optionally
+``edge_cost``, ``cloud_cost``, ``group`` and ``id``. JSON lines, as of ``specdec route label``, have ``query`` (a
+question as in Ianvs' data files), ``edge``, ``cloud``, and optionally ``edge_cost``, ``cloud_cost``, ``edge_samples``
+and ``cloud_samples`` (the qualities of several answers).
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def text_of(query: Query) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """Queries of which it is recorded what models made of them. A subclass has a column [queries] for each fact."""
+    """Queries, and columns [queries] of what models made of them."""
 
     queries: tuple[Query, ...]
 
@@ -67,10 +66,8 @@ class Recorded:
         return {name: column for name, column in vars(self).items() if column is not None}
 
     def held_out(self, by: str = "row", share: float = 0.25, seed: int = 0) -> NDArray[np.bool_]:
-        """Which rows are held out, bool [queries]: about ``share`` of them, drawn by ``seed``.
-
-        ``by`` = ``row``: equal queries are never on both sides; ``by`` = ``group``: no group is. Raises UserError if a
-        side would be empty.
+        """Which rows are held out, bool [queries]: about ``share`` of them. ``by``: equal queries (``row``), or whole
+        groups (``group``), are never on both sides. Raises UserError if a side would be empty.
         """
         held = np.zeros(len(self), dtype=bool)
         units: dict[Any, list[int]] = {}
@@ -89,15 +86,13 @@ class Recorded:
         return held
 
     def digests(self) -> NDArray[np.uint64]:
-        """64 bits that identify each query's text, uint64 [queries]."""
         return digests(self.queries)
 
 
 @dataclass(frozen=True, eq=False)
 class Sides:
-    """The quality and cost of both models' answers to the same queries, float64 [queries] each.
-
-    Without a cloud cost nothing is known by money; an edge without a cost is free.
+    """The quality and cost of both models' answers to the same queries, float64 [queries] each. Without a cost the edge
+    is free.
     """
 
     edge: Floats
@@ -113,7 +108,6 @@ class Sides:
 
     @property
     def gain(self) -> Floats:
-        """How much better the cloud's answer is, from -1 to 1."""
         return self.cloud - self.edge
 
     @property
@@ -131,21 +125,16 @@ class Sides:
 
 @dataclass(frozen=True, eq=False)
 class Outcomes(Sides, Recorded):
-    """What two models made of the same queries, column by column. ``edge`` and ``cloud`` are from 0 to 1, costs in the
-    money that prices are in. ``edge_samples`` and ``cloud_samples``: the quality of several answers to each query, or
-    None.
-    """
+    """``edge_samples`` and ``cloud_samples``: the quality of several answers to each query."""
 
     edge_samples: Samples | None = None
     cloud_samples: Samples | None = None
 
     def summary(self) -> dict[str, float]:
-        """How many queries, and the mean quality of both sides, for reports."""
         means = {side: round(float(getattr(self, side).mean()), 6) for side in ("edge", "cloud")}
         return {"queries": len(self), **means}
 
     def split(self, by: str = "row", share: float = 0.25, seed: int = 0) -> tuple[Outcomes, Outcomes]:
-        """The rest, and the part that is held out, each in the order of the rows. See ``held_out``."""
         held = self.held_out(by, share, seed)
         return self.take(~held), self.take(held)
 
@@ -174,8 +163,6 @@ def load_outcomes(path: Path) -> Outcomes:
 
 
 class Row(NamedTuple):
-    """One query of a file, with the quality of each model's answer."""
-
     place: str
     query: Query
     quality: list[float]
@@ -217,7 +204,6 @@ def save_outcomes(path: Path, outcomes: Outcomes, **extra: Sequence[Any]) -> Non
 
 
 def _check_columns(record: Mapping[str, Any], columns: Iterable[str], place: str, csv: bool) -> None:
-    """Raise UserError that names the place, and the first of these columns that is not there."""
     for column in columns:
         if record.get(column) is None:
             there = ", ".join(str(name) for name in record) or "nothing"
@@ -226,7 +212,6 @@ def _check_columns(record: Mapping[str, Any], columns: Iterable[str], place: str
 
 
 def _query_in(record: Mapping[str, Any], place: str, index: int, csv: bool) -> Query:
-    """The query of a record. Raises UserError that names the place."""
     question = record["query"]
     if csv:
         group, identifier = record.get("group") or "", record.get("id") or str(index)
@@ -260,14 +245,10 @@ def _samples(value: Any, name: str, place: str) -> tuple[float, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Pool(Recorded):
-    """Two formats are read, by the names of the models. CSV with the columns ``query`` and ``NAME_correct`` (true,
-    false or a number from 0 to 1) and ``NAME_cost`` for each model, and optionally ``group`` and ``id``; JSON lines
-    with ``query``, ``NAME`` and ``NAME_cost``. What else is there is ignored. A model with one price for all queries
-    needs no costs.
+    """CSV has the columns ``query``, ``NAME_correct`` and ``NAME_cost`` of each model, and optionally ``group`` and
+    ``id``; JSON lines have ``query``, ``NAME`` and ``NAME_cost``.
 
-    ``quality`` and ``cost``: float64 [queries, models], the models by rising mean cost.
-
-    ``models``: their names, in this order.
+    ``quality`` and ``cost``: float64 [queries, models], the ``models`` by rising mean cost.
     """
 
     quality: Floats
@@ -280,14 +261,11 @@ class Pool(Recorded):
 
     @property
     def best(self) -> str:
-        """The model that is best alone; of equally good ones the cheapest."""
         return self.models[int(self.quality.mean(axis=0).argmax())]
 
 
 def load_pool(path: Path, prices: Mapping[str, float | None]) -> Pool:
-    """``prices``: model -> what each of its answers costs, None where the file tells. UserError with file, line and
-    column.
-    """
+    """``prices``: model -> cost of each answer, None if it is in the file. UserError names file, line and column."""
     rows = answers_in(path, prices)
     cost = [[_cost(row.record, name, price, row.place) for name, price in prices.items()] for row in rows]
     means = np.mean(cost, axis=0)

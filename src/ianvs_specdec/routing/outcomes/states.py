@@ -1,7 +1,4 @@
-"""What a model thinks of queries before it answers: its pooled hidden states of each prompt, recorded once.
-
-They are kept in shards, so that a run that was stopped goes on where it was.
-"""
+"""Pooled hidden states of prompts, recorded once, in shards, so that an interrupted run resumes."""
 
 from __future__ import annotations
 
@@ -32,10 +29,8 @@ _UNASKED = Sampling(max_tokens=1)
 
 @dataclass(frozen=True, eq=False)
 class RecordedStates:
-    """The hidden states of a model, pooled over the prompts of queries: of each of ``layers``, those of ``queries``
-    (digests of their texts, uint64, sorted) are ``rows``, float16 [queries, layers, 2 * hidden].
-
-    ``digest`` is that of the model's files, and ``model`` the name that people know it by.
+    """``rows``: float16 [queries, layers, 2 * hidden], of ``queries`` (digests of their texts, uint64, sorted).
+    ``digest``: of the files of ``model``.
     """
 
     model: str
@@ -61,13 +56,12 @@ def record(
     check: Callable[[str, str], None] = lambda model, digest: None,
     sampling: Sampling = _UNASKED,
 ) -> RecordedStates:
-    """The hidden states of all layers of a model (as in ``engine.contracts.Target.open``) of each query's first turn,
-    pooled over its prompt as ``types.POOLING`` says.
+    """The hidden states of all layers (as in ``engine.contracts.Target.open``) of each query's first turn, pooled over
+    its prompt as in ``types.POOLING``, and kept in ``folder``.
 
-    ``folder`` holds them, and is refused where it holds those of other queries or another model. ``check`` is called
-    with the model's name and the digest of its files first, and raises UserError for one that is not wanted;
-    ``on_query`` is called for each query that is read now. Raises UserError where the back end has no hidden states or
-    the model's configuration no number of layers, and AnswerError for a query that it cannot read.
+    ``check`` gets the model's name and the digest of its files first, and may raise UserError. ``on_query`` is called
+    for each query that is read now. Raises UserError if the folder holds other states or the back end returns none, and
+    AnswerError for a query that does not fit.
     """
     llm.check_encode()
     files = model_folder(llm.model)

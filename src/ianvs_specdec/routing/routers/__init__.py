@@ -32,7 +32,6 @@ ROUTERS = {
 
 
 def router(name: str) -> type[Router]:
-    """The class of a router. Raises UserError for an unknown name."""
     if name not in ROUTERS:
         raise unknown("router", name, ROUTERS, key="router")
     return getattr(importlib.import_module(ROUTERS[name]), name)

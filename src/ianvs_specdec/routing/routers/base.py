@@ -37,9 +37,9 @@ Modules = Mapping[str, tuple[Any, Mapping[str, Any]]]
 
 @dataclass(frozen=True)
 class Decision:
-    """``score``: probability that the edge's answer will not do; ``hard``: to the cloud. ``reason`` says in a few words
-    why it is not the score that decided, and ``details`` are kept beside it; no part of a query's text is in either.
-    ``waited``: the seconds that an answer took on which the decision rests; they are the model's, not the router's.
+    """``score``: probability that the edge's answer is not good enough; ``hard``: to the cloud. ``reason``: why the
+    score did not decide; neither it nor ``details`` holds a part of the query's text. ``waited``: seconds of a model's
+    answer before the decision; they do not count as the router's.
     """
 
     score: float
@@ -50,8 +50,8 @@ class Decision:
 
 
 class _Given:
-    """Keeps the hyperparameters that a router is constructed with. A class of its own, since with ``__new__`` in
-    ``Router`` the signature of that, and of classes without a constructor, would be ``(*args, **hyperparameters)``."""
+    """Keeps a router's hyperparameters. With ``__new__`` in ``Router`` the signature of classes without a constructor
+    would be ``(*args, **hyperparameters)``."""
 
     _given = ""
 
@@ -63,20 +63,16 @@ class _Given:
 
 class Router(_Given, ABC):
     """Called by Ianvs with each row, or with the edge's response to it (mode inference-then-mining); True = hard =
-    cloud.
+    cloud. The decision is stored in both under ``routing``: ``router``, ``score``, ``hard``, ``seconds`` (None if not
+    ``timed``), ``reason`` and the decision's details.
 
-    The decision is left in both under ``routing``, where the model that answers picks it up: ``router``, ``score``,
-    ``hard`` and ``seconds`` (the router's own time; None where it has no meaning), and ``reason`` and the decision's
-    details where it has some.
-
-    Most routers are a ``score``. One that needs more than the query overrides ``score_row``, one for which a threshold
-    is not all ``decide``.
+    Most routers are a ``score``. One that needs more than the query overrides ``score_row``, one with more than a
+    threshold ``decide``.
     """
 
     timed: ClassVar[bool] = True
     built_by_check: ClassVar[bool] = False
-    """Whether `ianvs check` builds it, to see what its constructor says. The routers of this package check their
-    hyperparameters without being built, which may take loading a model."""
+    """Whether `ianvs check` builds it. The routers of this package check hyperparameters without loading a model."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -89,10 +85,8 @@ class Router(_Given, ABC):
 
     @classmethod
     def check_hyperparameters(cls, hyperparameters: Mapping[str, Any]) -> None:
-        """Raise UserError, with the ``key`` at fault, for hyperparameters that cannot work. Loads no model.
-
-        A router of this package declares them by the types of its constructor's parameters. ``hyperparameters`` may be
-        the ``locals()`` of that constructor. Of a user's constructor only ``threshold`` is known.
+        """Raise UserError, with the ``key`` at fault, for hyperparameters that do not fit the types of the constructor.
+        Of a user's constructor only ``threshold`` is known. Loads no model.
         """
         shipped = next((base for base in cls.__mro__ if base.__module__.startswith(f"{__package__}.")), Router)
         own = any("__init__" in vars(base) for base in cls.__mro__[: cls.__mro__.index(shipped)])
@@ -107,24 +101,17 @@ class Router(_Given, ABC):
 
     @classmethod
     def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:
-        """Raise UserError, with the ``key`` at fault, if the router cannot work beside the other ``modules`` of a test
-        case. Loads no model.
-        """
+        """Raise UserError, with the ``key`` at fault, if the router does not fit the ``modules`` of a test case."""
 
     @classmethod
     def check_together(cls, given: Mapping[str, Any]) -> None:
-        """Raise UserError, with the ``key`` at fault, for values that do not fit each other. ``given`` has all of them,
-        those that are not set with their defaults; each is valid by itself.
-        """
+        """Raise UserError, with the ``key`` at fault, for values, defaults too, that exclude each other."""
 
     @abstractmethod
     def score(self, query: Query) -> float:
-        """Probability, from 0 to 1, that the edge's answer to the query will not do. Any other value, NaN too, ends the
-        test case with a message.
-        """
+        """Probability, from 0 to 1, that the edge's answer to the query is not good enough."""
 
     def score_row(self, data: Any) -> float:
-        """The score of a row or response."""
         return self.score(query_of_row(data))
 
     def decide(self, data: Any) -> Decision:
@@ -134,9 +121,7 @@ class Router(_Given, ABC):
         return Decision(score, plain is not None and plain >= self.threshold)
 
     def checked(self, data: Any) -> Decision:
-        """What ``decide`` says, where it is what a router may say: its score becomes a plain float, its outcome a plain
-        bool. Raises UserError that names the router, its file and the query.
-        """
+        """The decision with a plain float and bool. Raises UserError that names the router, its file and the query."""
         try:
             decision = self.decide(data)
         except Exception as error:
@@ -210,7 +195,7 @@ def _in_json(value: Any) -> Any:
 
 
 def plain_score(value: Any) -> float | None:
-    """A score as a float: a finite number in [0, 1], numpy's and tensors of one number among them. None for others."""
+    """A number of Python, NumPy or PyTorch from 0 to 1 as a float. None for anything else."""
     value = _item(value)
     if not isinstance(value, (bool, numbers.Real)):
         return None
@@ -222,7 +207,7 @@ def plain_score(value: Any) -> float | None:
 
 
 def plain_bool(value: Any) -> bool | None:
-    """An outcome as a bool: Python's, numpy's or a tensor's. None for anything else."""
+    """A bool of Python, NumPy or PyTorch. None for anything else."""
     value = _item(value)
     return value if isinstance(value, bool) else None
 

@@ -30,18 +30,15 @@ BEHIND = (1.5, 2.5)
 
 
 class Spending:
-    """Each query may be granted its cost. Two rules hold at any time, and no estimate can break them: what is granted
-    to ``window`` successive queries is at most ``window * (allowance + tolerance)``; and what is granted from the
-    first query on is at most the allowance of all queries so far, plus ``window * tolerance``. (Before the first
-    query a window is imagined that was spent evenly, so that the beginning is not a feast.)
+    """Two limits always hold: ``window`` successive queries are granted at most ``window * (allowance + tolerance)``,
+    and all queries so far at most their allowance plus ``window * tolerance``. The window before the first query counts
+    as evenly spent.
 
     Within them, rank decides: a query is granted its cost if it is among as many of the best recent ones as the next
-    half window can afford. As that depends on what is left, the threshold rises when much was spent and falls when
-    little was; as it is a quantile of recent ranks, it follows a drift of the scores. Equal ranks take their share in
-    turn.
+    half window can afford. So the threshold rises when much was spent, and follows a drift of the scores. Equal ranks
+    take their share in turn.
 
-    ``allowance`` and ``tolerance`` are per query, in the unit of the costs; the unit of one query is 1 where the number
-    of queries is what is limited. Not thread-safe.
+    ``allowance`` and ``tolerance`` are per query, in the unit of the costs. Not thread-safe.
     """
 
     def __init__(self, allowance: float, *, tolerance: float, window: int) -> None:
@@ -69,7 +66,7 @@ class Spending:
             del self._ranks[place], self._costs[place]
 
     def request(self, rank: float, cost: float) -> tuple[bool, str]:
-        """Whether the next query, of this rank, is granted its cost, and why not. A negative rank asks for nothing."""
+        """Whether the next query is granted its cost, and why not. A negative rank asks for nothing."""
         self.count += 1
         self._used -= self._granted[0]
         # What was not spent can be spent later, as far as the window lets it.
@@ -130,18 +127,15 @@ class Spending:
 
 
 CHARACTERS_PER_TOKEN = 4.0
-"""Of English text with the tokenizers of today, before the first answer tells."""
-
+"""Before the first answer."""
 KEPT = 0.98
-"""Weight of what was known after each answer: the last fifty or so count."""
-
+"""Weight of the earlier answers after each one: about the last 50 count."""
 PRIOR = 4.0
-"""The number of answers that the initial assumption counts as."""
+"""Number of answers that the initial assumption counts as."""
 
 
 class Prices:
-    """Prices are per million tokens, ``completion_tokens`` is the length of an answer to expect before the first one.
-    Not thread-safe."""
+    """Prices are per million tokens. Not thread-safe."""
 
     def __init__(self, prompt: float, completion: float, completion_tokens: float) -> None:
         self._prompt, self._completion = prompt / 1e6, completion / 1e6
@@ -149,7 +143,6 @@ class Prices:
         self._characters, self._prompt_tokens = 1000 * PRIOR * CHARACTERS_PER_TOKEN, 1000 * PRIOR
 
     def expected(self, query: Query) -> float:
-        """Cost of all turns of a query."""
         each, rate = self._tokens / self._turns, self._prompt_tokens / self._characters
         turns = len(query.turns)
         prompt = _characters(query) * rate + turns * (turns - 1) / 2 * each
@@ -179,13 +172,12 @@ def _characters(query: Query) -> int:
 Money = Annotated[float, Field(ge=0, le=1e9)]
 
 NOT_HARD, DEMANDED = -1.0, math.inf
-"""Ranks of a query that the router inside leaves on the edge, and of one that it sends to the cloud whatever its score.
-"""
+"""Ranks of a query that stays on the edge, and of one that goes to the cloud whatever its score."""
 
 
 @dataclass
 class _Charge:
-    """What was set aside for a query: for which one of all, how much, and what it will cost as far as one can tell."""
+    """The ``amount`` that was set aside for the ``index``-th query, whose cost is ``expected``."""
 
     index: int
     amount: float
@@ -193,21 +185,13 @@ class _Charge:
 
 
 class BudgetRouter(ConstrainedRouter):
-    """``router``: see ``ConstrainedRouter``. What it finds hard goes to the cloud as long as the budget lasts, those of
-    the highest score first (per unit of money, if that is what is counted); a budget is a limit, not an aim: a
-    ``threshold`` of 0 inside spends all of it.
+    """Queries that the router inside finds hard go to the cloud, the highest scores (per unit of money) first, within
+    ``cloud_share`` of the queries or ``cost_per_1000`` queries. In any ``window`` successive queries at most the share
+    plus one point (the money plus 1 %) is spent, see ``Spending``.
 
-    One of the two:
-
-    - ``cloud_share``: at most this share of the queries, from 0 to 1;
-    - ``cost_per_1000``: at most this money for 1,000 queries, at ``price_prompt`` and ``price_completion`` (per
-      million tokens). What a query will cost is estimated from its length and from the answers so far, before the first
-      of them with ``completion_tokens`` a turn, and corrected by what it did cost.
-
-    It holds at any time: never more than the share plus one point (the money plus 1 %) in any ``window`` (200)
-    successive queries, never more than the budget and that tolerance for one window since the first query. See
-    ``Spending`` for how the threshold follows the scores. What a router around this one decides otherwise is accounted
-    for as soon as a model is asked.
+    The cost of a query is estimated from its length and the answers so far, before the first with
+    ``completion_tokens`` a turn, and then corrected. If a router around this one decides otherwise, the budget follows
+    as soon as a model is asked.
     """
 
     def __init__(
@@ -228,7 +212,6 @@ class BudgetRouter(ConstrainedRouter):
             for score in _expected_scores(self.inner):
                 self._spending.expect(score)
         else:
-            # What a query costs per score is known when queries are: scores alone tell nothing of it.
             assert cost_per_1000 is not None
             self._prices = Prices(price_prompt or 0.0, price_completion or 0.0, completion_tokens)
             self._spending = Spending(cost_per_1000 / 1000, tolerance=cost_per_1000 / 1e5, window=window)
@@ -261,7 +244,6 @@ class BudgetRouter(ConstrainedRouter):
         return overrule(decision, False, f"budget: {why}")
 
     def began(self, side: str, data: Any) -> None:
-        """Where a router around this one has decided otherwise, what is set aside follows."""
         with self._mutex:
             charge = self._charges.get(id(row_of(data)))
             if charge is None:
@@ -272,7 +254,6 @@ class BudgetRouter(ConstrainedRouter):
                 charge.amount = due
 
     def ended(self, side: str, data: Any, response: Mapping[str, Any] | None) -> None:
-        """The price of an answer is known."""
         with self._mutex:
             charge = self._charges.pop(id(row_of(data)), None)
             if charge is None or side != "cloud" or response is None or self._prices is None:
@@ -282,13 +263,12 @@ class BudgetRouter(ConstrainedRouter):
                 self._spending.correct(charge.index, actual - charge.amount)
 
     def abandoned(self, data: Any) -> None:
-        """No model will be asked for this row: give back what was set aside for it."""
         self.began("edge", data)
         self.ended("edge", data, None)
 
 
 def _expected_scores(router: Any) -> list[float]:
-    """Quantiles of the scores that a trained router gave queries it had not seen, where its folder tells them."""
+    """Quantiles of a trained router's scores of queries it had not seen."""
     while isinstance(router, ConstrainedRouter):
         router = router.inner
     report = getattr(getattr(router, "trained", None), "report", {})

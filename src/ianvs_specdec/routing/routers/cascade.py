@@ -125,23 +125,18 @@ Priors = Annotated[
 
 
 class CascadeRouter(Router):
-    """The score says how much the edge's answer is in doubt. In the mode inference-then-mining Ianvs asks the edge
-    first; in the mode mining-then-inference the router does, and the edge's work counts all the same.
+    """In the mode inference-then-mining Ianvs asks the edge first; in the mode mining-then-inference the router does.
 
-    - ``signal``: what to look at, one of ``signals.SIGNALS`` or several; of several, the score is the mean;
-    - ``calibration``: a file that `specdec route calibrate` fitted (see ``doubt``): the score then is the probability
-      that the cloud's answer is better. It knows its signals and its threshold, so that ``signal`` may be left out;
-    - ``router``: another router, a name or a mapping with ``name`` and hyperparameters, whose score of the query is one
-      of the signals under the name ``router``. None with a constraint, which would not be kept to: put that one around
-      the cascade. A probe looks at the edge before that answers, so that the router has to be asked first then;
-    - ``routers``: trained routers, from the names of their signals to their folders. One of all may be a probe;
-    - ``threshold``: from which score on a query goes to the cloud;
-    - ``decide_after``: the edge is asked for this number of tokens first. Where a calibration made for that number
-      (``--after``) says of them, and of the routers' scores, that the answer will not do, it ends there with that
-      score; else a second request continues it.
+    - ``signal``: one or several of ``signals.SIGNALS``; the score is their mean;
+    - ``calibration``: a file of `specdec route calibrate` with signals and threshold (see ``doubt``): the score is the
+      probability that the cloud's answer is better;
+    - ``router``: another router without a constraint, whose score is the signal ``router``;
+    - ``routers``: name of a signal -> folder of a trained router. One of all may be a probe;
+    - ``decide_after``: the edge generates this number of tokens first. If the calibration for that number (``--after``)
+      finds them in doubt, the answer ends there with that score; else a second request continues it.
 
-    Signals are computed in the order of what they cost: routers that read the text, the probe, the edge's answer. A
-    query that the edge could not answer goes to the cloud, whatever the signal.
+    Signals are computed in the order of their costs: routers that read the text, the probe, the edge's answer. A query
+    that the edge could not answer goes to the cloud.
     """
 
     concurrent: ClassVar[bool] = True
@@ -258,7 +253,6 @@ class CascadeRouter(Router):
         return EarlyExit(first.tokens, stops)
 
     def _judge(self, response: Mapping[str, Any], known: Mapping[str, float]) -> Decision:
-        """``known``: the scores of the routers inside."""
         if response.get("error") or not response["turns"]:
             return Decision(1.0, True, UNANSWERED)
         doubts = {name: known[name] if name in known else SIGNALS[name](response) for name in self.doubt.signals}

@@ -27,17 +27,14 @@ AnyRouter = Annotated[Any, rule(_check_router)]
 
 
 class ConstrainedRouter(Router):
-    """``router``: the router that is overruled where the constraint demands it: a name, or a mapping with ``name`` and
-    that router's hyperparameters, which may be one with a constraint itself. The outermost has the last word, except
-    that a private query stays on the edge wherever the privacy router stands.
+    """``router``: the router to constrain, which may have a constraint itself. The outermost constraint has precedence,
+    except that a private query stays on the edge.
 
-    A decision that was overruled has a ``reason``; reasons that were overruled in their turn are kept in the details
-    under ``overruled``, the innermost first.
+    Reasons that were overruled are in the details under ``overruled``, the innermost first.
     """
 
     concurrent: ClassVar[bool] = True
-    """Several threads may ask it at once: what it keeps is under its own lock, and a router that must not be asked by
-    several is asked by one at a time."""
+    """Several threads may ask it at once; a router inside that is not ``concurrent`` is asked by one at a time."""
 
     def __init__(self, router: AnyRouter = "RandomRouter") -> None:
         self.inner = router if isinstance(router, Router) else build_router(router)
@@ -51,12 +48,10 @@ class ConstrainedRouter(Router):
         check_router_beside(hyperparameters.get("router", "RandomRouter"), modules)
 
     def score(self, query: Query) -> float:
-        """The score of the router inside."""
         with self._asking:
             return self.inner.score(query)
 
     def ask(self, data: Any) -> Decision:
-        """What the router inside decides."""
         with self._asking:
             return self.inner.checked(data)
 

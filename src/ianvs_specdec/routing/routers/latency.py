@@ -31,34 +31,28 @@ TIMES = {"ttft": "time_to_first_token", "latency": "latency"}
 NO_OBJECTIVE = "LatencyRouter needs an objective, its own or the dataset processor's: slo_ttft or slo_latency"
 
 STEP = 0.05
-"""By how much, as a logarithm, what is expected of a side grows with each answer that misses the objective against
-expectation."""
-
+"""Growth (as a logarithm) of the expected time after each answer that misses the objective against expectation."""
 PROBES = 0.4
-"""Share of the permitted misses that is spent on finding out whether a slow side has become fast again."""
-
+"""Share of the permitted misses that retries of a slow side may take."""
 FIRST = 10
 """Queries before the first retry of a slow side; their number doubles with each retry, up to what is permitted."""
-
 
 Floats = NDArray[np.float64]
 
 MEMORY, LATEST, NEIGHBOURS = 256, 5, 3
-"""Answers remembered; those that tell the present; those before and after each one that it is compared with."""
+"""Answers remembered; the last ones, for the present; those before and after each one that it is compared with."""
 FEW, WIDE = 8, 1.25
 """With fewer answers than ``FEW`` the spread is at least ``WIDE``."""
 FAR = 3.0
-"""An answer that took more than this many times as long as those around it tells no more about weights than that."""
+"""Answers that took more than this many times as long as those around them count as this many."""
 
 
 class Pace:
-    """A request's time is modelled as ``present * weight * spread``. ``weight`` grows with the number of requests that
-    were under way when it came. ``present``, in seconds, is the median of the last few answers, so that load is
-    noticed, and its end, after as few. ``spread`` is how far single requests exceed those before and after them, as
-    the wanted percentile.
+    """A request's time is modelled as ``present * weight * spread``: the median of the last few answers (s), the effect
+    of the requests under way when it came, and the ``percentile`` of how far requests exceed those around them.
 
-    ``percentile``: of the times to predict. ``expected``: seconds before the first answer, None = nothing is known.
-    ``queue``: whether requests are taken to wait for each other until answers tell. Not thread-safe.
+    ``expected``: seconds before the first answer. ``queue``: whether requests are assumed to wait for each other until
+    there are answers. Not thread-safe.
     """
 
     def __init__(self, percentile: float, expected: float | None, queue: bool, clock: Callable[[], float]) -> None:
@@ -72,11 +66,9 @@ class Pace:
 
     @property
     def known(self) -> bool:
-        """Whether there has been an answer."""
         return bool(self._seen)
 
     def began(self, key: int) -> None:
-        """A request begins. ``key`` tells it from others that are under way."""
         self._waiting.setdefault(key, []).append((self._clock(), self.under_way))
         self.under_way += 1
 
@@ -94,19 +86,14 @@ class Pace:
             self._learn()
 
     def predict(self, *, latest: bool = False) -> float | None:
-        """Seconds for a request that begins now, exceeded by no more than the percentile permits; None = unknown.
-
-        ``latest``: by the last answer alone.
-        """
+        """Seconds for a request that begins now; None = unknown. ``latest``: by the last answer alone."""
         if not self._seen:
             return self._expected and self._expected * self._weight(self.under_way)
         present = self._latest[-1] if latest else statistics.median([*self._latest, *self._overdue()][-LATEST:])
         return present * self._weight(self.under_way) * self._spread
 
     def _overdue(self) -> list[float]:
-        """What those under way tell of the present, where they have taken longer than is usual: if no answer comes, it
-        is all there is to know.
-        """
+        """The times so far of requests under way that take longer than usual: a side that hangs gives no answers."""
         now, usual = self._clock(), statistics.median(self._latest) * self._spread
         begun = [entry for entries in self._waiting.values() for entry in entries]
         taken = [(now - start) / self._weight(before) for start, before in begun]
@@ -128,9 +115,7 @@ class Pace:
         self._spread = max(float(excess[rank]), WIDE if len(excess) < FEW else 1.0)
 
     def _fit(self, before: Floats, seconds: Floats) -> None:
-        """By how much each request under way lengthens the next: neighbours in time are compared, so that a change of
-        the load does not disturb it.
-        """
+        """By how much each request under way lengthens the next, compared with neighbours in time."""
         usual = _around(seconds)
         known = np.isfinite(usual) & (usual > 0)
         if not known.any():
@@ -151,20 +136,13 @@ def _around(values: Floats) -> Floats:
 
 
 class LatencyRouter(ConstrainedRouter):
-    """``router``: see ``ConstrainedRouter``. It is overruled if the side that it wants is expected to miss the
-    objective and the other one is not; if both are, the faster one is asked.
+    """The router inside is overruled if its side is expected to miss the objective (``slo_ttft``, ``slo_latency``, in
+    seconds, or the row's own) and the other side is not; if both are, the faster side is asked. ``percentile`` of the
+    queries are to meet it. ``edge_latency``, ``cloud_latency``: seconds to expect before a side's first answer.
 
-    - ``slo_ttft``, ``slo_latency``: the objective, in seconds; if neither is given, each row's own, as the dataset
-      processor has it;
-    - ``percentile``: the share of the queries that is to meet it;
-    - ``edge_latency``, ``cloud_latency``: what to expect of a side before its first answer, in seconds. A side of which
-      nothing is known is taken to be fast enough.
-
-    What to expect of a side is learned from the requests that it has answered and from those under way (see ``Pace``),
-    with a margin that grows until no more of them miss the objective than may.
-    A side that is avoided is asked now and then, for a few % of the queries at most, and more often once it was fast:
-    so its recovery is noticed. Where the edge has been asked first, the time of its answer, which the user has waited
-    for, comes before the cloud's.
+    Times are learned from the requests answered and under way (see ``Pace``), with a margin that grows until no more of
+    them miss the objective than may. A side that is avoided is retried for a few % of the queries at most. Where the
+    edge has been asked first, the time of its answer counts for the cloud, too.
     """
 
     def __init__(
@@ -251,8 +229,7 @@ class LatencyRouter(ConstrainedRouter):
             for name, pace in self._paces[side].items():
                 pace.ended(id(data), taken[name])
             missed = any((taken[name] or 0.0) > limit for name, limit in (self._slo or _given(data)).items())
-            # A kept promise lowers the margin a little, a broken one raises it, and one that was needlessly not made
-            # lowers it more.
+            # Kept promises lower the margin a little, broken ones raise it, and needless caution lowers it more.
             step = missed - (self._permitted if (side, id(data)) in self._promised else 1.0)
             self._promised.discard((side, id(data)))
             self._margin[side] = max(0.0, self._margin[side] + STEP * step)
@@ -274,7 +251,7 @@ class LatencyRouter(ConstrainedRouter):
         return worst
 
     def _due(self, side: str, data: Any, slo: Mapping[str, float]) -> bool:
-        """Whether a side that is avoided should be asked: seldom, and after an answer that was fast, at once."""
+        """Whether to retry a side that is avoided: seldom, but at once after a fast answer."""
         paces = self._paces[side].values()
         under_way = max(pace.under_way for pace in paces)
         if not under_way and any(pace.known for pace in paces) and self._excess(side, data, slo, latest=True) <= 1:
@@ -283,6 +260,5 @@ class LatencyRouter(ConstrainedRouter):
 
 
 def _given(row: Any) -> Mapping[str, float]:
-    """The objective that a row brings."""
     slo = row.get("slo") if isinstance(row, Mapping) else None
     return {name: limit for name, limit in (slo or {}).items() if name in TIMES}

@@ -33,24 +33,18 @@ UNANSWERED = "the edge gave no whole answer"
 
 
 class LearnedRouter(Router):
-    """``path``: the router's folder; ``threshold``: from which score on a query goes to the cloud, by default the one
-    that was picked in training.
-
-    One of kind ``probe`` has the edge read the question first. That time is the router's.
-    """
+    """``threshold``: by default the one that was picked in training. A probe has the edge read the question first."""
 
     concurrent: ClassVar[bool] = True
 
     def __init__(self, path: RouterFolder, threshold: Share | None = None) -> None:
         self.check_hyperparameters(locals())
-        self.path = path
         self.trained = TrainedRouter.load(Path(path))
         super().__init__(self.trained.threshold if threshold is None else threshold)
         self._mutex = threading.Lock()
 
     @property
     def probes(self) -> bool:
-        """Whether it looks at the edge's hidden states, not at the query."""
         return self.trained.probe is not None
 
     @classmethod

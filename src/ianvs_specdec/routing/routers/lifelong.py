@@ -51,24 +51,17 @@ SavedFolder = Annotated[Text, rule(_check_saved)]
 
 
 class LifelongRouter(Router):
-    """A trained router's score, corrected by what feedback has taught since (see ``routing.learned.online``).
+    """A trained router's score, corrected by feedback (see ``routing.learned.online``).
 
-    - ``path``: the trained router's folder, or one that a LifelongRouter saved: then it goes on from there. Beside a
-      probe, queries are also alike by the edge's hidden states;
-    - ``threshold``: as for LearnedRouter;
-    - ``feedback``: ``scorer`` (the benchmark's own scorer judges each answer as soon as it is given), a file of JSON
-      lines that may grow meanwhile, or ``{port: N, token_env: NAME}``: an endpoint (see ``routing.lifelong.feedback``);
-    - ``explore``: share of the decisions that are turned round, so that it stays known what both models can do (more
-      of them in a group where that is not known, or has changed, see ``routing.lifelong.lessons``); the draw
-      depends on ``seed`` and the query's content;
-    - ``replay``: a file of outcomes, such as the router was trained on: some of them are learned first, so that it is
-      known what the models could do before;
-    - ``save_every``: after this number of feedbacks the router is saved, as a trained router, to ``save_to`` (default:
-      a folder of the job).
+    - ``path``: a trained router's folder, or one that a LifelongRouter saved, to continue from;
+    - ``feedback``: ``scorer``, a file of JSON lines, or an endpoint (see ``routing.lifelong.feedback``);
+    - ``explore``: share of the decisions that are flipped (see ``lessons.Exploration``), drawn by ``seed`` and the
+      query's content;
+    - ``replay``: a file of outcomes to learn from first;
+    - ``save_every``, ``save_to``: feedbacks between saves, and the folder (default: in the job's).
 
-    Feedback is on the answers that were given. All of it is kept in the job's folder: a run that goes on, or is made
-    again, learns the same feedback after the same answers. With one query at a time every decision is repeatable; with
-    several at a time, feedback is learned in the order in which answers come.
+    All feedback is kept in the job's folder: a run that is resumed or repeated learns the same feedback after the same
+    answers. With several queries at a time, feedback is learned in the order of the answers.
     """
 
     concurrent: ClassVar[bool] = True
@@ -122,17 +115,14 @@ class LifelongRouter(Router):
 
     @property
     def probes(self) -> bool:
-        """Whether it looks at the edge's hidden states."""
         return self.base.probe is not None
 
     @property
     def feedbacks(self) -> int:
-        """How many have been learned in this run."""
         return self._lessons.count
 
     @property
     def url(self) -> str | None:
-        """Where feedback is taken, if it is at an endpoint."""
         return self._lessons.url
 
     def score(self, query: Query) -> float:
@@ -151,14 +141,13 @@ class LifelongRouter(Router):
         return replace(self.decided(query, score), waited=waited)
 
     def decided(self, query: Query, score: float) -> Decision:
-        """Where a query with this score goes."""
         hard = bool(score >= self.threshold)
         if uniform(self.seed, "explore", query.to_json()) < self._exploration.of(query.group, int(not hard)):
             return Decision(score, not hard, "explore")
         return Decision(score, hard)
 
     def learn(self, query: Query, side: str, worth: float) -> None:
-        """Learn at once what the answer of ``side`` to the query was worth, from 0 to 1. Not kept in the log."""
+        """Learn the worth of the answer of ``side``, from 0 to 1. Not kept in the log."""
         self._lessons.learn(side, worth, self._item(query))
 
     def lesson(self, query: Query) -> Callable[[str, float], None] | None:
@@ -167,7 +156,7 @@ class LifelongRouter(Router):
         return None if unread else partial(self._lessons.learn, item=self._item(query))
 
     def judged_elsewhere(self) -> None:
-        """The queries to come have no right answers with which the benchmark's scorer could judge."""
+        """The rows to come have no gold answers for the benchmark's scorer."""
         self._lessons.scored = False
 
     def began(self, side: str, data: Any) -> None:

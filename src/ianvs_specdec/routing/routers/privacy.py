@@ -66,13 +66,9 @@ DetectorModel = Annotated[str | dict[str, Any], rule(_detector)]
 
 
 class PrivacyRouter(ConstrainedRouter):
-    """``router``: see ``ConstrainedRouter``; it is not asked for a private query, so that it cannot ask the cloud
-    either. All turns, the system text and expected answers are looked through.
-
-    - ``kinds``: which kinds of personal data to look for (default: all of ``personal_data.KINDS``);
-    - ``patterns``: a mapping from the name of a further kind to a regular expression, or to a list of them;
-    - ``detector``: a spaCy model (name or folder) for Microsoft Presidio, which knows names and places, too; or a
-      mapping with ``model``, ``language`` (default en), ``entities`` (default: all it knows) and ``threshold`` (0.5).
+    """The router inside is not asked for a private query, so that it cannot ask the cloud either. All turns, the system
+    text and the prediction are searched for ``kinds`` of personal data, the user's ``patterns`` (kind -> regular
+    expressions) and what a Presidio ``detector`` (a spaCy model, or ``DetectorSettings``) finds.
 
     The decision of a private query has score 0, the reason and, under ``private``, the kinds; never the text.
     """
@@ -109,7 +105,6 @@ class PrivacyRouter(ConstrainedRouter):
         return self.ask(data)
 
     def private(self, query: Query) -> list[str]:
-        """The kinds of personal data in a query."""
         found: list[str] = []
         for text in (*query.turns, query.system, *query.prediction):
             found += [kind for kind in self._kinds_in(text) if kind not in found]

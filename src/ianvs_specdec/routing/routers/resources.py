@@ -21,14 +21,12 @@ log = logging.getLogger(__name__)
 Percent = Annotated[float, Field(ge=0, le=100)]
 
 SensorReading = Mapping[str, float | None]
-"""What the sensors say: ``cpu``, ``memory``, ``battery`` in %, ``temperature`` in degrees Celsius. A sensor that there
-is not is left out; a battery that is being charged is None."""
+"""Sensor -> its value in the unit of its limit. Missing sensors are left out; a battery that is charging is None."""
 
 
 @dataclass(frozen=True)
 class Limit:
-    """``sensor``: the reading it is put on, in ``words``; ``above``: whether it is the readings above it that are too
-    much; ``back``: how far on the good side of the limit the reading must be until there is enough again."""
+    """``above``: whether readings above it break it; ``back``: distance from a broken limit at which it holds again."""
 
     sensor: str
     words: str
@@ -50,22 +48,16 @@ LIMITS = {
 
 @dataclass
 class _Latest:
-    """What the sensors said last; they are read again at ``until``, of the router's clock."""
-
     broken: Mapping[str, float] = field(default_factory=dict)
     until: float = -math.inf
 
 
 class ResourceRouter(ConstrainedRouter):
-    """``router``: see ``ConstrainedRouter``; it is asked as long as the edge keeps to all limits. ``max_cpu``,
-    ``max_memory``, ``min_battery`` are in %, ``max_temperature`` in degrees Celsius, of the hottest sensor; a battery
-    that is being charged is not short.
+    """The router inside decides while this machine, the edge, keeps to all limits: ``max_cpu``, ``max_memory``,
+    ``min_battery`` in %, ``max_temperature`` in degrees Celsius, of the hottest sensor; with hysteresis (``LIMITS``).
 
-    A limit that was broken is kept to again only when the reading is some way on the good side of it (see ``LIMITS``),
-    so that the router does not go back and forth. Sensors are read at most every ``interval`` seconds. What the machine
-    has no sensor for is not limited, which is said once, or, with ``required``, is an error.
-
-    The sensors are this machine's, so the edge model is to run here. ``reader`` replaces psutil.
+    Sensors are read at most every ``interval`` seconds. What the machine has no sensor for is not limited, with one
+    warning, or, with ``required``, is an error. ``reader`` replaces psutil.
     """
 
     def __init__(
@@ -114,7 +106,6 @@ class ResourceRouter(ConstrainedRouter):
         return overrule(decision, True, f"resources: {', '.join(words)}", resources=short)
 
     def _refresh(self) -> None:
-        """Read the sensors and compare."""
         reading = self._read()
         self._latest.until = self._clock() + self._interval
         broken = {}

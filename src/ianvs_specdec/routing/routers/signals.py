@@ -41,12 +41,7 @@ _OPTION = re.compile(r"^[ \t(]{0,12}([A-J])[.):][ \t](.+)$", re.MULTILINE)
 def _confidence(turn: Mapping[str, Any]) -> Sequence[Triple]:
     confidence: Sequence[Triple] | None = turn["trace"].get("confidence")
     if confidence is None:
-        where = " (it was taken from the journal of an earlier run)" if turn.get("replayed") else ""
-        raise UserError(
-            f"CascadeRouter looks at token probabilities, and the edge's answer has none{where}: set logprobs: true in "
-            "the settings of the edge model",
-            key="signal",
-        )
+        raise UserError(f"CascadeRouter {NO_LOGPROBS}", key="signal")
     return confidence
 
 
@@ -116,11 +111,7 @@ def _last(text: str, words: str) -> int:
 
 def disagreement(response: Response) -> float:
     if "samples" not in response:
-        raise UserError(
-            "CascadeRouter's signal disagreement compares samples of the edge's answer, and there are none: set "
-            "samples: 2 or more in the settings of the edge model",
-            key="signal",
-        )
+        raise UserError(f"CascadeRouter's signal disagreement {NO_SAMPLES}", key="signal")
     whole = [sample for sample in response["samples"] if not sample.get("error")]
     if not whole:
         return 1.0
@@ -140,7 +131,7 @@ def _likeness(sample: Response, response: Response) -> float:
 
 
 def check_edge(names: Sequence[str], settings: Mapping[str, Any]) -> None:
-    """Raise UserError if an edge model with these hyperparameters does not tell what one of the signals looks at."""
+    """Raise UserError if an edge model with these hyperparameters lacks what one of the signals needs."""
     for name in names:
         if name == "disagreement" and (settings.get("samples") or 1) < 2:
             raise UserError(f"CascadeRouter's signal {name} {NO_SAMPLES}", key="signal")
