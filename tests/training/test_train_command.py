@@ -1,7 +1,9 @@
 """``specdec train`` on a tiny scale: what heads learn from, the official files they end up in, and wrong usage."""
 
 import json
+import random
 import shutil
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,11 +13,12 @@ from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from ianvs_specdec.commands import cli
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.drafters.autoregressive import Autoregressive
 from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
 from ianvs_specdec.drafters.medusa import heads as medusa
 from ianvs_specdec.training import corpus, course, lm
-from ianvs_specdec.training.heads import loop, payoff, pool
+from ianvs_specdec.training.heads import conversations, loop, payoff, pool
 from ianvs_specdec.training.heads.conversations import Conversation
 from ianvs_specdec.training.heads.teacher import Teacher
 from tests.support.few import few
@@ -278,3 +281,34 @@ def test_eagle3_needs_a_deep_target(data: Path, target: Path, tmp_path: Path, ca
     AutoTokenizer.from_pretrained(target).save_pretrained(shallow)
     assert train("eagle3", shallow, data, tmp_path / "head") == 2
     assert "at least 7 layers" in capsys.readouterr().err
+
+
+def test_the_world_is_asked_in_training_wordings_and_measured_in_others() -> None:
+    stream = conversations.world_conversations(random.Random(1))
+    asked = {conversation.turns[0] for conversation in islice(stream, 400)}
+    fresh = [c for c in conversations.world_development(1) if c.group == "knowledge"]
+    assert not asked & {conversation.turns[0] for conversation in fresh}
+    assert {conversation.group for conversation in conversations.world_development(1)} == {"knowledge", "open-ended"}
+
+
+def test_training_keeps_what_the_template_is_told(
+    target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = shutil.copytree(target, tmp_path / "target")
+    (model / "chat_template.jinja").write_text("{% macro m() %}{% endmacro %}{{ mood }}{{ strftime_now('%Y') }}")
+    seen = []
+
+    def ended(self: Teacher, *_: object) -> None:
+        seen.append(self.sampling)
+        raise UserError("enough")
+
+    monkeypatch.setattr(Teacher, "samples", ended)
+    data = tmp_path / "data.jsonl"
+    data.write_text('{"turns": ["a"], "answers": ["b"]}\n')
+    told = ["--chat-template-kwargs", '{"mood": "calm"}', "--work", str(tmp_path / "work")]
+    arguments = ["train", "eagle", "--model", str(model), "--data", str(data), "--out", str(tmp_path / "head")]
+    assert cli.main([*arguments, *told]) == 2
+    assert seen[-1].chat_template_kwargs == {"mood": "calm"}
+    (tmp_path / "work" / "template_time.txt").write_text("2024-05-06\n")
+    cli.main([*arguments, *told])
+    assert seen[-1].template_time == "2024-05-06"
