@@ -8,11 +8,17 @@ from ianvs_specdec.benchmarks.scorers import scorer
 from ianvs_specdec.workspace.scoring import scores
 
 
-def test_choice_looks_at_the_last_turn() -> None:
-    assert scorer("choice")(["A", "The answer is B."], "B") == 100.0
-    assert scorer("choice")(["B", "A"], "B") == 0.0
-    assert scorer("choice")(["nothing"], "B") == 0.0
-    assert scorer("choice")(["B"], "") is None
+def test_a_letter_or_a_number_of_the_last_turn_is_compared_by_value() -> None:
+    for name, answers, gold, score in (
+        ("choice", ["A", "The answer is B."], "B", 100.0),
+        ("choice", ["B", "A"], "B", 0.0),
+        ("choice", ["B"], "", None),
+        ("number", ["18", "$1,080.00"], "1080", 100.0),
+        ("number", ["18", "-18"], "18", 0.0),
+        ("number", ["18", "I do not know"], "18", 0.0),
+        ("number", ["18"], "", None),
+    ):
+        assert scorer(name)(answers, gold) == score
 
 
 def test_text_is_mean_chrf_of_the_turns_with_a_reference() -> None:
