@@ -14,7 +14,8 @@ from ianvs_specdec.common.errors import warn_once
 from ianvs_specdec.report.metrics import METRICS
 from ianvs_specdec.report.metrics.judge import all_turn_scores
 from ianvs_specdec.workspace.scoring import scores
-from tests.benchmarks.judged import KEY, answered, by_turn, case, journal, processed, question, second_turn, settings
+from tests.benchmarks.judged import KEY, answered, by_turn, case, processed, question, second_turn, settings
+from tests.support.journals import entries
 from tests.support.judge_stub import JudgeStub
 
 
@@ -72,7 +73,7 @@ def test_what_is_new_is_judged_and_nothing_twice(
     new_run()
     before = scores(case(stub, 3), [None] * 3)
     assert len(stub.bodies) == 6
-    assert [line["side"] for line in journal(job) if "answer" in line] == ["judge"] * 6
+    assert [line["side"] for line in entries(job) if "answer" in line] == ["judge"] * 6
     new_run()
     with caplog.at_level(logging.WARNING):
         scores(case(stub, 2, judge_max_tokens=100), [None] * 2)
@@ -96,9 +97,9 @@ def test_every_judgment_names_its_prompts_and_other_prompts_judge_anew(
     mine.write_text(SHIPPED.read_text(encoding="utf-8").replace("chat assistant", "program"), encoding="utf-8")
     stub.judgment = by_turn(2, 3)
     assert scores(case(stub, 1, judge_prompts=str(mine)), [None]) == [2.5]
-    names = [line["prompts"] for line in journal(job) if "answer" in line]
+    names = [line["prompts"] for line in entries(job) if "answer" in line]
     assert names == ["specdec-judge-v1"] * 2 + [f"mine.jsonl ({read_prompts(mine).digest[:12]})"] * 2
-    values = [line["value"] for line in journal(job) if "model" in line]
+    values = [line["value"] for line in entries(job) if "model" in line]
     assert [value["judge_prompts"] for value in values] == [read_prompts().digest, read_prompts(mine).digest]
     new_run()
     assert scores(case(stub, 1), [None]) == [6.5]
@@ -118,7 +119,7 @@ def test_a_judge_is_told_no_thoughts_and_may_think(stub: JudgeStub, job: Path, o
         assert scores(case(stub, 2, **prompts)[1:], [None]) == [8.0]
     assert "answer q0.1" in str(stub.bodies)
     assert "secret" not in str(stub.bodies)
-    rules = [line["rule"] for line in journal(job) if "answer" in line]
+    rules = [line["rule"] for line in entries(job) if "answer" in line]
     assert rules == ["the last marked"] * 2 + ["the first marked (FastChat)"] * 2 + ["the last marked"] * 4
 
 

@@ -15,7 +15,8 @@ import pytest
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin.processor import DatasetProcessor
 from ianvs_specdec.workspace.scoring import scores
-from tests.benchmarks.judged import KEY, case, journal, processed, question, settings
+from tests.benchmarks.judged import KEY, case, processed, question, settings
+from tests.support.journals import entries
 from tests.support.judge_stub import JudgeStub
 
 
@@ -80,7 +81,7 @@ def test_some_failures_cost_the_queries_their_score_and_are_asked_again(
         found = scores(case(stub, 8), [None] * 8)
     assert found == [6.0] * 7 + [None]
     assert "1 of 8 queries have no score: 2 judgments of the judge gpt-4 are missing; the first: " in caplog.text
-    failed = [line for line in journal(job) if "error" in line]
+    failed = [line for line in entries(job) if "error" in line]
     assert [line["side"] for line in failed] == ["judge", "judge"]
     new_run()
     asked = len(stub.bodies)

@@ -44,9 +44,7 @@ CATEGORIES = {category: frozenset({category}) for category in TEMPERATURES}
 
 
 def questions(files: Iterable[File]) -> Iterator[tuple[str, dict[str, Any], list[Any]]]:
-    """Place, question (``turns``, ``id``, ``group``) and references of every record: MT-Bench's own fields or those of
-    its copy on the hub. Raises UserError with file and line.
-    """
+    """Place, question and references of every record, in MT-Bench's own fields or those of its copy on the hub."""
     for where, row in (record for file in files for record in records(file)):
         identifier = "prompt_id" if "prompt_id" in row else "question_id"
         turns = "prompt" if "prompt" in row else "turns"
@@ -72,23 +70,13 @@ def read_references(files: Iterable[File]) -> dict[str, list[str]]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--references",
-        dest=REFERENCES,
-        type=Path,
-        nargs="+",
-        default=[],
-        metavar="FILE",
-        help="reference answers, for example reference_answer/gpt-4.jsonl",
-    )
-    parser.add_argument(
-        "--scorer", choices=["judge", "text", "none"], default="judge", help="how answers are scored (default judge)"
-    )
-    parser.add_argument(
-        "--official-temperature",
-        action="store_true",
-        help="sample the answers with the original's temperature for each category, not with the models' own",
-    )
+    add = parser.add_argument
+    references = "reference answers, for example reference_answer/gpt-4.jsonl"
+    add("--references", type=Path, nargs="+", default=[], metavar="FILE", help=references)
+    scorers = ["judge", "text", "none"]
+    add("--scorer", choices=scorers, default="judge", help="how answers are scored (default judge)")
+    official = "sample the answers with the original's temperature for each category, not with the models' own"
+    add("--official-temperature", action="store_true", help=official)
 
 
 def rows(inputs: Inputs, options: argparse.Namespace) -> list[Row]:

@@ -19,22 +19,13 @@ Row = dict[str, Any]
 REACHED = 10.0
 """Seconds in which the hub must have answered."""
 TEST = "test"
-KINDS = {
-    "parquet": "parquet",
-    "json": "json",
-    "jsonl": "json",
-    "csv": "csv",
-    "tsv": "csv",
-    "arrow": "arrow",
-}
+KINDS = {"parquet": "parquet", "json": "json", "jsonl": "json", "csv": "csv", "tsv": "csv", "arrow": "arrow"}
 """File name extension -> the library's name of the format."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """``columns``: their names; ``classes``: of a column of labels, their names by number; ``texts``: whether cells
-    have no type, as in CSV.
-    """
+    """``classes``: of a column of labels, their names by number; ``texts``: whether cells have no type, as in CSV."""
 
     columns: Sequence[str]
     classes: dict[str, list[str]]
@@ -43,9 +34,8 @@ class Table:
 
 
 def load(path: str, name: str | None = None, split: str | None = None) -> Table:
-    """The rows of a file, a folder or a data set of the hub, of its configuration ``name`` and its ``split``: the only
-    one, or "test", where none is named. Raises UserError where there is none such, or it cannot be read.
-    """
+    """The rows of a file, a folder or a data set of the hub, of its configuration ``name`` and its ``split`` (default:
+    the only one, or "test")."""
     with packages():
         import datasets
     _quiet()
@@ -98,9 +88,7 @@ def _quiet() -> None:
 
 
 def _as_written(*what: Any, **options: Any) -> Any:
-    """The splits, read while they are gone through. Cells of CSV are texts: the library would guess their types from
-    all of a column, and take 007 for 7, and NA for nothing.
-    """
+    """The splits, streamed. Cells of CSV are texts: the library would take 007 for 7, and NA for nothing."""
     import datasets
     import pandas
 
@@ -158,9 +146,8 @@ def _reach(path: str) -> None:
 
 
 def reach(repository: str) -> None:
-    """ConnectionError where the hub does not have the data set, or does not answer: a download would ask again and
-    again for half a minute. Where the hub is not to be asked (``HF_HUB_OFFLINE``), what is in the cache will do.
-    """
+    """ConnectionError where the hub does not have the data set, or does not answer: a download would retry for half a
+    minute. With ``HF_HUB_OFFLINE`` the cache is used."""
     import huggingface_hub as hub
     from huggingface_hub.errors import OfflineModeIsEnabled
 

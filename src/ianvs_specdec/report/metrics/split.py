@@ -27,10 +27,8 @@ def busy_sums(table: Table) -> tuple[Column, Column]:
 
 
 def break_even(table: Table) -> float:
-    """The round trip (seconds) at which drafting on the edge takes as long as the autoregressive stream: the formula of
-    ``net.split.breakeven`` with sums over the answers. NaN where nothing was drafted or the autoregressive stream is
-    not known.
-    """
+    """The round trip (seconds) at which drafting on the edge takes as long as the autoregressive stream, by the formula
+    of ``net.split.breakeven`` with sums over the answers."""
     tokens = table.turn("tokens") - table.turn("first_tokens")
     names = ("work", "drafting", "hidden", "waits", "rounds", "in_flight")
     columns = [tokens * table.turn("base_token"), *(table.turn(name) for name in names)]
