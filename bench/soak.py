@@ -62,7 +62,7 @@ class Clients:
             thread.start()
 
     def pace(self, rate: float) -> None:
-        """From now on, ask so many times a second at random moments (Poisson), as long as enough clients are free."""
+        """From now on, ask ``rate`` times a second (Poisson), as long as enough clients are free."""
         self._rate = rate
 
     def end(self) -> None:

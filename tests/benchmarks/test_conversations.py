@@ -33,6 +33,11 @@ def test_mt_bench(write: Callable[..., Path], prepare: Callable[..., Rows], refu
     assert prepare("mt_bench", "--from", folder)[1]["answer"] == {"references": ["x", "y"]}
     strange = write("elsewhere/strange.jsonl", {**ANSWERED, "question_id": 999})
     assert "for none of the questions" in refused("mt_bench", "--from", folder, "--references", strange)
+    for row, message in (
+        ({**MATH, "turns": "a"}, "question.jsonl:2: 'turns' must be a list of texts"),
+        ({**WRITING, "turns": ["c"]}, "the question 81 is there twice"),
+    ):
+        assert message in refused("mt_bench", "--from", write("malformed/question.jsonl", WRITING, row))
     broken = write("elsewhere/broken.jsonl", ANSWERED, {"question_id": 1, "choices": [{"turns": "x"}]})
     message = refused("mt_bench", "--from", folder, "--references", broken)
     assert "broken.jsonl:2: 'choices' must begin with an object" in message
@@ -59,18 +64,6 @@ def test_official_temperatures(write: Callable[..., Path], prepare: Callable[...
     other = write("question.jsonl", WRITING, {**MATH, "category": "cooking"})
     message = refused("mt_bench", "--from", other, "--official-temperature")
     assert "question.jsonl:2: MT-Bench has no category 'cooking'" in message
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ({"category": "math", "turns": ["a"]}, "question.jsonl:2: the key 'question_id' is missing"),
-        ({**MATH, "turns": "a"}, "question.jsonl:2: 'turns' must be a list of texts"),
-        ({**WRITING, "turns": ["c"]}, "the question 81 is there twice"),
-    ],
-)
-def test_malformed_questions(row: Any, message: str, write: Callable[..., Path], refused: Any) -> None:
-    assert message in refused("mt_bench", "--from", write("question.jsonl", WRITING, row))
 
 
 def test_the_public_mt_bench_and_humaneval(shared: Path, prepare: Callable[..., Rows]) -> None:

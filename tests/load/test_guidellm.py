@@ -36,10 +36,9 @@ def plan_of(settings: Path, data: Path, **more: object) -> SweepPlan:
 
 
 def left_out(row: Mapping[str, Any]) -> int:
-    """The requests that guidellm's report left out, and the row tells: now and then it is one of a round."""
+    """The requests that guidellm's report left out: now and then it is one of a round."""
     assert row["unreported"] <= 1
-    unreported: int = row["unreported"]
-    return unreported
+    return int(row["unreported"])
 
 
 def test_guidellm_heeds_what_it_is_told_by_variables() -> None:

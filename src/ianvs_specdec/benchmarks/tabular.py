@@ -43,8 +43,11 @@ def load(path: str, name: str | None = None, split: str | None = None) -> Table:
         if Path(path).is_file():
             if not Path(path).stat().st_size:
                 raise UserError(f"{path}: the file is empty")
-            separator = {"sep": "\t"} if _ending(path) == "tsv" else {}
-            found = _as_written(_kind(path), data_files={TEST: path}, **separator)
+            ending = path.removesuffix(".gz").rpartition(".")[2].lower()
+            if ending not in KINDS:
+                raise UserError(f"{path}: unknown file type, expected {', '.join(f'.{end}' for end in KINDS)}")
+            separator = {"sep": "\t"} if ending == "tsv" else {}
+            found = _as_written(KINDS[ending], data_files={TEST: path}, **separator)
             split = split or TEST
         elif Path(path).is_dir():
             # Not copied into the library's cache: it is here already.
@@ -52,7 +55,12 @@ def load(path: str, name: str | None = None, split: str | None = None) -> Table:
         elif path.startswith((".", "/", "~")) or path.count("/") > 1:
             raise UserError(f"there is no file or folder {path}")
         else:
-            _reach(path)
+            try:
+                reach(path)
+            except ConnectionError as error:
+                advice = "Name a folder that has it, or set HF_HUB_OFFLINE=1 if it was loaded on this machine before"
+                place = f"cannot get the data set {path} from the Hugging Face hub"
+                raise UserError(f"{place} ({error}). {advice}") from error
             found = datasets.load_dataset(path, name)
         data = found[_split(found, split, path)]
     rows, features = list(_rows(path, data)), data.features or {}
@@ -103,17 +111,6 @@ def _as_written(*what: Any, **options: Any) -> Any:
     return found
 
 
-def _ending(path: str) -> str:
-    return path.removesuffix(".gz").rpartition(".")[2].lower()
-
-
-def _kind(path: str) -> str:
-    kind = KINDS.get(_ending(path))
-    if kind is None:
-        raise UserError(f"{path}: unknown file type, expected {', '.join(f'.{end}' for end in KINDS)}")
-    return kind
-
-
 def _from_disk(path: str) -> Any:
     """The data set that the library saved in a folder; None for other folders."""
     import datasets
@@ -133,16 +130,6 @@ def _split(found: Any, split: str | None, path: str) -> str:
     if len(found) == 1 or TEST in found:
         return TEST if TEST in found else str(next(iter(found)))
     raise UserError(f"{path} has several splits, {', '.join(found)}: name one with --split")
-
-
-def _reach(path: str) -> None:
-    try:
-        reach(path)
-    except ConnectionError as error:
-        raise UserError(
-            f"cannot get the data set {path} from the Hugging Face hub ({error}). Name a folder that has it, or set "
-            "HF_HUB_OFFLINE=1 if it has been loaded on this machine before"
-        ) from error
 
 
 def reach(repository: str) -> None:

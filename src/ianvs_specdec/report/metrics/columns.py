@@ -110,16 +110,6 @@ def _until_difference(table: Table, name: str, combine: np.ufunc) -> Column:
     return result
 
 
-def edge_share(table: Table) -> Column:
-    """100 if the edge answered, else 0."""
-    return 100.0 * (1.0 - table.query("hard"))
-
-
-def cost_of(side: str) -> Callable[[Table], Column]:
-    """Price of 1,000 such queries for what the ``side`` answered; NaN without a known price."""
-    return lambda table: 1000.0 * table.query(f"{side}_cost")
-
-
 def energy_of(side: str, part: str, per: str) -> Callable[[Table], tuple[Column, Column]]:
     """Two columns of a side's energy (see ``rows.ENERGY``) or tokens."""
     return lambda table: (table.query(f"{side}_{part}"), table.query(f"{side}_{per}"))
@@ -175,13 +165,13 @@ RATIOS: dict[str, Callable[[Table], tuple[Column, Column]]] = {
 
 MEANS: dict[str, Callable[[Table], Column]] = {
     "Accuracy": lambda table: table.query("score"),
-    "Edge Ratio": edge_share,
+    "Edge Ratio": lambda table: 100.0 * (1.0 - table.query("hard")),
     "Latency": lambda table: table.query("latency"),
     "Lossless": lossless_share,
     "Near Ties": near_tie_share,
     "Unparsed Answers": lambda table: 100.0 * table.query("unparsed"),
-    "Cloud Cost": cost_of("cloud"),
-    "Edge Cost": cost_of("edge"),
+    "Cloud Cost": lambda table: 1000.0 * table.query("cloud_cost"),
+    "Edge Cost": lambda table: 1000.0 * table.query("edge_cost"),
     "Early Exits": lambda table: 100.0 * table.query("stopped"),
     "Sent as Text": sent_as(TEXT),
     "Sent as Token Ids": sent_as(TOKEN_IDS),

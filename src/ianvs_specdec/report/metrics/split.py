@@ -16,11 +16,6 @@ from ianvs_specdec.report.metrics.table import Table
 Column = NDArray[np.float64]
 
 
-def rounds_sums(table: Table) -> tuple[Column, Column]:
-    """Drafts that were verified, and answers."""
-    return table.query("rounds"), table.by_query(np.ones_like(table.turn("rounds")))
-
-
 def busy_sums(table: Table) -> tuple[Column, Column]:
     """The verifier's seconds, and tokens."""
     return table.by_query(table.turn("prefill") + table.turn("work")), table.query("tokens")
@@ -44,7 +39,7 @@ def break_even(table: Table) -> float:
 
 
 RATIOS: dict[str, Callable[[Table], tuple[Column, Column]]] = {
-    "Rounds per Answer": rounds_sums,
+    "Rounds per Answer": lambda table: (table.query("rounds"), table.by_query(np.ones_like(table.turn("rounds")))),
     "Draft-Ahead Hit Rate": lambda table: (table.query("hits"), table.query("ahead")),
     "Cloud Busy Time": busy_sums,
     "Recovery Time": lambda table: (table.query("lost"), table.query("breaks")),
