@@ -47,6 +47,7 @@ def test_an_option_is_named_in_many_ways(answer: Any) -> None:
     row = {"question": {"turns": ["Which?"], "id": 7}, "choices": ["Rome", "Paris", "Oslo"], "answer": answer}
     question = {"turns": ["Which?\nA. Rome\nB. Paris\nC. Oslo\nAnswer:"], "id": 7, "scorer": "choice"}
     assert own_form(row) == (question, "C")
+    assert own_form({"question": "Which?", "choices": ["Oslo", "Oslo"], "answer": "Oslo"})[1] == "Oslo", "which?"
 
 
 @pytest.mark.parametrize(("answer", "letter"), [("b", "B"), ("(B)", "B"), ("B.", "B"), (1, "B"), ("Both.", "Both.")])
