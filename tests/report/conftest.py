@@ -18,6 +18,16 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return usual(Bench(tmp_path, [choice(number) for number in range(8)]))
 
 
+NASTY = '</script><img src=x onerror="document.title=1"><!-- {{SCRIPT}} \u2028 \ud800 & "quoted" <b>'
+
+
+@pytest.fixture
+def nasty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """One whose questions try to leave their place in a page."""
+    monkeypatch.chdir(tmp_path)
+    return usual(Bench(tmp_path, [choice(number, text=NASTY) for number in range(4)]), drafting=NASTY[:40])
+
+
 @pytest.fixture(scope="session")
 def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """A browser to click, press keys and tap in."""

@@ -11,10 +11,9 @@ import pytest
 
 from ianvs_specdec.report.collect import collect
 from ianvs_specdec.report.page import to_html
+from tests.report.conftest import NASTY
 from tests.support.browser import Browser
-from tests.support.workspace import Bench, Side, choice, completion, usual
-
-from .test_page import NASTY
+from tests.support.workspace import Bench, Side, completion
 
 pytestmark = pytest.mark.slow
 Browse = Callable[..., str]
@@ -92,13 +91,9 @@ def test_a_query_in_detail(bench: Bench, page: Path, browse: Browse) -> None:
     assert part(dom, "queries").count("<li><button") == 1
 
 
-def test_foreign_text_is_shown_and_does_nothing(
-    tmp_path: Path, browse: Browse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    bench = usual(Bench(tmp_path, [choice(number, text=NASTY) for number in range(4)]), drafting=NASTY[:40])
-    path = tmp_path / "page.html"
-    path.write_text(to_html(collect(bench.folder)), encoding="utf-8")
+def test_foreign_text_is_shown_and_does_nothing(nasty: Bench, browse: Browse) -> None:
+    path = nasty.root / "page.html"
+    path.write_text(to_html(collect(nasty.folder)), encoding="utf-8")
     dom = browse(path)
     body = re.sub(r"<script.*?</script>", "", dom, flags=re.DOTALL)
     assert "<img" not in body

@@ -13,15 +13,8 @@ import pytest
 from ianvs_specdec.commands.cli import main
 from ianvs_specdec.report.collect import collect, to_csv
 from ianvs_specdec.report.page import SCRIPTS, to_html
-from tests.support.workspace import Bench, choice, usual
-
-NASTY = '</script><img src=x onerror="document.title=1"><!-- {{SCRIPT}} \u2028 \ud800 & "quoted" <b>'
-
-
-@pytest.fixture
-def nasty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    monkeypatch.chdir(tmp_path)
-    return usual(Bench(tmp_path, [choice(number, text=NASTY) for number in range(4)]), drafting=NASTY[:40])
+from tests.report.conftest import NASTY
+from tests.support.workspace import Bench
 
 
 def embedded(page: str) -> dict:
