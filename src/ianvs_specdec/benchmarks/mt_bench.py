@@ -70,13 +70,22 @@ def read_references(files: Iterable[File]) -> dict[str, list[str]]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    references = "reference answers, for example reference_answer/gpt-4.jsonl"
-    add("--references", type=Path, nargs="+", default=[], metavar="FILE", help=references)
-    scorers = ["judge", "text", "none"]
-    add("--scorer", choices=scorers, default="judge", help="how answers are scored (default judge)")
-    official = "sample the answers with the original's temperature for each category, not with the models' own"
-    add("--official-temperature", action="store_true", help=official)
+    parser.add_argument(
+        "--references",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="reference answers, for example reference_answer/gpt-4.jsonl",
+    )
+    parser.add_argument(
+        "--scorer", choices=["judge", "text", "none"], default="judge", help="how answers are scored (default judge)"
+    )
+    parser.add_argument(
+        "--official-temperature",
+        action="store_true",
+        help="sample the answers with the original's temperature for each category, not with the models' own",
+    )
 
 
 def rows(inputs: Inputs, options: argparse.Namespace) -> list[Row]:

@@ -18,12 +18,21 @@ Example = TypeVar("Example")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--shots", type=natural, default=0, metavar="K", help="worked examples in a prompt (default 0)")
-    dev = "files or folder with the worked examples, where they are not beside the questions"
-    add("--dev", type=Path, nargs="+", default=[], metavar="FILE", help=dev)
-    limit = "leave out the last worked examples of a prompt that would be longer (default: none is left out)"
-    add("--max-characters", type=positive, metavar="N", help=limit)
+    parser.add_argument("--shots", type=natural, default=0, metavar="K", help="worked examples in a prompt (default 0)")
+    parser.add_argument(
+        "--dev",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="files or folder with the worked examples, where they are not beside the questions",
+    )
+    parser.add_argument(
+        "--max-characters",
+        type=positive,
+        metavar="N",
+        help="leave out the last worked examples of a prompt that would be longer (default: none is left out)",
+    )
 
 
 def examples(
