@@ -68,7 +68,7 @@ $(OFFICIAL)/venv-%/installed: requirements-%.txt
 	@touch $@
 
 test-official: $(VENV)/tests $(OFFICIAL)/venv-eagle/installed $(OFFICIAL)/venv-lade/installed
-	SPECDEC_OFFICIAL=$(abspath $(OFFICIAL)) $(BIN)/python -m pytest tests/backends/official tests/bench/test_official_packages.py
+	SPECDEC_OFFICIAL=$(abspath $(OFFICIAL)) $(BIN)/python -m pytest tests/backends/official
 
 # A quarter of what would be compiled is for images.
 $(LLAMACPP)/installed: requirements.txt requirements-llamacpp.txt requirements-test.txt pyproject.toml host/pyproject.toml

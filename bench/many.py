@@ -45,8 +45,7 @@ if TYPE_CHECKING:
 AT_ONCE = (1, 4, 8, 16)
 FIXED = "fixed:"
 BATCHES_OF = 2
-"""Requests of a batch for each that may be under way: with fewer, most of a round would be its end, where some have
-ended and none takes their place."""
+"""Requests of a batch for each concurrent one: with fewer, most of a round would be its end."""
 
 
 @dataclass
@@ -64,8 +63,8 @@ class Round:
 
 @dataclass
 class Row:
-    """``serve(batch)`` decodes it with ``at_once`` requests under way. ``target`` computes, where it is ours. Its
-    outputs are compared with those of the row ``like``, which has the same weights where it is ours."""
+    """``serve(batch)`` decodes it with ``at_once`` concurrent requests. Its outputs are compared with those of the row
+    ``like``."""
 
     name: str
     at_once: int
@@ -237,7 +236,7 @@ def _same(rounds: list[Round], reference: list[Round]) -> float:
 
 
 def _hindsight(found: dict[tuple[str, int], list[Round]], options: argparse.Namespace) -> list[tuple[str, str, int]]:
-    """Each policy's row beside the best of the method's fixed lengths and none, at each number at once."""
+    """Each policy's row beside the best of the method's fixed lengths and none."""
     pairs = []
     for name, n in found:
         method, _, length = name.rpartition(" ")

@@ -39,12 +39,9 @@ def unknown_memory() -> None:
 
 @dataclass
 class Contestant:
-    """A row: ``decode(request)`` returns a run; ``measure`` fills in seconds and forwards where they are 0.
-
-    Asked after the runs: ``memory`` are the bytes of its weights and caches (a cache as large as the longest run made
-    it, or as was reserved), ``resident`` the most memory of its process, where it has its own. ``target`` is the kind
-    of our engine's target, ``baseline`` the row that its speed-up is over.
-    """
+    """A row: ``decode(request)`` returns a run; ``measure`` fills in seconds and forwards where they are 0. ``memory``:
+    bytes of its weights and caches; ``resident``: the most memory of its own process. ``target``: the kind of our
+    engine's target; ``baseline``: the row that its speed-up is over."""
 
     name: str
     decode: Callable[[Request], Run]
@@ -103,8 +100,8 @@ class Method:
 def lineup(
     options: argparse.Namespace, model: Any, eos_ids: list[int], positions: int, stack: ExitStack
 ) -> list[Contestant]:
-    """The rows; all outputs are compared with that of the first. ``positions`` is the longest context; ``stack`` ends
-    the processes of those that need one of their own."""
+    """The rows; all outputs are compared with that of the first. ``positions``: the longest context; ``stack`` ends
+    the peers' processes."""
     limit = options.max_new_tokens
     entries = [generate(model, GENERATE, eos_ids, limit), *_ours(options, model, eos_ids)]
     draft = int(drafters.default_length("prompt_lookup").partition(":")[2])
@@ -270,10 +267,7 @@ def _given(options: argparse.Namespace) -> list[tuple[str, dict[str, Any]]]:
 def measure(
     model: Any, entries: list[Contestant], requests: list[Request], repeats: int, failed: dict[str, str]
 ) -> dict[str, list[list[Run]]]:
-    """Every row on every prompt, ``repeats`` times, ``interleaved``, after an uncounted warm-up on the first prompts.
-
-    Returns per name, per prompt, the repeats. A row that fails is not asked again, and is in ``failed``.
-    """
+    """Per name, per prompt, the repeats, ``interleaved``, after a warm-up. A row that fails is not asked again."""
     forwards = [0]
 
     def count(*_: Any) -> None:

@@ -4,9 +4,7 @@ Starts the server on the loopback interface and keeps ``--at-once`` clients aski
 greedy and sampled, answered whole and in pieces, and a fifth of the clients leave before their answer is there. Prints,
 ten times, what the clients counted and the server's resident memory.
 
-With ``--overload 1.5`` they ask without pause for the first tenth of the time only. From then on requests come at
-random moments, 1.5 times as many a second as the server has answered, as long as clients are free. Refusals
-need more clients than the server has room for: ``--at-once 400``, as it works on 64 and lets 256 wait.
+Refusals need more clients than the server has room for: ``--at-once 400``, as it works on 64 and lets 256 wait.
 
 The exit code is 1 where an answer was lost or not whole, the server counted other outcomes than its clients, a sequence
 was left in its engine, or its memory grew in the second half of the time: in the first half it warms up.
@@ -39,7 +37,7 @@ EAGLE = ("--settings", str(SETTINGS), "--backend", "EagleSpecDec")
 LEAVING = 0.2
 """The share of the clients that leave."""
 REFUSED = 0.2
-"""Seconds that a client waits after it was refused where it would ask again at once."""
+"""Seconds that a client waits after it was refused."""
 LONGEST = 600.0
 """Seconds that one answer may take before it counts as lost."""
 GROWTH = 0.05
@@ -49,21 +47,16 @@ CHAT = "/v1/chat/completions"
 
 
 class Clients:
-    """Threads that ask until they are told to stop, without a pause until they are told a rate."""
+    """Threads that ask without a pause until they are stopped."""
 
     def __init__(self, server: Serving, number: int, tokens: int) -> None:
-        self._server, self._number, self._tokens = server, number, tokens
-        self._rate = 0.0
+        self._server, self._tokens = server, tokens
         self._mutex, self._stop = threading.Lock(), threading.Event()
         self.counts: collections.Counter[str] = collections.Counter()
         self.faults: collections.Counter[str] = collections.Counter()
         self._threads = [threading.Thread(target=self._ask_on, args=(random.Random(n),)) for n in range(number)]
         for thread in self._threads:
             thread.start()
-
-    def pace(self, rate: float) -> None:
-        """From now on, ask so many times a second at random moments (Poisson), as long as enough clients are free."""
-        self._rate = rate
 
     def end(self) -> None:
         """Wait for the last answers."""
@@ -72,11 +65,7 @@ class Clients:
             thread.join()
 
     def _ask_on(self, chance: random.Random) -> None:
-        due = 0.0
         while not self._stop.is_set():
-            if self._rate:
-                due = (due or time.monotonic()) + chance.expovariate(self._rate / self._number)
-                self._stop.wait(max(0.0, due - time.monotonic()))
             try:
                 outcome = self._ask(chance)
             except (OSError, http.client.HTTPException, ValueError, LookupError) as error:
@@ -85,7 +74,7 @@ class Clients:
                 outcome = "lost"
             with self._mutex:
                 self.counts[outcome] += 1
-            if outcome == "queue full" and not self._rate:
+            if outcome == "queue full":
                 self._stop.wait(REFUSED)
 
     def _ask(self, chance: random.Random) -> str:
@@ -154,11 +143,6 @@ def _soaked(server: Serving, options: argparse.Namespace) -> list[str]:
         time.sleep(max(0.0, began + number * 60 * options.minutes / LINES - time.monotonic()))
         memory.append(_megabytes(process))
         print(f"{time.monotonic() - began:6.0f} s  {memory[-1]:7.1f} MB  {_line(clients.counts)}", flush=True)
-        if number == 1 and options.overload:
-            # Of those who leave, most do while they wait.
-            rate = options.overload * clients.counts["answered"] / (time.monotonic() - began)
-            clients.pace(rate)
-            print(f"from here on {rate:.1f} requests a second", flush=True)
     clients.end()
     wrong = [*_left(server), *_miscounted(server.metrics() or {}, clients.counts)]
     wrong += [f"{number} times: {fault}" for fault, number in clients.faults.items()]
@@ -179,12 +163,11 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--minutes", type=float, default=10.0, metavar="M")
     add("--at-once", type=positive, default=64, metavar="N", help="clients (64)")
-    add("--overload", type=float, default=0.0, metavar="X", help="times what the server answers")
     add("--tokens", type=int, default=200, metavar="N", help="of the longest answer (200)")
     add("serve", nargs="*", metavar="-- OPTIONS", help="of specdec serve")
     options = parser.parse_args(argv)
-    if options.minutes <= 0 or options.tokens < 2 or options.overload < 0:
-        parser.error("--minutes must be more than 0, --tokens more than 1, --overload 0 or more")
+    if options.minutes <= 0 or options.tokens < 2:
+        parser.error("--minutes must be more than 0, --tokens more than 1")
     return options
 
 

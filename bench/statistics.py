@@ -15,8 +15,7 @@ RESAMPLES = 2000
 
 @dataclass
 class Run:
-    """One prompt decoded once: the new tokens, wall seconds, target forwards, and how many of these (0 or 1) were a
-    pass over the prompt that yields one token and verifies nothing. ``ttft``: seconds to the first token."""
+    """One prompt decoded once. ``prefills``: how many of the target's ``forwards`` verified nothing."""
 
     token_ids: list[int]
     seconds: float
@@ -35,8 +34,7 @@ class Estimate:
 @dataclass
 class Summary:
     """One row: ``tau`` is output tokens per target forward, without prefill passes and their tokens; ``same_output``
-    the share of prompts with the reference output, ``near_tie`` the share that differs from it first at a near-tie;
-    ``ttft`` the median seconds to the first token."""
+    the share of prompts with the reference output, ``near_tie`` the share that differs from it first at a near-tie."""
 
     name: str
     tokens: int

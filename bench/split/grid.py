@@ -27,7 +27,6 @@ ROUND_TRIPS, BANDWIDTHS = (2.0, 10.0, 30.0, 80.0, 200.0), (0.1, 1.0, 100.0)
 ACCEPTANCES, DRAFT_SECONDS = (0.6, 0.8, 0.95), 2e-3
 """Of the edge's drafts, and its time for a token of them."""
 TOKENS = 120
-"""Of an answer."""
 AT_ONCE = 3
 """Points at a time, each with its own processes."""
 AUTO, STREAMED, SHARE = "auto", "streamed", "streamed share"

@@ -1,8 +1,5 @@
-"""A drafter whose pace and quality are set: each token takes ``seconds``, and is right with a given probability.
-
-It knows the target's own answers, from a file of lines ``{"prompt": ids, "output": ids of prompt and answer}``, which
-`specdec decode` writes. Whether the token at a position is right is drawn once, by prompt and position, so that all
-that are compared have the same luck.
+"""A drafter whose pace and quality are set: each token takes ``seconds``, and is right with a given probability, drawn
+by prompt and position. It knows the target's own answers, from a file that `specdec decode` writes.
 """
 
 from __future__ import annotations

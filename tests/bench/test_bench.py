@@ -8,13 +8,6 @@ import sys
 
 import pytest
 
-from tests.support.paths import ROOT
-
-
-@pytest.fixture(autouse=True)
-def bench_is_importable(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT))
-
 
 def runs_of(seconds, tokens=10):
     from bench.statistics import Run
@@ -48,10 +41,8 @@ def test_outputs_are_compared_and_near_ties_told_apart():
     ("row", "expected"),
     [
         ({"prompt": [4, 5]}, [4, 5]),
-        ({"prompt": "ab"}, [97, 98]),
         ({"question": "ab", "answer": "c"}, [97, 98]),
         ({"question": {"turns": ["ab", "cd"]}, "answer": "c"}, [97, 98]),
-        ({"query": "ab", "response": "c"}, [97, 98]),
         ({"turns": ["ab", "cd"]}, [97, 98]),
     ],
 )
@@ -71,109 +62,62 @@ def test_prompts_are_read_from_every_known_kind_of_file(tmp_path, row, expected)
     assert [request.ids for request in read_requests(path, Characters(), limit=2, room=10)] == [expected, expected]
 
 
-def random_model(folder):
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-    config = LlamaConfig(vocab_size=48, max_position_embeddings=64, initializer_range=0.3, eos_token_id=47, **shape)
-    LlamaForCausalLM(config).save_pretrained(folder)
-    return config
-
-
-def test_a_run_prints_and_writes_everything(tmp_path, capsys, monkeypatch):
-    from transformers import LlamaForCausalLM
-
+def report_of(tmp_path, arguments, *more):
     from bench.__main__ import main
 
-    config = random_model(tmp_path / "model")
-    prompts = tmp_path / "prompts.jsonl"
-    rows = [{"prompt": [3, 4, 5, 3, 4, 5 + i], "category": f"kind {i % 2}"} for i in range(3)]
-    prompts.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    arguments = ["--model", str(tmp_path / "model"), "--prompts", str(prompts), "--out", str(tmp_path / "out")]
-    arguments += ["--methods", "prompt_lookup,draft_model", "--draft", str(tmp_path / "model"), "--dtype", "float32"]
-    arguments += ["--set", "draft_model.length=fixed:2"]
-    arguments += ["--engine", "torch", "--threads", "1"]
-    assert main([*arguments, "--max-new-tokens", "12", "--repeats", "2"]) == 0
+    assert main([*arguments, *more]) == 0
+    return json.loads((tmp_path / "out" / "bench.json").read_text())
 
-    report = json.loads((tmp_path / "out" / "bench.json").read_text())
-    assert [row["name"] for row in report["methods"]] == [
-        "transformers generate",
-        "ours autoregressive",
-        "ours prompt_lookup",
-        "ours draft_model",
-        "transformers prompt lookup",
-        "transformers assisted",
+
+def test_a_run_prints_and_writes_everything(tmp_path, arguments, capsys):
+    from safetensors.torch import load_file
+
+    arguments += ["--methods", "prompt_lookup,draft_model", "--draft", str(tmp_path / "model"), "--repeats", "2"]
+    arguments += ["--set", "draft_model.length=fixed:2", "--engine", "torch", "--quantization", "int8"]
+    arguments += ["--limit", "4", "--max-new-tokens", "12"]
+    report = report_of(tmp_path, arguments)
+    rows = {row["name"]: row for row in report["methods"]}
+    quantized = rows.pop("ours autoregressive int8")
+    assert list(rows) == [
+        *("transformers generate", "ours autoregressive", "ours prompt_lookup", "ours draft_model"),
+        *("transformers prompt lookup", "transformers assisted"),
     ]
-    for row in report["methods"]:
+    for row in rows.values():
         assert row["same_output"] + row["near_tie"] == 1.0
-        assert (row["tau"] == 1.0) == row["name"].endswith(("generate", "autoregressive"))
         assert row["speedup"]["low"] <= row["speedup"]["value"] <= row["speedup"]["high"]
-        assert [len(repeats) for repeats in report["runs"][row["name"]]] == [2, 2, 2]
+        assert [len(repeats) for repeats in report["runs"][row["name"]]] == [2, 2, 2, 2]
         assert all(0 < run["ttft"] < run["seconds"] for repeats in report["runs"][row["name"]] for run in repeats)
         assert row["ttft"] > 0
-        assert row["resident"] is None
         assert row["target"] == ("fused" if "ours" in row["name"] else None)
-    memory = {row["name"].partition(" ")[2]: row["memory"] for row in report["methods"]}
-    weights = sum(tensor.nbytes for tensor in LlamaForCausalLM(config).parameters())
-    # At most 17 positions of two layers, keys and values of 32 numbers of 4 bytes.
-    assert weights < memory["generate"] <= weights + 17 * 2 * 2 * 32 * 4 + 100
+    tau = {name.partition(" ")[2]: row["tau"] for name, row in rows.items()}
+    assert tau["generate"] == tau["autoregressive"] == 1.0 < min(tau["draft_model"], tau["assisted"])
+    memory = {name.partition(" ")[2]: row["memory"] for name, row in rows.items()}
+    weights = sum(tensor.nbytes for tensor in load_file(tmp_path / "model" / "model.safetensors").values())
+    # At most 16 positions of two layers, keys and values of 16 numbers of 4 bytes.
+    assert weights < memory["generate"] <= weights + 16 * 2 * 2 * 16 * 4 + 100
     assert memory["assisted"] >= memory["generate"] + weights
     assert memory["draft_model"] >= memory["autoregressive"] + weights
+    assert (quantized["memory"] < memory["autoregressive"], quantized["speedup"]["value"]) == (True, 1.0)
     assert {(r["method"], r["baseline"]) for r in report["ratios"]} >= {
         ("ours autoregressive", "transformers generate"),
-        ("ours prompt_lookup", "transformers prompt lookup"),
+        ("ours autoregressive int8", "ours autoregressive"),
         ("ours draft_model", "transformers assisted"),
     }
     assert set(report["tasks"]) == {"kind 0", "kind 1"}
     assert report["tasks"]["kind 0"]["ours autoregressive"] == 1.0
     with open(tmp_path / "out" / "bench.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [float(row["memory"]) for row in rows] == pytest.approx(list(memory.values()), rel=1e-5)
-    assert all(float(row["ttft"]) > 0 and row["resident"] == "" for row in rows)
-    assert [row["target"] for row in rows] == ["", "fused", "fused", "fused", "", ""]
+        written = {row["name"]: row for row in csv.DictReader(file)}
+    assert all(float(written[name]["memory"]) == pytest.approx(row["memory"], rel=1e-5) for name, row in rows.items())
+    assert written["transformers generate"]["resident"] == written["transformers generate"]["target"] == ""
     assert (tmp_path / "out" / "bench.svg").read_text().startswith("<?xml")
     printed = capsys.readouterr().out
     assert "ours autoregressive / transformers generate: " in printed
     assert "TTFT ms" in printed
     assert any(line.startswith("ours prompt_lookup ") and line.endswith("  fused") for line in printed.splitlines())
-    assert main(["--model", str(tmp_path / "nowhere")]) == 2
-
-
-def test_quantizations_have_rows_of_their_own(tmp_path, capsys):
-    from bench.__main__ import main
-
-    random_model(tmp_path / "model")
-    (tmp_path / "prompts.jsonl").write_text('{"prompt": [3, 4, 5, 3, 4, 5]}')
-    arguments = ["--model", str(tmp_path / "model"), "--prompts", str(tmp_path / "prompts.jsonl")]
-    arguments += ["--out", str(tmp_path / "out"), "--methods", "autoregressive", "--max-new-tokens", "4"]
-    arguments += ["--engine", "torch", "--repeats", "1", "--threads", "1"]
-    assert main([*arguments, "--quantization", "int8,int4"]) == 0
-    rows = {row["name"]: row for row in json.loads((tmp_path / "out" / "bench.json").read_text())["methods"]}
-    assert rows["ours autoregressive int8"]["memory"] < rows["ours autoregressive"]["memory"]
-    assert rows["ours autoregressive int4"]["target"] == "fused"
-    assert rows["ours autoregressive int8"]["speedup"]["value"] == 1.0
-    assert "ours autoregressive int8 / ours autoregressive: " in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        main([*arguments, "--quantization", "int8,int3"])
-    assert "'int3' is not one of int8, int4" in capsys.readouterr().err
-
-
-def bench_of(tmp_path, *more):
-    """The report of a run with ours alone; and what ``main`` returns."""
-    from bench.__main__ import main
-
-    random_model(tmp_path / "model")
-    (tmp_path / "prompts.jsonl").write_text("".join(f'{{"prompt": [3, 4, 5, {n}]}}\n' for n in range(4)))
-    arguments = ["--model", str(tmp_path / "model"), "--prompts", str(tmp_path / "prompts.jsonl")]
-    arguments += ["--out", str(tmp_path / "out"), "--max-new-tokens", "6", "--repeats", "1", "--threads", "1"]
-    status = main([*arguments, *more])
-    return status, json.loads((tmp_path / "out" / "bench.json").read_text())
 
 
 @pytest.mark.parametrize(("gap", "share"), [(1e9, 1.0), (0.0, 0.0)])
-def test_near_ties_are_those_of_the_reference(gap, share, tmp_path, monkeypatch):
+def test_near_ties_are_those_of_the_reference(gap, share, tmp_path, arguments, monkeypatch):
     """Whatever computes ours: the native step notes none of its own."""
     import torch
 
@@ -196,13 +140,12 @@ def test_near_ties_are_those_of_the_reference(gap, share, tmp_path, monkeypatch)
 
     monkeypatch.setattr(methods, "generate", differs)
     monkeypatch.setitem(rounding.NEAR_TIE, torch.float32, gap)
-    status, report = bench_of(tmp_path, "--methods", "prompt_lookup", "--dtype", "float32")
-    assert status == 0
+    report = report_of(tmp_path, arguments, "--methods", "prompt_lookup", "--repeats", "1")
     for row in report["methods"][1:]:
         assert (row["same_output"], row["near_tie"]) == (0.0, share), row["name"]
 
 
-def test_one_that_fails_does_not_end_the_others(tmp_path, capsys, monkeypatch):
+def test_one_that_fails_does_not_end_the_others(tmp_path, arguments, capsys, monkeypatch):
     """One fails as it starts, one at its second prompt."""
     import bench.peers
     from ianvs_specdec.drafters.prompt_lookup import PromptLookup
@@ -219,8 +162,8 @@ def test_one_that_fails_does_not_end_the_others(tmp_path, capsys, monkeypatch):
         begin(drafter, target, context, output)
 
     monkeypatch.setattr(PromptLookup, "begin", fails)
-    status, report = bench_of(tmp_path, "--methods", "prompt_lookup,recycling", "--vllm", sys.executable)
-    assert status == 0
+    more = ["--methods", "prompt_lookup,recycling", "--vllm", sys.executable, "--repeats", "1"]
+    report = report_of(tmp_path, arguments, *more)
     assert [row["name"] for row in report["methods"]] == [
         *("transformers generate", "ours autoregressive", "ours recycling", "transformers prompt lookup")
     ]

@@ -8,15 +8,6 @@ import sys
 
 import pytest
 
-from tests.support.models import build_model
-from tests.support.paths import ROOT
-
-
-@pytest.fixture(autouse=True)
-def bench_is_importable(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT))
-
-
 SCRIPTED = """
 import json, sys
 engine = json.loads(sys.stdin.readline())["engine"]
@@ -30,15 +21,6 @@ for line in sys.stdin:
 """
 
 PEER = "llama.cpp f32"
-
-
-@pytest.fixture
-def arguments(tmp_path):
-    build_model(tmp_path / "model")
-    rows = [{"prompt": [3 + i, 4, 5, 6][: 2 + i % 3]} for i in range(6)]
-    (tmp_path / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    given = ["--model", str(tmp_path / "model"), "--prompts", str(tmp_path / "prompts.jsonl"), "--threads", "1"]
-    return [*given, "--dtype", "float32", "--max-new-tokens", "6", "--out", str(tmp_path / "out")]
 
 
 @pytest.mark.slow
@@ -94,12 +76,3 @@ def test_each_length_has_a_row_and_a_policy_is_held_against_the_best_fixed_one_i
     assert _hindsight(found, options) == [("ours prompt_lookup goodput", "ours prompt_lookup fixed:3", 2)]
     found["ours autoregressive", 2] = [Round([[1, 2]], 0.5)]
     assert _hindsight(found, options) == [("ours prompt_lookup goodput", "ours autoregressive", 2)]
-
-
-@pytest.mark.parametrize("wrong", [["--at-once", "1,two"], ["--at-once", "0"], ["--repeats", "0"]])
-def test_options_that_make_no_sense_are_refused(wrong, capsys):
-    from bench.many import main
-
-    with pytest.raises(SystemExit):
-        main(wrong)
-    assert wrong[0] in capsys.readouterr().err

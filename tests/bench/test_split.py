@@ -36,7 +36,7 @@ def drafted(drafter, output):
     return drafter.propose(begun(drafter, output), 5000).tokens[1:]
 
 
-@pytest.mark.parametrize("acceptance", [0.0, 0.5, 0.8, 1.0])
+@pytest.mark.parametrize("acceptance", [0.0, 0.8])
 def test_so_many_drafted_tokens_are_right(truth, acceptance):
     tokens = drafted(Paced(truth, acceptance, most=5000), [])
     right = sum(token == known for token, known in zip(tokens, ANSWER, strict=True))

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from ianvs_specdec.benchmarks.judge_prompts import FASTCHAT_FILE
 from ianvs_specdec.commands.cli import main
 from ianvs_specdec.common.errors import warn_once
 from tests.benchmarks.judged import KEY
 from tests.support.judge_stub import JudgeStub, judging
+from tests.support.paths import shared_file
 
 Rows = list[dict[str, Any]]
 
@@ -64,6 +66,12 @@ def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[...,
         return message
 
     return refused
+
+
+@pytest.fixture
+def official() -> Path:
+    """FastChat's prompts for a judge."""
+    return shared_file("data", "mt_bench", FASTCHAT_FILE)
 
 
 @pytest.fixture

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from ianvs_specdec.plugin.processor import DatasetProcessor
 from ianvs_specdec.records.response import Response
-from tests.support import journals
 from tests.support.judge_stub import JudgeStub
 
 KEY = "sk-judge-0123456789"
@@ -62,7 +60,3 @@ def second_turn(prompt: str) -> bool:
 def by_turn(first: int, second: int) -> Callable[[str], str]:
     """A judge that gives one rating to first turns, another to second ones."""
     return lambda prompt: f"Rating: [[{second if second_turn(prompt) else first}]]"
-
-
-def journal(job: Path) -> list[dict[str, Any]]:
-    return journals.entries(job)

@@ -21,35 +21,15 @@ FILES = {
 
 ZERO_SHOT = """以下是关于解剖学的单项选择题，请直接给出正确答案的选项。
 
-题目：骨头，是
-A. 软
-B. 硬
-C. 甜
-D. 咸
-答案是："""
+题目：骨头，是\nA. 软\nB. 硬\nC. 甜\nD. 咸\n答案是："""
 
 TWO_SHOT = """以下是关于解剖学的单项选择题，请直接给出正确答案的选项。
 
-题目：手有几个手指
-A. 三
-B. 四
-C. 五
-D. 六
-答案是：C
+题目：手有几个手指\nA. 三\nB. 四\nC. 五\nD. 六\n答案是：C
 
-题目：人有几只眼睛
-A. 一
-B. 二
-C. 三
-D. 四
-答案是：B
+题目：人有几只眼睛\nA. 一\nB. 二\nC. 三\nD. 四\n答案是：B
 
-题目：血的颜色
-A. 红
-B. 绿
-C. 蓝
-D. 黑
-答案是："""
+题目：血的颜色\nA. 红\nB. 绿\nC. 蓝\nD. 黑\n答案是："""
 
 
 def test_prompts_are_the_originals(write: Callable[..., Path], prepare: Callable[..., Rows]) -> None:
@@ -78,8 +58,7 @@ def test_the_archive_of_the_hub(
     assert "there are 0 worked examples for cmmlu_arts" in refused("cmmlu", "--from", archive, "--shots", "1")
     with zipfile.ZipFile(archive, "a") as file:
         file.writestr("test/virology.csv", f"{HEADER}\n0,a,b\n")
-    message = refused("cmmlu", "--from", archive)
-    assert "cmmlu_v1_0_1.zip/test/virology.csv:2: 3 columns, but the header" in message
+    assert "cmmlu_v1_0_1.zip/test/virology.csv:2: 3 columns, but the header" in refused("cmmlu", "--from", archive)
     assert "cannot be read as a zip archive" in refused("cmmlu", "--from", write("broken.zip", "PK"))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import logging
-import math
 import os
 from types import SimpleNamespace
 from typing import Any
@@ -56,26 +55,20 @@ def fenced(text: str, language: str = "python") -> str:
     [
         WHOLE,
         fenced(WHOLE),
-        fenced(WHOLE, ""),
-        fenced(WHOLE, "Python 3"),
-        f"Sure! Here is the function:\n\n{fenced(WHOLE)}\nIt uses `half`.",
+        f"Sure! Here is the function:\n\n{fenced(WHOLE, '')}\nIt uses `half`.",
         f"For example\n{fenced('print(count([1, 2]))')}is 1:\n{fenced(WHOLE)}",
         f"```python\n{WHOLE}",
-        fenced(PROMPT + BODY),
         PROMPT + BODY,
         f"Here it is:\n\n{WHOLE}\n\nThis counts the even ones.",
         "  - a list item:\n" + "\n".join(f"    {line}" for line in fenced(WHOLE).split("\n")),
         fenced("def even(n):\n    return n % 2 == 0\n\ndef count(numbers):\n    return sum(map(even, numbers))"),
         BODY,
-        BODY.strip(),
         BODY + "\n\n# The end\nprint(count([]))",
         BODY.strip() + "\n\nThis counts the even ones.",
         UNINDENTED,
         IN_A_LOOP,
-        fenced(BODY),
         fenced(UNINDENTED),
         f"The body is\n{fenced(BODY)}",
-        "\n\n" + BODY,
         BODY.replace("\n", "\r\n"),
         fenced("@staticmethod\n" + WHOLE),
     ],
@@ -88,11 +81,8 @@ def test_the_program_of_an_answer(answer: str) -> None:
     ("answer", "reason"),
     [
         ("    return 1", "AssertionError"),
-        ("    return len(numbers)", "AssertionError"),
         ("    return nonsense", "NameError"),
-        ("    pass", "AssertionError"),
         ("", "the answer has no program that defines count"),
-        (fenced(""), "the answer has no program that defines count"),
         ("I cannot do that.", "the answer has no program that defines count"),
         (fenced("def count(numbers):\n    raise ValueError('no')"), "ValueError: no"),
         (fenced("def other(numbers):\n    return 1"), "AssertionError"),
@@ -139,7 +129,6 @@ def test_programs_run_only_where_that_is_permitted(caplog: pytest.LogCaptureFixt
     assert "only with run_code: true" in caplog.text
     assert scores(results, [GOLD] * 2) == [None, None]
     assert scorer("code")([BODY], GOLD) is None
-    assert run_all([([BODY], GOLD)]) == [None]
 
 
 def test_pass_at_1(caplog: pytest.LogCaptureFixture) -> None:
@@ -158,7 +147,7 @@ def test_the_time_that_a_program_may_take(monkeypatch: pytest.MonkeyPatch) -> No
     assert scores(results_of(rows, ["    while True: pass"]), [GOLD]) == [0.0]
 
 
-@pytest.mark.parametrize("answer", ["text", {"test": TEST, "prompt": PROMPT}, {**GOLD, "test": None}, None])
+@pytest.mark.parametrize("answer", ["text", {**GOLD, "test": None}])
 def test_a_row_without_tests_is_found_before_a_model_is_asked(answer: Any) -> None:
     dataset = SimpleNamespace(x=[{"turns": ["q"], "scorer": "code"}], y=[answer])
     with pytest.raises(UserError, match="data row 1: scorer code needs an object with the texts prompt, entry_point"):
@@ -181,6 +170,5 @@ def pairs(rows: list[dict[str, Any]], solution: str | None = None) -> list[tuple
 @pytest.mark.parametrize("every", [24, pytest.param(4, marks=pytest.mark.slow)])
 def test_canonical_solutions_pass_and_others_do_not(every: int) -> None:
     rows = problems()[::every]
-    assert len(rows) == math.ceil(164 / every)
     assert run_all(pairs(rows)) == [100.0] * len(rows)
     assert run_all(pairs(rows, "    return None")) == [0.0] * len(rows)

@@ -1,4 +1,4 @@
-"""MT-Bench, Spec-Bench and HumanEval as data files."""
+"""MT-Bench, Spec-Bench, HumanEval and GSM8K as data files."""
 
 from __future__ import annotations
 
@@ -33,6 +33,11 @@ def test_mt_bench(write: Callable[..., Path], prepare: Callable[..., Rows], refu
     assert prepare("mt_bench", "--from", folder)[1]["answer"] == {"references": ["x", "y"]}
     strange = write("elsewhere/strange.jsonl", {**ANSWERED, "question_id": 999})
     assert "for none of the questions" in refused("mt_bench", "--from", folder, "--references", strange)
+    for row, message in (
+        ({**MATH, "turns": "a"}, "question.jsonl:2: 'turns' must be a list of texts"),
+        ({**WRITING, "turns": ["c"]}, "the question 81 is there twice"),
+    ):
+        assert message in refused("mt_bench", "--from", write("malformed/question.jsonl", WRITING, row))
     broken = write("elsewhere/broken.jsonl", ANSWERED, {"question_id": 1, "choices": [{"turns": "x"}]})
     message = refused("mt_bench", "--from", folder, "--references", broken)
     assert "broken.jsonl:2: 'choices' must begin with an object" in message
@@ -61,21 +66,8 @@ def test_official_temperatures(write: Callable[..., Path], prepare: Callable[...
     assert "question.jsonl:2: MT-Bench has no category 'cooking'" in message
 
 
-@pytest.mark.parametrize("name", ["mt_bench", "spec_bench"])
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ({"category": "math", "turns": ["a"]}, "question.jsonl:2: the key 'question_id' is missing"),
-        ({**MATH, "turns": "a"}, "question.jsonl:2: 'turns' must be a list of texts"),
-        ({**MATH, "category": None}, "question.jsonl:2: 'category' must be a text"),
-        ({**WRITING, "turns": ["c"]}, "the question 81 is there twice"),
-    ],
-)
-def test_malformed_questions(name: str, row: Any, message: str, write: Callable[..., Path], refused: Any) -> None:
-    assert message in refused(name, "--from", write("question.jsonl", WRITING, row))
-
-
-def test_the_public_mt_bench(shared: Path, prepare: Callable[..., Rows]) -> None:
+def test_the_public_mt_bench_and_humaneval(shared: Path, prepare: Callable[..., Rows]) -> None:
+    assert len(prepare("humaneval", "--from", shared / "data" / "humaneval")) == 164
     rows = prepare("mt_bench", "--from", shared / "data" / "mt_bench")
     assert len(rows) == 80
     assert sum(bool(row["answer"]["references"]) for row in rows) == 30
@@ -88,9 +80,7 @@ def test_spec_bench(write: Callable[..., Path], prepare: Callable[..., Rows]) ->
     rows = prepare("spec_bench", "--from", source)
     assert [row["question"]["scorer"] for row in rows] == ["none"] * 3
     assert [row["answer"]["references"] for row in rows] == [[], ["one, two"], ["only"]]
-    assert {row["question"]["scorer"] for row in prepare("spec_bench", "--from", source, "--scorer", "text")} == {
-        "text"
-    }
+    assert prepare("spec_bench", "--from", source, "--scorer", "text")[0]["question"]["scorer"] == "text"
 
 
 def test_the_public_spec_bench_has_six_types(shared: Path, prepare: Callable[..., Rows]) -> None:
@@ -123,5 +113,39 @@ def test_humaneval(write: Callable[..., Path], prepare: Callable[..., Rows], ref
     assert "HumanEval.jsonl:2: 'test' must be a text" in refused("humaneval", "--from", broken)
 
 
-def test_the_public_humaneval(shared: Path, prepare: Callable[..., Rows]) -> None:
-    assert len(prepare("humaneval", "--from", shared / "data" / "humaneval")) == 164
+ASKED = {"question": "Tom has 2 nuts and 1,000 more. How many?", "answer": "2+1000=<<2+1000=1002>>1002\n#### 1,002"}
+FIRST = {"question": "1+1?", "answer": "It is 2.\n#### 2"}
+SECOND = {"question": "3-5?", "answer": "It is -2.\n#### -2"}
+
+
+def test_gsm8k(write: Callable[..., Path], prepare: Callable[..., Rows]) -> None:
+    folder = write("test.jsonl", ASKED, SECOND).parent
+    write("train.jsonl", FIRST, SECOND, ASKED)
+    rows = prepare("gsm8k", "--from", folder)
+    assert [row["answer"] for row in rows] == ["1002", "-2"]
+    assert rows[0]["question"] == {
+        "turns": ["Q: Tom has 2 nuts and 1,000 more. How many?\nA: Let's think step by step."],
+        "id": "gsm8k-0001",
+        "group": "gsm8k",
+        "scorer": "number",
+    }
+    rows = prepare("gsm8k", "--from", folder, "--shots", "2")
+    assert rows[0]["question"]["turns"] == [
+        "Question: 1+1?\nAnswer: It is 2.\n#### 2\n\n"
+        "Question: 3-5?\nAnswer: It is -2.\n#### -2\n\n"
+        "Question: Tom has 2 nuts and 1,000 more. How many?\nAnswer:"
+    ]
+    rows = prepare("gsm8k", "--from", folder, "--shots", "2", "--max-characters", "120")
+    assert rows[0]["question"]["turns"][0].count("Question:") == 2
+
+
+def test_a_problem_without_a_number(write: Callable[..., Path], refused: Callable[..., str]) -> None:
+    message = refused("gsm8k", "--from", write("test.jsonl", ASKED, {"question": "?", "answer": "It is 5."}))
+    assert "test.jsonl:2: 'answer' must end in a line '#### NUMBER'" in message
+
+
+@pytest.mark.slow
+def test_the_public_gsm8k(shared: Path, prepare: Callable[..., Rows]) -> None:
+    rows = prepare("gsm8k", "--from", shared / "data" / "gsm8k", "--shots", "8")
+    assert len(rows) == 660
+    assert all(row["question"]["turns"][0].count("Question: ") == 9 for row in rows)

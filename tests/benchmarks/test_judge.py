@@ -9,35 +9,29 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.backends.judge import log as judging_log
-from ianvs_specdec.benchmarks.judge_prompts import FASTCHAT_FILE, SHIPPED, read_prompts
+from ianvs_specdec.benchmarks.judge_prompts import SHIPPED, read_prompts
 from ianvs_specdec.common.errors import warn_once
 from ianvs_specdec.report.metrics import METRICS
 from ianvs_specdec.report.metrics.judge import all_turn_scores
-from ianvs_specdec.workspace.scoring import scorer, scores
-from tests.benchmarks.judged import KEY, answered, by_turn, case, journal, processed, question, second_turn, settings
+from ianvs_specdec.workspace.scoring import scores
+from tests.benchmarks.judged import KEY, answered, by_turn, case, processed, question, second_turn, settings
+from tests.support.journals import entries
 from tests.support.judge_stub import JudgeStub
-from tests.support.paths import shared_file
 
 
 def test_the_score_is_the_mean_of_both_turns(stub: JudgeStub) -> None:
     stub.judgment = by_turn(4, 9)
     results = case(stub, 3)
-    assert scores(results, [None] * 3) == [6.5, 6.5, 6.5]
-    assert len(stub.bodies) == 6
+    assert scores([*results, results[0]], [None] * 4) == [6.5] * 4
+    assert len(stub.bodies) == 6, "equal answers are judged once"
+    for body in stub.bodies:
+        assert (body["model"], body["temperature"], body["max_tokens"]) == ("gpt-4", 0.0, 2048)
+    assert set(stub.keys) == {f"Bearer {KEY}"}
     for number in range(3):
         first, second = sorted((p for p in stub.prompts() if f"question {number}.1" in p), key=second_turn)
         assert f"answer q{number}.1" in first
         assert f"answer q{number}.2" not in first
         assert f"answer q{number}.2" in second
-
-
-def test_the_judge_is_asked_as_the_official_one(stub: JudgeStub) -> None:
-    scores(case(stub, 1), [None])
-    for body in stub.bodies:
-        assert (body["model"], body["temperature"], body["max_tokens"]) == ("gpt-4", 0.0, 2048)
-        assert [message["role"] for message in body["messages"]] == ["system", "user"]
-    assert set(stub.keys) == {f"Bearer {KEY}"}
 
 
 def test_references_reach_the_judge(stub: JudgeStub) -> None:
@@ -46,14 +40,6 @@ def test_references_reach_the_judge(stub: JudgeStub) -> None:
     first, second = sorted(stub.prompts(), key=second_turn)
     assert "the sum" in first
     assert "<second_model_solution>\nthe product\n</second_model_solution>" in second
-
-
-def test_without_a_judge_there_is_no_score(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        rows = processed({}, [question(1)], [{"references": []}])
-    assert "no judge_model is set" in caplog.text
-    assert scores(answered(rows), [{"references": []}]) == [None]
-    assert scorer("judge")(["a", "b"], {"references": []}) is None
 
 
 def test_queries_without_all_answers_are_not_judged(stub: JudgeStub) -> None:
@@ -67,7 +53,7 @@ def test_queries_without_all_answers_are_not_judged(stub: JudgeStub) -> None:
     assert len(stub.bodies) == 2
 
 
-def test_a_failed_query_has_the_score_of_empty_answers_but_for_the_judge(stub: JudgeStub) -> None:
+def test_a_failed_query_has_the_score_of_empty_answers() -> None:
     def failed(name: str, gold: Any) -> float | None:
         (found,) = scores([{"scorer": name, "error": "no answer", "turns": [{"completion": "B"}]}], [gold])
         return found
@@ -78,53 +64,28 @@ def test_a_failed_query_has_the_score_of_empty_answers_but_for_the_judge(stub: J
     assert failed("code", program) is None
     assert failed("text", {"references": []}) is None
     assert failed("none", "B") is None
-    results = case(stub, 2)
-    results[0]["error"] = "no answer"
-    found = scores(results, [None] * 2)
-    assert found[0] is None
-    assert len(stub.bodies) == 2
 
 
-def test_equal_answers_are_judged_once(stub: JudgeStub) -> None:
-    results = case(stub, 1) * 5
-    assert len(set(scores(results, [None] * 5))) == 1
-    assert len(stub.bodies) == 2
-
-
-def test_nothing_is_judged_twice(stub: JudgeStub, job: Path, new_run: Callable[..., None]) -> None:
-    before = scores(case(stub, 3), [None] * 3)
-    assert len(stub.bodies) == 6
-    lines = [line for line in journal(job) if "answer" in line]
-    assert len(lines) == 6
-    assert {line["side"] for line in lines} == {"judge"}
-    new_run()
-    stub.shutdown()
-    stub.server_close()
-    assert scores(case(stub, 3), [None] * 3) == before, "a judge that is not there any more is not asked"
-    assert len(stub.bodies) == 6
-
-
-def test_what_is_new_is_judged(
+def test_what_is_new_is_judged_and_nothing_twice(
     stub: JudgeStub, job: Path, new_run: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
     scores(case(stub, 2), [None] * 2)
     new_run()
-    scores(case(stub, 3), [None] * 3)
+    before = scores(case(stub, 3), [None] * 3)
     assert len(stub.bodies) == 6
+    assert [line["side"] for line in entries(job) if "answer" in line] == ["judge"] * 6
     new_run()
     with caplog.at_level(logging.WARNING):
         scores(case(stub, 2, judge_max_tokens=100), [None] * 2)
     assert len(stub.bodies) == 10
-    assert "judge: 6 earlier answers" in caplog.text
     assert "sampling.max_tokens 2048 -> 100" in caplog.text
     new_run(fresh=True)
     scores(case(stub, 2), [None] * 2)
     assert len(stub.bodies) == 14
-
-
-@pytest.fixture
-def official() -> Path:
-    return shared_file("data", "mt_bench", FASTCHAT_FILE)
+    new_run()
+    stub.shutdown()
+    stub.server_close()
+    assert scores(case(stub, 3), [None] * 3) == before, "a judge that is not there any more is not asked"
 
 
 def test_every_judgment_names_its_prompts_and_other_prompts_judge_anew(
@@ -136,9 +97,9 @@ def test_every_judgment_names_its_prompts_and_other_prompts_judge_anew(
     mine.write_text(SHIPPED.read_text(encoding="utf-8").replace("chat assistant", "program"), encoding="utf-8")
     stub.judgment = by_turn(2, 3)
     assert scores(case(stub, 1, judge_prompts=str(mine)), [None]) == [2.5]
-    names = [line["prompts"] for line in journal(job) if "answer" in line]
+    names = [line["prompts"] for line in entries(job) if "answer" in line]
     assert names == ["specdec-judge-v1"] * 2 + [f"mine.jsonl ({read_prompts(mine).digest[:12]})"] * 2
-    values = [line["value"] for line in journal(job) if "model" in line]
+    values = [line["value"] for line in entries(job) if "model" in line]
     assert [value["judge_prompts"] for value in values] == [read_prompts().digest, read_prompts(mine).digest]
     new_run()
     assert scores(case(stub, 1), [None]) == [6.5]
@@ -158,7 +119,7 @@ def test_a_judge_is_told_no_thoughts_and_may_think(stub: JudgeStub, job: Path, o
         assert scores(case(stub, 2, **prompts)[1:], [None]) == [8.0]
     assert "answer q0.1" in str(stub.bodies)
     assert "secret" not in str(stub.bodies)
-    rules = [line["rule"] for line in journal(job) if "answer" in line]
+    rules = [line["rule"] for line in entries(job) if "answer" in line]
     assert rules == ["the last marked"] * 2 + ["the first marked (FastChat)"] * 2 + ["the last marked"] * 4
 
 
@@ -186,17 +147,3 @@ def test_the_scores_of_each_turn(stub: JudgeStub, job: Path) -> None:
     assert (found["Turn 2 Score"], found["Turn 2 Score Known"]) == (9.0, 2), "of the two that have a rating"
     assert METRICS["Accuracy"]([None] * 3, rows) == 6.5
     assert len(stub.bodies) == 6
-
-
-def test_some_nonsense_costs_the_queries_their_score_and_is_told(
-    stub: JudgeStub, caplog: pytest.LogCaptureFixture
-) -> None:
-    stub.judgment = lambda prompt: "Rating: [[12]]" if "question 1.2" in prompt else "Rating: [[6]]"
-    with caplog.at_level(logging.WARNING):
-        assert scores(case(stub, 3), [None] * 3) == [6.0, None, 6.0]
-    (message,) = [record.getMessage() for record in caplog.records if record.name == judging_log.name]
-    assert message == (
-        "1 of 3 queries have no score: 1 judgments of the judge gpt-4 are missing; the first: "
-        "expected a rating from 1 to 10 such as [[5]], got 'Rating: [[12]]' "
-        "(the next run repeats only these)"
-    )

@@ -36,25 +36,13 @@ def run(source: str, limits: Limits = LIMITS) -> str:
     return sandbox.run(source, limits)
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        pytest.param("while True:\n    pass", marks=pytest.mark.slow),
-        "while True:\n    try:\n        while True:\n            pass\n    except BaseException:\n        pass",
-    ],
-    ids=["plain", "stubborn"],
-)
-def test_an_endless_loop_ends(source: str) -> None:
-    assert run(source, Limits(seconds=1)) == "more than 1 s of processor time"
-
-
-def test_a_program_that_sleeps_ends() -> None:
+def test_a_program_without_end_ends() -> None:
+    stubborn = "while True:\n    try:\n        while True:\n            pass\n    except BaseException:\n        pass"
+    assert run(stubborn, Limits(seconds=1)) == "more than 1 s of processor time"
     assert run("import time\ntime.sleep(1000)", Limits(seconds=0.1)) == "not done after 1 s"
 
 
-@pytest.mark.parametrize(
-    "source", ["x = [0] * 10**10", "x = 'a'\nwhile True:\n    x += x", "x = []\nwhile True:\n    x.append(x[:])"]
-)
+@pytest.mark.parametrize("source", ["x = [0] * 10**10", "x = []\nwhile True:\n    x.append(x[:])"])
 def test_memory_is_limited(source: str) -> None:
     assert run(source, Limits(seconds=5, memory=1 << 28)) == "MemoryError"
 
@@ -65,55 +53,35 @@ def test_memory_is_limited(source: str) -> None:
         "import os\nwhile True:\n    os.fork()",
         "import subprocess\nsubprocess.run(['true'])",
         "import os\nos.system('true')",
-        "import os\nos.execv('/bin/true', ['true'])",
         "import os\nos.posix_spawn('/bin/true', ['true'], {})",
         "import os\nos.kill(os.getppid(), 9)",
-        "import os, signal\nos.killpg(os.getpgid(os.getppid()), signal.SIGTERM)",
-        "import multiprocessing\nmultiprocessing.Process(target=print).start()",
         "import ctypes\nctypes.CDLL(None).fork()",
         "import _posixsubprocess\n_posixsubprocess.fork_exec()",
         "import os\nopen(f'/proc/{os.getppid()}/environ').read()",
         "import os\nos.chdir('/')\nos.open(b'proc/self/environ', os.O_RDONLY)",
         "import resource\nresource.setrlimit(resource.RLIMIT_CPU, (99, 99))",
         "import socket\nsocket.socket()",
-        "import urllib.request\nurllib.request.urlopen('http://127.0.0.1:1')",
     ],
 )
 def test_no_processes_no_signals_no_network(source: str) -> None:
     assert "must not do this" in run(source)
 
 
-def test_a_program_cannot_connect(treasure: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(0.01)
-        port = server.getsockname()[1]
-        assert run(f"import socket\nsocket.create_connection(('127.0.0.1', {port}))")
-        with pytest.raises(TimeoutError):
-            server.accept()
-
-
 @pytest.mark.parametrize(
     "action",
     [
         "open({path!r}, 'w')",
-        "open({path!r}, 'a').write('x')",
         "open({path!r}, 'r+').write('x')",
-        "open({path!r} + '2', 'x')",
         "os.open({path!r}, os.O_WRONLY | os.O_TRUNC)",
         "os.remove({path!r})",
-        "os.unlink({path!r})",
         "os.rename({path!r}, {path!r} + '2')",
-        "os.truncate({path!r}, 0)",
-        "os.mkdir({path!r} + '2')",
         "os.symlink({path!r}, {path!r} + '2')",
-        "os.link({path!r}, {path!r} + '2')",
         "shutil.rmtree(os.path.dirname({path!r}))",
-        "pathlib.Path({path!r}).write_text('x')",
         "open('here.txt', 'w')",
     ],
 )
 def test_a_program_cannot_change_files(treasure: Path, action: str) -> None:
-    source = f"import os, shutil, pathlib\n{action.format(path=str(treasure))}"
+    source = f"import os, shutil\n{action.format(path=str(treasure))}"
     assert "must not do this" in run(source)
 
 
@@ -130,9 +98,7 @@ def test_a_program_sees_neither_environment_nor_packages(monkeypatch: pytest.Mon
     [
         ("import sys\nsys.exit(0)", "SystemExit: 0"),
         ("exit = None\nimport os\nos._exit(0)", "exited early (exit status 0)"),
-        ("raise RuntimeError('at import')", "RuntimeError: at import"),
         ("def f():\n    return f()\nf()", "RecursionError"),
-        ("input()", "EOFError"),
         ("this is no Python", "SyntaxError"),
         ("import os\nos.write = os._exit = None", ""),
         ("raise Exception('x' * 10**6)", "Exception: xxx"),
@@ -152,39 +118,23 @@ def test_much_output_goes_nowhere(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_program_cannot_pass_by_flooding_the_verdict() -> None:
-    flood = "try:\n        os.write(number, b'x' * 10_000)\n    except OSError:\n        pass"
-    assert run(f"import os\nfor number in range(3, 64):\n    {flood}").startswith("exited early")
-
-
-def test_a_program_cannot_pass_by_guessing_the_verdict() -> None:
-    guess = """try:
-        os.write(number, b'{"token": "0", "error": ""}')
-    except OSError:
-        pass"""
-    source = f"import os\nfor number in range(3, 64):\n    {guess}\nos._exit(0)"
-    assert run(source).startswith("exited early")
-
-
-def descriptors() -> set[tuple[int, int, int]]:
-    """Those of this process, each with the file that it is of: one that others close meanwhile, such as a socket that
-    is collected, does not hide one that is left open."""
-    found = set()
-    for name in os.listdir("/dev/fd"):
-        with contextlib.suppress(OSError):  # that of the listing itself
-            stat = os.fstat(int(name))
-            found.add((int(name), stat.st_dev, stat.st_ino))
-    return found
+@pytest.mark.parametrize(
+    ("verdict", "end"),
+    [("b'x' * 10_000", ""), ("""b'{"token": "0", "error": ""}'""", "os._exit(0)")],
+    ids=["flood", "guess"],
+)
+def test_a_program_cannot_pass_by_writing_a_verdict(verdict: str, end: str) -> None:
+    write = f"try:\n        os.write(number, {verdict})\n    except OSError:\n        pass"
+    assert run(f"import os\nfor number in range(3, 64):\n    {write}\n{end}").startswith("exited early")
 
 
 def test_nothing_is_left_behind() -> None:
-    opened, before = descriptors(), set(os.listdir(tempfile.gettempdir()))
+    before = set(os.listdir(tempfile.gettempdir()))
     for source in ("", "raise ValueError", "import os\nos._exit(1)"):
         run(source)
     run("import time\ntime.sleep(99)", Limits(seconds=0.1))
     left = {name for name in set(os.listdir(tempfile.gettempdir())) - before if name.startswith("specdec-program-")}
     assert not left
-    assert not descriptors() - opened
 
 
 @pytest.fixture
@@ -200,10 +150,7 @@ def unguarded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     [
         "open({path!r}, 'a')",
         "open({path!r}).read()",
-        "os.remove({path!r})",
-        "os.listdir(os.path.dirname({path!r}))",
         "os.chmod('/usr/bin/env', 0o755)",
-        "open('/etc/passwd').read()",
         "os.kill({pid}, 0)",
         "__import__('socket').create_connection(('127.0.0.1', {port}), 1)",
     ],

@@ -10,9 +10,6 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.benchmarks import files
-from ianvs_specdec.benchmarks.files import records
-from ianvs_specdec.benchmarks.registry import BENCHMARKS
 from ianvs_specdec.commands.cli import main
 
 Rows = list[dict[str, Any]]
@@ -45,13 +42,17 @@ def test_without_from_the_hub_is_asked(
     assert hub == [("HuggingFaceH4/mt_bench_prompts", "raw/question.jsonl", "dataset")]
 
 
-@pytest.mark.parametrize("name", [name for name, one in BENCHMARKS.items() if one.SOURCE.repository])
-def test_without_network_one_message_says_what_to_do(
-    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, refused: Callable[..., str]
+@pytest.mark.parametrize("offline", [True, False])
+def test_without_network_one_message_says_at_once_what_to_do(
+    offline: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    """The download itself would ask again and again."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", offline)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
-    message = refused(name)
+    if not offline:
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+        monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda *place, **kind: pytest.fail("it was begun"))
+    message = refused("mmlu")
     assert "cannot get " in message
     assert "from the Hugging Face hub" in message
     assert "--from" in message
@@ -73,32 +74,14 @@ def test_what_is_not_there(tmp_path: Path, write: Callable[..., Path], refused: 
     assert main(["data", "prepare", "mmlu", "--from", str(empty), "--out", str(tmp_path / "o.json")]) == 2
 
 
-def test_kinds_of_files(tmp_path: Path, write: Callable[..., Path]) -> None:
-    lines = json.dumps(PROBLEM) + "\n"
-    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
-    for path in (
-        tmp_path / "a.jsonl.gz",
-        write("b.jsonl", PROBLEM),
-        write("c.json", json.dumps([PROBLEM], indent=1)),
-        write("d.csv", "\ufeffquestion,answer", "?,#### 1"),
-    ):
-        assert [row for _, row in records(path)] == [PROBLEM]
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("a.jsonl", b"\xff\xfe\n", "a.jsonl: cannot be read after line 0"),
         ("a.jsonl", json.dumps(PROBLEM).encode() + b"\n{", "a.jsonl:2: not JSON"),
-        ("a.jsonl.gz", b"not gzip", "a.jsonl.gz: cannot be read after line 0"),
-        (
-            "a.jsonl.gz",
-            gzip.compress(json.dumps(PROBLEM).encode() * 2, mtime=0)[:-9],
-            "a.jsonl.gz: cannot be read after line 0",
-        ),
+        ("a.jsonl.gz", gzip.compress(b"{}" * 99, mtime=0)[:-9], "a.jsonl.gz: cannot be read after line 0"),
         ("a.json", b"{}", "a.json: expected a list of objects"),
         ("a.json", b"[1]", "a.json: element 1: expected an object"),
-        ("a.json", b"[", "a.json: not JSON"),
         ("a.csv", b"question,answer\n\xff,b\n", "a.csv: cannot be read after line"),
         ("a.csv", b"question,answer\na,b,c\n", "a.csv:2: 3 columns, but the header"),
         ("a.txt", b"a", "a.txt: unknown file type"),
@@ -135,11 +118,6 @@ def test_parquet(tmp_path: Path, prepare: Callable[..., Rows], refused: Callable
     assert "cannot be read after row 0" in refused("mmlu", "--from", own)
 
 
-def test_spread() -> None:
-    assert files.spread(range(10), 4) == [0, 2, 5, 7]
-    assert files.spread([1, 2], 5) == files.spread([1, 2], None) == [1, 2]
-
-
 def test_a_file_that_cannot_be_written_is_named_as_it_was_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], hub: list[Any]
 ) -> None:
@@ -155,13 +133,3 @@ def test_a_file_that_cannot_be_written_is_named_as_it_was_asked_for(
     assert main(["data", "prepare", "world", "--set", "open-ended", "--out", str(too_long)]) == 2
     assert f"--out {too_long} cannot be written" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
-
-
-def test_a_hub_that_is_out_of_reach_is_told_at_once(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, refused: Callable[..., str]
-) -> None:
-    """The download itself would ask again and again."""
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda *place, **kind: pytest.fail("a download was begun"))
-    assert "cannot get " in refused("mmlu")

@@ -21,38 +21,25 @@ def parsed(questions: Path, server: dict[str, Any] = RUNNING, **more: Any) -> Sw
 
 
 def test_texts_and_yaml_say_the_same(data: Path) -> None:
-    text = parsed(data, STARTED, policies="fixed:0,4", slo="ttft=0.5")
-    plain = parsed(data, STARTED, policies=["fixed:0", 4], rates=[2, 1.0], slo={"ttft": 0.5})
+    policies = ("fixed:0", "4", "table:[[1,4,5],[5,9,0]]")
+    text = parsed(data, STARTED, policies=", ".join(policies), slo="ttft=0.5")
+    plain = parsed(data, STARTED, policies=["fixed:0", 4, policies[2]], rates=[2, 1.0], slo={"ttft": 0.5})
     assert text == plain
-    assert text.rates == (1.0, 2.0)
-    assert text.policies == ("fixed:0", "4")
+    assert (text.rates, text.policies) == ((1.0, 2.0), policies)
 
 
 @pytest.mark.parametrize(
     ("more", "key", "part"),
     [
-        ({"rates": "0"}, "rates", "numbers above 0, such as 1,2,4, not '0'"),
-        ({"rates": "1,fast"}, "rates", "numbers above 0, such as 1,2,4, not '1,fast'"),
         ({"rates": "1,1"}, "rates", "different from each other"),
-        ({"rates": []}, "rates", "at least one"),
         ({"slo": "ttft=0"}, "slo", "ttft must be a number above 0, not 0"),
-        ({"slo": "tppt=1"}, "slo", "unknown objective 'tppt'. Did you mean 'tpot'?"),
         ({"slo": "ttft=0.5,ttft=2"}, "slo", "must give each value once, not 'ttft=0.5,ttft=2'"),
-        ({"slo": "ttft"}, "slo", "limits in seconds, such as ttft=0.5"),
-        ({"duration": 0}, "duration", "more than 0 seconds"),
         ({"duration": "nan"}, "duration", "more than 0 seconds"),
         ({"duration": 5, "warmup": 5}, "warmup", "leaves nothing"),
-        ({"warmup": -1}, "warmup", "0 or more seconds"),
-        ({"max_tokens": 0}, "max_tokens", "whole number from 1"),
         ({"max_tokens": 1.5}, "max_tokens", "whole number from 1"),
-        ({"repeats": 0}, "repeats", "whole number from 1 to 100"),
         ({"repeats": 101}, "repeats", "whole number from 1 to 100"),
-        ({"seed": True}, "seed", "whole number from 0"),
         ({"temperature": -1}, "temperature", "0 (greedy) or more"),
         ({"arrivals": "posson"}, "arrivals", "no file posson; a pattern is one of poisson"),
-        ({"data": "none.jsonl"}, "data", "there is no file none.jsonl"),
-        ({"policies": "fixed:0"}, "policies", "goes with --settings"),
-        ({"rate": 1}, "rate", "unknown option 'rate'. Did you mean 'rates'?"),
         ({"api_key_env": "sk-1"}, None, "must be the name of an environment variable"),
     ],
 )
@@ -63,19 +50,11 @@ def test_wrong_options(data: Path, more: dict[str, Any], key: str | None, part: 
     assert key is None or raised.value.key == key
 
 
-def test_commas_within_brackets_belong_to_a_policy(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ianvs_specdec.load.plan.create", lambda policy: None)
-    plan = parsed(data, STARTED, policies="fixed:0,table:[[1,4,5],[5,9,0]], goodput")
-    assert plan.policies == ("fixed:0", "table:[[1,4,5],[5,9,0]]", "goodput")
-
-
 def test_one_server_is_named(data: Path) -> None:
     for server, part in (
-        ({}, "give --url of a running server"),
         (RUNNING | STARTED, "give --url of a running server"),
         ({"url": "http://127.0.0.1:1"}, "--model is missing"),
         ({"settings": SETTINGS}, "--policies is missing"),
-        ({**STARTED, "policies": "fixd:0"}, "unknown speculation length 'fixd'. Did you mean 'fixed'?"),
         ({**STARTED, "policies": "fixed:0,,"}, "different from each other"),
         ({**STARTED, "model": "m"}, "model goes with --url"),
     ):

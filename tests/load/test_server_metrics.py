@@ -39,23 +39,14 @@ def test_ratios_are_those_of_the_window() -> None:
     assert found["draft_length"] == pytest.approx(40 / 20)
     assert found["queue"] == {"mean": 3.0, "max": 4.0}
     assert found["sequences"] == {"mean": 4.0, "max": 6.0}
-    seconds = [point["seconds"] for point in found["over_time"]]
-    assert seconds == [0, 1, 2, 3, 9]
-    assert [point["draft_length"] for point in found["over_time"]][:4] == [1.0, 1.0, 4.0, 0.0]
-    assert found["over_time"][3]["acceptance_rate"] is None
-
-
-def test_a_server_that_does_not_tell() -> None:
-    silent = [Sample(100.0 + at, 0.0, server) for at, server in enumerate((None, {"requests_total": 1.0}, None))]
-    assert set(told([watched(0, silent)], 0.0, 3.0).values()) == {None}
 
 
 def test_rounds_are_told_together_but_for_what_lies_between_them() -> None:
     # The server goes on counting; a warm-up and an end lie between the two windows.
     later = [sample(1, 7, 1000, 2000, 500, 100, 100), sample(3, 1, 1010, 2010, 505, 140, 160)]
     found = told([watched(0, SAMPLES), watched(2, later)], warmup=1.0, duration=4.0)
+    silent = [Sample(100.0 + at, 0.0, server) for at, server in enumerate((None, {"requests_total": 1.0}, None))]
+    assert set(told([watched(0, silent)], 0.0, 3.0).values()) == {None}
     assert found["acceptance_rate"] == pytest.approx((30 + 5) / (40 + 10))
     assert found["mean_accepted_tokens"] == pytest.approx((60 + 40) / (20 + 10), abs=1e-4)
     assert found["queue"] == {"mean": pytest.approx((2 + 3 + 4 + 8 + 2) / 5), "max": 8.0}
-    assert [(point["repeat"], point["seconds"]) for point in found["over_time"]][-2:] == [(0, 9), (2, 3)]
-    assert found["over_time"][-1]["draft_length"] == 1.0

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.load.plan import SweepPlan
-from ianvs_specdec.load.servers import ServerDied, Serving, arguments, started
-from tests.support.models import build_model
+from ianvs_specdec.load.servers import arguments, started
 
 
 def plan_of(settings: str, **more: object) -> SweepPlan:
@@ -30,24 +28,3 @@ def test_one_that_does_not_start_says_why(tmp_path: Path) -> None:
     settings.write_text("model: ./not/there\n")
     with pytest.raises(UserError, match=r"policy fixed:4 did not start: .*there is no model folder"):
         started(plan_of(str(settings)), "fixed:4")
-
-
-@pytest.mark.slow
-def test_one_that_runs_answers_and_is_told_when_it_dies(tmp_path: Path) -> None:
-    pytest.importorskip("uvicorn", reason="needs the extra serve: pip install 'ianvs-specdec[serve]'")
-    settings = tmp_path / "cloud.yaml"
-    settings.write_text(f"model: {build_model(tmp_path / 'tiny')}\n")
-    server = started(plan_of(str(settings), backend="PromptLookup"), "fixed:4")
-    assert isinstance(server, Serving)
-    try:
-        assert server.models() == ["load"]
-        counted = server.metrics()
-        assert counted is not None
-        assert counted["engine_verified_tokens_total"] >= counted["engine_verifications_total"]
-        server.check()
-        os.kill(server.pid, 9)
-        server._child._process.wait(60)
-        with pytest.raises(ServerDied, match=r"the server for the policy fixed:4 has ended: .* killed by signal 9"):
-            server.check()
-    finally:
-        server.stop()

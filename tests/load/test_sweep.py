@@ -65,9 +65,7 @@ def test_figures_of_a_server(stub: Stub, data: Path, tmp_path: Path) -> None:
     assert low < slow["output_tokens_per_second"] < high
     assert slow["client_cpu_seconds_total"] > 0
     assert slow["client_delay_p99"] == pytest.approx(0.001)
-    assert [slow[name] for name in ("acceptance_rate", "work_amplification", "queue", "over_time", "lossless")] == [
-        None
-    ] * 5
+    assert [slow[name] for name in ("acceptance_rate", "work_amplification", "queue", "lossless")] == [None] * 4
     assert slow["notes"] == ["1 of 8 requests failed"]
     assert [fast[name] for name in ("requests", "completed", "failed", "unreported")] == [16, 15, 0, 1]
     assert fast["notes"] == ["guidellm reported nothing of 1 of 16 requests"]
@@ -80,14 +78,6 @@ def test_figures_of_a_server(stub: Stub, data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("guidellm")
-def test_a_server_that_answers_nothing(stub: Stub, data: Path, tmp_path: Path) -> None:
-    stub.rule |= {"refused": list(range(10))}
-    (row,) = sweep.run(plan_of(stub, data, rates="2", slo="ttft=1"), tmp_path / "out")
-    assert (row["completed"], row["refused"], row["ttft"]["p50"], row["output_tokens_per_second"]) == (0, 10, None, 0)
-    assert row["notes"] == ["no request was completed", "the server refused 10 of 10 requests"]
-
-
-@pytest.mark.usefixtures("guidellm")
 def test_policies_see_the_same_arrivals_and_are_compared_with_plain_decoding(
     stub: Stub, data: Path, tmp_path: Path, served: list[str]
 ) -> None:
@@ -96,20 +86,10 @@ def test_policies_see_the_same_arrivals_and_are_compared_with_plain_decoding(
     assert [(row["rate"], row["policy"]) for row in results] == [(2.0, policy) for policy in plan.policies]
     assert [row["lossless"] and row["lossless"]["share"] for row in results] == [1.0, None, 1.0]
     assert results[0]["ratios"].keys() == {"fixed:0", "fixed:4"}
-    assert (
-        results[0]["ratios"]["fixed:0"]["latency.mean"]["ratio"]
-        < results[0]["ratios"]["fixed:4"]["latency.mean"]["ratio"]
-    )
     assert [row["ttft"]["p50"] for row in results] == pytest.approx([0.1, 0.2, 0.1])
     requests = [path.read_text() for path in sorted((tmp_path / "out/rounds").glob("2-*/requests.jsonl"))]
     asked = [[(json.loads(line)["due"], json.loads(line)["text"]) for line in text.splitlines()] for text in requests]
     assert asked[0] == asked[1] == asked[2]
-    # What is not the same is told.
-    changed = next((tmp_path / "out/rounds").glob("2-goodput-*/requests.jsonl"))
-    changed.write_text(changed.read_text().replace("question 1?!", "another"))
-    found = sweep.results(plan, tmp_path / "out")[0]
-    assert found["lossless"]["compared"] == 10
-    assert 0 < found["lossless"]["same"] < 10
 
 
 def test_the_order_of_the_policies_is_drawn_from_the_seed(stub: Stub, data: Path) -> None:
@@ -136,7 +116,6 @@ def test_a_repeat_has_the_arrivals_of_the_next_seed(
     assert re.search(r"round 4 of 4: \S+ at 2/s, repeat 2 of 2\n", capsys.readouterr().err)
     assert [row["rounds"] for row in (plain, ours)] == [2, 2]
     assert len(ours["ratios"]["fixed:0"]["latency.mean"]["by_repeat"]) == 2
-    assert ours["lossless"]["same"] == ours["lossless"]["compared"] == ours["completed"] == ours["requests"]
     first, second = (tmp_path / "out/rounds" / name for name in ("arrivals-2.jsonl", "arrivals-2-2.jsonl"))
     assert first.read_text() != second.read_text()
     sweep.run(plan_of(stub, data, arrivals="poisson", seed=4, **asked), tmp_path / "next")
@@ -147,7 +126,6 @@ def test_a_repeat_has_the_arrivals_of_the_next_seed(
     shutil.rmtree(next((tmp_path / "out/rounds").glob("2-goodput-*-2")))
     plain, ours = sweep.results(plan, tmp_path / "out")
     assert [(row["rounds"], row["ratios"]) for row in (plain, ours)] == [(2, None), (1, None)]
-    assert ours["lossless"]["compared"] == ours["requests"] < plain["requests"]
 
 
 @pytest.mark.usefixtures("guidellm")
@@ -171,12 +149,8 @@ def test_a_sweep_goes_on_behind_its_finished_rounds(stub: Stub, data: Path, tmp_
 def test_a_folder_holds_one_sweep(stub: Stub, data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     sweep.run(plan_of(stub, data, rates="2"), out)
-    for more, part in (
-        ({"rates": "2,3"}, r"other options \(rates; rates: \[2.0\] there, \[2.0, 3.0\] here\)"),
-        ({"rates": "2", "seed": 5}, "other options"),
-    ):
-        with pytest.raises(UserError, match=part):
-            sweep.run(plan_of(stub, data, **more), out)
+    with pytest.raises(UserError, match=r"other options \(rates; rates: \[2.0\] there, \[2.0, 3.0\] here\)"):
+        sweep.run(plan_of(stub, data, rates="2,3"), out)
     arrivals = out / "rounds/arrivals-2.jsonl"
     arrivals.write_text(arrivals.read_text() + "\n")
     with pytest.raises(UserError, match="changed since the sweep began"):

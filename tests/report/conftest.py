@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,11 +9,6 @@ import pytest
 
 from tests.support.browser import Browser, find_browser
 from tests.support.workspace import Bench, choice, usual
-
-FLAGS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1400,2400"),
-)
 
 
 @pytest.fixture
@@ -24,38 +18,32 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return usual(Bench(tmp_path, [choice(number) for number in range(8)]))
 
 
-def program() -> str:
-    found = find_browser()
-    if found is None:
-        pytest.skip("needs a Chromium browser, e.g. the Debian package chromium, or its path in SPECDEC_CHROMIUM")
-    return found
+NASTY = '</script><img src=x onerror="document.title=1"><!-- {{SCRIPT}} \u2028 \ud800 & "quoted" <b>'
+
+
+@pytest.fixture
+def nasty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """One whose questions try to leave their place in a page."""
+    monkeypatch.chdir(tmp_path)
+    return usual(Bench(tmp_path, [choice(number, text=NASTY) for number in range(4)]), drafting=NASTY[:40])
 
 
 @pytest.fixture(scope="session")
 def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """A browser to click, press keys and tap in."""
-    browser = Browser(program(), tmp_path_factory.mktemp("profile"))
+    if (program := find_browser()) is None:
+        pytest.skip("needs a Chromium browser, e.g. the Debian package chromium, or its path in SPECDEC_CHROMIUM")
+    browser = Browser(program, tmp_path_factory.mktemp("profile"))
     yield browser
     browser.close()
 
 
-@pytest.fixture(scope="session")
-def browse(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+@pytest.fixture
+def browse(window: Browser) -> Callable[..., str]:
     """``browse(page, hash)`` gives the document that the browser has made of the page, as HTML."""
-    browser = program()
 
-    def run(page: Path, fragment: str = "", *flags: str) -> str:
-        profile = tmp_path_factory.mktemp("profile")
-        command = [browser, *FLAGS, *flags, f"--user-data-dir={profile}", f"{page.resolve().as_uri()}{fragment}"]
-        dump = [] if any(flag.startswith("--screenshot") for flag in flags) else ["--dump-dom"]
-        done = subprocess.run(
-            [*command[:-1], *dump, command[-1]],
-            capture_output=True,
-            timeout=120,
-            check=True,
-            text=True,
-            errors="replace",
-        )
-        return done.stdout
+    def run(page: Path, fragment: str = "") -> str:
+        window.open(page, fragment)
+        return str(window.evaluate("document.documentElement.outerHTML"))
 
     return run

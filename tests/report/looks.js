@@ -32,13 +32,6 @@ globalThis.looks = {
   texts: (selector) => all(selector).map((node) => node.textContent.trim()),
   tip: () => (document.getElementById('tip').hidden ? '' : document.getElementById('tip').textContent),
   seen: (selector) => all(selector).filter((node) => node.checkVisibility()).length,
-  marks: () => all('#legend [data-router]').map((node) => {
-    const mark = node.querySelector('.mark');
-    return [node.dataset.router, mark.getAttribute('d'), getComputedStyle(mark).fill];
-  }),
-  curves: () => all('#latency figure').map((node) => node.querySelectorAll('.curve').length),
-  turns: () => all('#routing .line[stroke-dasharray]').map((node) => node.getAttribute('stroke-dashoffset')),
-  data: () => JSON.parse(document.getElementById('data').textContent),
   arrows: (selector) => ['::before', '::after'].map((part) => shown(document.querySelector(selector), part)),
   board: () => ({
     heads: all('.board th button').map((node) => [node.textContent, board().getBoundingClientRect().right - node.getBoundingClientRect().right]),

@@ -6,26 +6,23 @@ import csv
 import io
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ianvs_specdec.benchmarks.scorers import SCORERS
-from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.commands.cli import main
 from ianvs_specdec.common.types import Completion, Step, Trace
 from ianvs_specdec.report.collect import collect, to_csv
 from ianvs_specdec.workspace.scoring import TOGETHER
 from tests.support.workspace import COLUMNS, Bench, Side, choice, completion
 
 
-def leaderboard(bench: Bench) -> list[dict[str, str]]:
-    with (bench.folder / "rank" / "all_rank.csv").open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def test_figures_are_the_leaderboards_to_the_last_digit(bench: Bench) -> None:
-    rows = leaderboard(bench)
+    with (bench.folder / "rank" / "all_rank.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
     for case, row in zip(collect(bench.folder)["cases"], rows, strict=True):
         assert (case["rank"], case["algorithm"]) == (int(row["rank"]), row["algorithm"])
         for name in COLUMNS:
@@ -61,29 +58,13 @@ def test_a_workspace_of_several_jobs_is_one_report(bench: Bench) -> None:
     assert len(document["queries"]) == len(bench.rows)
 
 
-def test_over_two_models_speedup_may_exceed_tau_so_it_is_no_models(bench: Bench) -> None:
-    """Seconds weigh in a speedup and steps in tau: a fast edge has many of these and few of those."""
-    text, every = "The answer is B.", range(len(bench.rows))
-    edge = Side("edge", "EagleSpecDec", [completion(text, slow=0.01)], pace=0.005)
-    cloud = Side("cloud", "EagleSpecDec", [completion(text, drafting=True)])
-    found = [("Alone", edge, None), ("Alone", None, cloud), ("Asks both", edge, cloud)]
-    for router, *sides in found:
-        bench.case(f"{router}{sides[0] is None}", [tuple(sides) for _ in every], backend="EagleSpecDec")
-    bench.case("Mixed", [(edge, None) if index % 2 else (None, cloud) for index in every], backend="EagleSpecDec")
-    cases = {case["router"]: case for case in collect(bench.folder)["cases"]}
-    above = {name: case["figures"]["Speedup"] > case["figures"]["Mean Accepted Tokens"] for name, case in cases.items()}
-    assert above["Mixed"]
-    assert not above["AloneFalse"]
-    assert not above["AloneTrue"]
-    assert {name: case["alone"] for name, case in cases.items()} == {
-        "EdgeOnly": "edge",
-        "CloudOnly": "cloud",
-        "OddRouter": None,
-        "AloneFalse": "edge",
-        "AloneTrue": "cloud",
-        "Asks bothFalse": None,
-        "Mixed": None,
-    }
+def test_only_of_a_model_that_worked_alone_speedup_and_tau_are_compared(bench: Bench) -> None:
+    edge, cloud = (Side(side, "EagleSpecDec", [completion("B", drafting=True)]) for side in ("edge", "cloud"))
+    bench.case("Asks both", [(edge, cloud)] * 8)
+    bench.case("Mixed", [(edge, None), (None, cloud)] * 4)
+    alone = {case["router"]: case["alone"] for case in collect(bench.folder)["cases"]}
+    none = dict.fromkeys(("OddRouter", "Asks both", "Mixed"))
+    assert alone == {"EdgeOnly": "edge", "CloudOnly": "cloud", **none}
 
 
 def test_acceptance_by_position_is_the_share_of_all_drafts(bench: Bench) -> None:
@@ -101,18 +82,10 @@ def test_acceptance_by_position_is_the_share_of_all_drafts(bench: Bench) -> None
     assert found["CloudOnly · autoregressive"] is None
 
 
-def kinds(tmp_path: Path, groups: list[str]) -> dict[str, Any]:
-    bench = Bench(tmp_path, [choice(number, group=group) for number, group in enumerate(groups)])
-    bench.case("CloudOnly", [(None, Side("cloud", "autoregressive", [completion("B")])) for _ in groups])
-    return collect(bench.folder)["cases"][0]
-
-
 @pytest.mark.parametrize(
     ("groups", "expected"),
     [
-        (["astronomy", "anatomy"], []),
         (["one", "two", "three"], []),
-        (["writing", "roleplay", "reasoning", "math"], []),
         (["writing", "roleplay", "reasoning", "translation", "rag"], ["multi-turn conversation", "rag", "translation"]),
         (["astronomy", "college_physics", "own"], ["STEM", "own"]),
     ],
@@ -121,39 +94,83 @@ def test_categories_where_they_make_fewer_kinds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: list[str], expected: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert sorted(kinds(tmp_path, groups)["categories"]) == expected
+    bench = Bench(tmp_path, [choice(number, group=group) for number, group in enumerate(groups)])
+    bench.case("CloudOnly", [(None, Side("cloud", "autoregressive", [completion("B")])) for _ in groups])
+    assert sorted(collect(bench.folder)["cases"][0]["categories"]) == expected
 
 
-def damaged(folder: Path) -> None:
+@pytest.fixture
+def folder(bench: Bench) -> Path:
+    """The first test case's."""
+    return next((bench.folder / "edgeonly").iterdir())
+
+
+def case_of(bench: Bench, folder: Path) -> dict[str, Any]:
+    return next(case for case in collect(bench.folder)["cases"] if case["id"] == folder.name)
+
+
+def change(folder: Path, number: int, edit: Callable[[dict[str, Any]], object]) -> None:
+    """Edit the first turn of some answers of a test case."""
     path = folder / "answers.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    path.write_text("".join([lines[0], lines[1][:40] + "\n", *lines[2:]]), encoding="utf-8")
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    for row in rows[:number]:
+        for side in ("result", "edge"):
+            edit(row[side]["turns"][0])
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
-def notes_of(bench: Bench, folder: Path) -> list[str]:
-    return next(case for case in collect(bench.folder)["cases"] if case["id"] == folder.name)["notes"]
+def test_lossless_of_some_is_not_lossless_of_all(bench: Bench, folder: Path) -> None:
+    change(folder, 3, lambda turn: turn.update(baseline=None))
+    cases = {case["id"]: case for case in collect(bench.folder)["cases"]}
+    case = cases.pop(folder.name)
+    assert (case["figures"]["Lossless"], case["known"]["Lossless"]) == (None, [5, 8])
+    assert all(case["figures"]["Lossless"] == 100.0 and "Lossless" not in case["known"] for case in cases.values())
 
 
-def test_a_damaged_line_is_told_and_costs_one_answer(bench: Bench) -> None:
-    folder = next((bench.folder / "edgeonly").iterdir())
-    damaged(folder)
-    assert notes_of(bench, folder) == ["damaged lines of answers.jsonl are left out: 2"]
-    case = next(case for case in collect(bench.folder)["cases"] if case["id"] == folder.name)
+LOAD = [
+    {"run": "1", "answers": 6, "seconds": 9.0, "others": 0.01, "steal": 0.0},
+    {"run": "2", "answers": 2, "seconds": 9.0, "others": 0.4, "doubt": "other programs took 40% of the processors"},
+]
+MODULES = {"edgemodel": {"target": "fused", "threads": 2}, "cloudmodel": [{"target": "fused"}, {"target": "vllm"}]}
+
+
+def test_load_and_target_are_in_the_report(bench: Bench, folder: Path) -> None:
+    (folder / "environment.json").write_text(json.dumps({"load": LOAD, "modules": MODULES}), encoding="utf-8")
+    change(folder, 5, lambda turn: turn["trace"].update(target="fused"))
+    case = case_of(bench, folder)
+    assert (case["load"], case["targets"]) == (LOAD, {"edge": {"fused": 5}})
+    assert "times are doubtful: other programs took 40% of the processors" in case["notes"]
+    environment = case["environment"]
+    assert (environment["modules.edgemodel.target"], environment["modules.cloudmodel.2.target"]) == ("fused", "vllm")
+    assert environment["load.2.others"] == "0.4"
+
+
+def test_a_note_that_holds_for_many_test_cases_is_one_line(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    for share, config in enumerate(sorted(bench.folder.glob("*/*/config.yaml")), 70):
+        load = [{"doubt": f"other programs took {share}% of the processors"}]
+        (config.parent / "environment.json").write_text(json.dumps({"load": load}), encoding="utf-8")
+    assert main(["report", "workspace"]) == 0
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "doubtful" in line]
+    assert line.startswith("note: 4 of 4 test cases: times are doubtful: other programs took 7")
+    assert "(of the first, " in line
+
+
+def test_a_damaged_line_is_told_and_costs_one_answer(bench: Bench, folder: Path) -> None:
+    lines = (folder / "answers.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    (folder / "answers.jsonl").write_text("".join([lines[0], lines[1][:40] + "\n", *lines[2:]]), encoding="utf-8")
+    case = case_of(bench, folder)
+    assert case["notes"] == ["damaged lines of answers.jsonl are left out: 2"]
     assert case["answered"] == 7
     assert case["figures"]["Accuracy"] == 50.0, "the leaderboard's figure stands"
 
 
-@pytest.mark.parametrize("name", ["answers.jsonl", "config.yaml", "environment.json"])
-def test_a_missing_file_is_told(bench: Bench, name: str) -> None:
-    folder = next((bench.folder / "edgeonly").iterdir())
-    (folder / name).unlink()
-    assert f"no {name}" in notes_of(bench, folder)
-
-
-def test_a_missing_folder_leaves_the_leaderboards_row(bench: Bench) -> None:
-    folder = next((bench.folder / "edgeonly").iterdir())
+def test_missing_files_are_told_and_leave_the_leaderboards_row(bench: Bench, folder: Path) -> None:
+    others = [config.parent for config in sorted(bench.folder.glob("*/*/config.yaml")) if config.parent != folder]
+    for name, other in zip(("answers.jsonl", "config.yaml", "environment.json"), others, strict=True):
+        (other / name).unlink()
+        assert f"no {name}" in case_of(bench, other)["notes"]
     shutil.rmtree(folder)
-    case = next(case for case in collect(bench.folder)["cases"] if case["id"] == folder.name)
+    case = case_of(bench, folder)
     assert case["figures"]["Accuracy"] == 50.0
     assert "its folder is not in the workspace" in case["notes"][0]
 
@@ -187,18 +204,8 @@ def test_scorers_that_ask_or_run_are_not_called(bench: Bench, monkeypatch: pytes
     assert collect(bench.folder)["cases"][0]["figures"]["Accuracy"] == 50.0
 
 
-@pytest.mark.parametrize("content", [(), ("notes.txt",)])
-def test_a_folder_without_results_is_one_clear_message(tmp_path: Path, content: tuple[str, ...]) -> None:
-    for name in content:
-        (tmp_path / name).write_text("nothing of ours")
-    with pytest.raises(UserError, match="holds no results of Ianvs"):
-        collect(tmp_path)
-    with pytest.raises(UserError, match="is not a folder"):
-        collect(tmp_path / "absent")
-
-
-def test_credentials_in_addresses_are_left_out(bench: Bench) -> None:
-    path = next((bench.folder / "edgeonly").iterdir()) / "config.yaml"
+def test_credentials_in_addresses_are_left_out(bench: Bench, folder: Path) -> None:
+    path = folder / "config.yaml"
     path.write_text(path.read_text().replace("model: edge", "model: edge\n    api_base_url: https://me:secret@host/v1"))
     document = collect(bench.folder)
     assert "secret" not in json.dumps(document)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -40,20 +39,14 @@ def bytes_to_letters() -> list[str]:
     return letters
 
 
-def test_pieces_add_up_to_the_text(letters: Path) -> None:
-    from tokenizers import Tokenizer
-
-    text = "naïve, 漢字, 🙂 done"
-    tokenizer = Tokenizer.from_file(str(letters / "tokenizer.json"))
-    found = pieces(tokenizer, list(text.encode()))
-    assert "".join(found) == text
-    assert len(found) == len(text.encode())
-    assert found[-1] == "e"
-
-
 def test_a_drafted_answer_token_by_token(tmp_path: Path, letters: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     bench = Bench(tmp_path, [choice(0)])
+    from tokenizers import Tokenizer
+
+    text = "naïve, 漢字, 🙂 done"
+    found = pieces(Tokenizer.from_file(str(letters / "tokenizer.json")), list(text.encode()))
+    assert ("".join(found), len(found)) == (text, len(text.encode())), "bytes of a character add up"
     answer = completion("B, surely", drafting=True, rejected=[(ord("x"),), (), ()], near_ties=[(3, 1e-4)])
     bench.case("CloudOnly", [(None, Side("cloud", "EagleSpecDec", [answer], model=str(letters)))])
     (found,) = collect(bench.folder)["answers"]
@@ -64,15 +57,10 @@ def test_a_drafted_answer_token_by_token(tmp_path: Path, letters: Path, monkeypa
     assert found["chunks"][:2] == [[10.0, 1], [14.0, 3]]
 
 
-def test_answers_that_test_cases_share_are_kept_once(bench: Bench) -> None:
-    document = collect(bench.folder)
-    # Eight of the edge, eight of the cloud with each of two back ends; the router's answers are among them.
-    assert len(document["answers"]) == 24
-    assert sum(len(case["entries"]) for case in document["cases"]) == 32
-
-
 def test_an_entry_says_who_answered_and_why(bench: Bench) -> None:
     document = collect(bench.folder)
+    # Of the edge, and of the cloud with two back ends; the router's answers are among them.
+    assert len(document["answers"]) == 24
     case = next(case for case in document["cases"] if case["router"] == "OddRouter")
     entry = case["entries"][1]
     assert document["queries"][entry["query"]] == {
@@ -113,7 +101,6 @@ def rows(failed: set[int] = frozenset(), differing: set[int] = frozenset(), coun
 
 
 def test_what_is_chosen_to_be_looked_at() -> None:
-    assert choose(rows(count=7), 10) == list(range(7))
     assert choose(rows(), 5) == [0, 24, 49, 74, 99]
     assert {17, 18} <= set(choose(rows(failed={17}, differing={18}), 6))
     assert len(choose(rows(failed=set(range(50))), 10)) == 10
@@ -133,4 +120,3 @@ def test_size_is_bounded_by_what_is_shown(tmp_path: Path, monkeypatch: pytest.Mo
     figures = [document["cases"][0]["figures"] for document in (whole, some, none)]
     assert figures[0] == figures[1] == figures[2]
     assert len(to_html(none)) < 120_000, "the page itself is small"
-    assert json.loads(to_json(some)) == json.loads(json.dumps(some))

@@ -12,26 +12,14 @@ import pytest
 
 from ianvs_specdec.commands.cli import main
 from ianvs_specdec.report.collect import collect, to_csv
-from ianvs_specdec.report.page import SCRIPTS, to_html, to_json
-from tests.support.workspace import Bench, choice, usual
-
-NASTY = '</script><img src=x onerror="document.title=1"><!-- {{SCRIPT}} \u2028 \ud800 & "quoted" <b>'
-
-
-@pytest.fixture
-def nasty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    monkeypatch.chdir(tmp_path)
-    return usual(Bench(tmp_path, [choice(number, text=NASTY) for number in range(4)]), drafting=NASTY[:40])
+from ianvs_specdec.report.page import SCRIPTS, to_html
+from tests.report.conftest import NASTY
+from tests.support.workspace import Bench
 
 
 def embedded(page: str) -> dict:
     (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     return json.loads(found)
-
-
-def test_the_data_in_the_page_are_the_json(bench: Bench) -> None:
-    document = collect(bench.folder)
-    assert embedded(to_html(document)) == json.loads(to_json(document))
 
 
 def test_foreign_text_cannot_leave_its_place(nasty: Bench) -> None:
@@ -77,7 +65,6 @@ def test_the_command_writes_page_json_and_csv(bench: Bench, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["absent"], "specdec report: absent is not a folder"),
         (["."], "specdec report: . holds no results of Ianvs"),
         (["workspace", "--out", "absent/page.html"], "cannot write absent/page.html: the folder absent does not exist"),
         (["workspace", "--queries", "-1"], "--queries must be 0 or more, not -1"),

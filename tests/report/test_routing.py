@@ -22,7 +22,7 @@ def outcomes(pairs):
 
 def test_ends_and_bound():
     found = curves(outcomes([(0, 100), (100, 100), (100, 0), (0, 0)]), [])
-    assert found["ends"] == [[0.0, 0.0, 50.0], [100.0, 1.0, 50.0]] or found["ends"] == [(0, 0, 50), (100, 1, 50)]
+    assert found["ends"] == [(0, 0, 50), (100, 1, 50)]
     # First the query that the cloud alone answers, then those that make no difference, last the one it spoils.
     assert [tuple(point) for point in found["bound"]] == [(0, 0, 50), (25, 0.25, 75), (75, 0.75, 75), (100, 1, 50)]
 
@@ -40,54 +40,20 @@ def test_a_routers_curve_is_its_accuracy_at_every_threshold():
     assert {tuple(point) for point in curve["points"]} == {tuple(float(f"{v:.6g}") for v in p) for p in expected}
 
 
-def test_quality_of_scores():
-    both = outcomes([(0, 100)] * 5 + [(100, 100)] * 5)
-    knowing = {index: 1.0 if index < 5 else 0.0 for index in both}
-    names = ("knowing", "blind", "wrong", "constant")
-    scores = [knowing, {i: i % 2 for i in both}, {i: 1 - s for i, s in knowing.items()}, dict.fromkeys(both, 0.5)]
-    found = {curve["router"]: curve for curve in curves(both, zip(range(4), names, scores, strict=True))["curves"]}
-    assert "constant" not in found
-    assert (found["knowing"]["auroc"], found["knowing"]["apgr"]) == (1.0, 0.75)
-    assert (found["wrong"]["auroc"], found["wrong"]["apgr"]) == (0.0, 0.25)
-    assert found["blind"]["auroc"] == pytest.approx(0.4)
-    assert (found["knowing"]["cpt50"], found["knowing"]["cpt80"]) == (25.0, 40.0)
-    # From half of the queries on, more cost brings nothing.
-    assert found["knowing"]["pareto_dist"] == pytest.approx(np.arange(1, 51).sum() / 100 / 101, rel=1e-5)
-    assert found["knowing"]["pareto_dist"] < found["blind"]["pareto_dist"] < found["wrong"]["pareto_dist"]
-    for curve in found.values():
-        for name, (low, high) in curve["intervals"].items():
-            assert low <= curve[name] <= high
-    low, high = found["knowing"]["intervals"]["apgr"]
-    assert 0.5 < low < 0.7
-    assert 0.8 < high < 1.0
-
-
-def test_a_cloud_that_is_no_better_has_curves_without_figures():
-    (curve,) = curves(outcomes([(100, 100), (0, 0), (100, 100)]), [(0, "R", {0: 1, 1: 2, 2: 3})])["curves"]
-    assert curve["points"]
-    assert [curve[name] for name in ("apgr", "cpt50", "cpt80", "auroc")] == [None] * 4
-    assert curve["intervals"] == {}
-
-
-def test_unknown_prices_leave_the_share():
-    both = {index: (Outcome(0, 0.0), Outcome(100, None)) for index in range(3)}
-    assert [point[1] for point in curves(both, [])["ends"]] == [None, None]
-
-
-def names_of(found):
-    return [(curve["router"], curve["cases"]) for curve in found["curves"]]
-
-
 def test_every_router_has_one_curve():
     draw = random.Random(2)
-    both = outcomes([(100.0 * draw.randint(0, 1), 100.0 * draw.randint(0, 1)) for _ in range(30)])
+    both = outcomes([(100.0 * draw.randint(0, 1), 100.0) for _ in range(30)])
     scores = {index: draw.random() for index in both}
     noisy = {index: score + draw.uniform(-4e-6, 4e-6) for index, score in scores.items()}
     routers = [(0, "Cascade", scores), (1, "Cascade", noisy), (2, "Learned", scores), (3, "Budget", scores)]
     found = curves(both, routers)
-    assert names_of(found) == [("Cascade", [0, 1]), ("Learned", [2]), ("Budget", [3])]
-    assert found["curves"][1]["points"] == found["curves"][2]["points"]
-    assert found["curves"][1]["intervals"] == found["curves"][2]["intervals"] != {}
+    named = [(curve["router"], curve["cases"]) for curve in found["curves"]]
+    assert named == [("Cascade", [0, 1]), ("Learned", [2]), ("Budget", [3])]
+    learned, budget = ({**curve, "router": "", "cases": []} for curve in found["curves"][1:])
+    assert learned == budget
+    for name, (low, high) in learned["intervals"].items():
+        assert low <= learned[name] <= high
+    assert set(learned["intervals"]) >= {"apgr", "auroc", "cpt50"}
 
 
 def test_why_a_router_has_no_curve():

@@ -46,9 +46,7 @@ PromptMaker = Callable[[ChoiceQuestion, Sequence[ChoiceQuestion]], str]
 
 def read(file: File) -> Iterator[ChoiceQuestion]:
     """The questions of a file: named fields (``question``, ``choices`` or ``A`` to ``D``, ``answer`` as letter or
-    index, ``subject``; see ``files.records``), or CSV of six columns without header. Without a field ``subject`` it is
-    the file's or folder's name. Raises UserError with file and line.
-    """
+    index, ``subject``), or CSV of six columns without header. Raises UserError with file and line."""
     if not file.name.removesuffix(".gz").endswith(".csv"):
         yield from (_of_record(row, file, where) for where, row in records(file))
         return
@@ -70,6 +68,14 @@ def subject_of(file: File) -> str:
     names = [path.name.partition(".")[0], *(parent.name for parent in path.parents)]
     name = next((name for name in names if name and not _SPLIT.fullmatch(name)), path.stem)
     return _SUFFIX.sub("", name)
+
+
+def categories(file: Path, prefix: str = "") -> dict[str, frozenset[str]]:
+    """Category -> groups, from a CSV file with the columns ``category`` and ``subject``."""
+    found: dict[str, frozenset[str]] = {}
+    for _, row in records(file):
+        found[row["category"]] = found.get(row["category"], frozenset()) | {prefix + row["subject"]}
+    return found
 
 
 def _of_record(row: Row, file: File, where: str) -> ChoiceQuestion:

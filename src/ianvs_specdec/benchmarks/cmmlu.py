@@ -8,7 +8,6 @@ other categories.
 from __future__ import annotations
 
 import argparse
-import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -36,15 +35,15 @@ SOURCE = Source(
     },
 )
 
-_SUBJECTS = [row for _, row in records(Path(__file__).with_name("cmmlu_subjects.csv"))]
+_FILE = Path(__file__).with_name("cmmlu_subjects.csv")
 """Subjects with category and name in prompts (categories.py of the original repository)."""
-
+_SUBJECTS = [row for _, row in records(_FILE)]
 _NAMES = {row["subject"]: row["name"] for row in _SUBJECTS}
 
 CATEGORIES = {
-    category: frozenset(PREFIX + row["subject"] for row in rows)
-    for category, rows in itertools.groupby(_SUBJECTS, key=lambda row: row["category"])
-} | {"China specific": frozenset(PREFIX + row["subject"] for row in _SUBJECTS if row["china_specific"] == "yes")}
+    **choices.categories(_FILE, PREFIX),
+    "China specific": frozenset(PREFIX + row["subject"] for row in _SUBJECTS if row["china_specific"] == "yes"),
+}
 """Category -> groups. Those in "China specific" are in one of the others, too."""
 
 

@@ -31,11 +31,8 @@ _COMPILING = threading.Lock()
 
 
 def code(answers: Sequence[str], gold: Any) -> float | None:
-    """100 if the last answer's program passes the tests, else 0; None where programs may not be run.
-
-    ``gold`` is the row's answer as the dataset processor completes it: ``run`` holds the seconds of processor time that
-    a program may take.
-    """
+    """100 if the last answer's program passes the tests, else 0; None where programs may not be run. ``run`` of the
+    row's answer ``gold`` has the seconds of processor time that a program may take."""
     if not (isinstance(gold, Mapping) and gold.get("run")):
         return None
     return 100.0 * (not failure(answers[-1], gold, Limits(seconds=gold["run"])))
@@ -56,10 +53,9 @@ def failure(answer: str, gold: Mapping[str, Any], limits: Limits) -> str:
 
 
 def program(answer: str, prompt: str, entry_point: str) -> str | None:
-    """The prompt completed by the answer: by the last part of it that gives Python with the function defined, its
-    fenced blocks first, then all of it. None if no part does. Thoughts are left out.
-
-    A part either defines the function anew, with the prompt's imports and helpers before it, or continues the prompt.
+    """The prompt completed by the answer's last fenced block, or the whole answer, that gives Python with the function
+    defined; None if none does. A part either defines the function anew, with the prompt's imports and helpers before
+    it, or continues the prompt.
     """
     if not (answer := without_thoughts(answer)).strip() or len(answer) > LONGEST:
         return None

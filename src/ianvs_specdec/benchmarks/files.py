@@ -86,10 +86,7 @@ def csv_lines(path: File, text: TextIO) -> Iterator[tuple[str, list[str]]]:
 
 def records(path: File) -> Iterator[tuple[str, Row]]:
     """Place and content of every record of a file of named fields: JSON lines (``.jsonl``, also ``.gz``), a JSON array
-    (``.json``), CSV with a header, Parquet (see ``tabular``).
-
-    Raises UserError with file and line.
-    """
+    (``.json``), CSV with a header, Parquet. Raises UserError with file and line."""
     kind = path.name.removesuffix(".gz").rpartition(".")[2].lower()
     if kind == "jsonl":
         yield from ((f"{path}:{number}", row) for number, row in read_json_lines(path))

@@ -81,15 +81,12 @@ def _row(
         answer = classes[options.answer][answer]
     elif isinstance(answer, list):
         answer = {"references": answer}
-    query: dict[str, Any] = {"turns": turns, "id": f"{name}-{number:04d}", "scorer": options.scorer or _scorer(options)}
+    scorer = options.scorer or ("choice" if options.choices else "text")
+    query: dict[str, Any] = {"turns": turns, "id": f"{name}-{number:04d}", "scorer": scorer}
     group: Any = row[options.group] if options.group else name
     named = classes.get(options.group, [])
     query["group"] = named[group] if is_whole(group) and 0 <= group < len(named) else str(group)
     return {"question": query, "answer": answer}
-
-
-def _scorer(options: argparse.Namespace) -> str:
-    return "choice" if options.choices else "text"
 
 
 def _choices(row: dict[str, Any], columns: list[str], where: str) -> tuple[list[str], list[str]]:

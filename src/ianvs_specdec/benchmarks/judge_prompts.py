@@ -76,9 +76,7 @@ class JudgePrompt:
 
 @dataclass(frozen=True)
 class PromptSet:
-    """The four prompts of single-answer grading by name. ``digest``: the SHA-256 of their texts; ``name``: what they
-    are called wherever ratings are shown.
-    """
+    """The four prompts of single-answer grading. ``digest``: the SHA-256 of their texts; ``name`` is shown."""
 
     prompts: Mapping[str, JudgePrompt]
     digest: str
@@ -117,9 +115,7 @@ def read_prompts(path: Path = SHIPPED) -> PromptSet:
 
 
 def find_official(given: Sequence[Path]) -> Path | None:
-    """The file of FastChat's prompts in what the user named: below a folder, beside a file, or one folder above, where
-    a checkout has it. None if it is not there.
-    """
+    """FastChat's prompts in what the user named: below a folder, beside a file, or one folder above; None without."""
     for path in given:
         folder = (path if path.is_dir() else path.parent).resolve()
         below = sorted(folder.rglob(FASTCHAT_FILE)) if path.is_dir() else [folder / FASTCHAT_FILE]
@@ -132,10 +128,7 @@ def find_official(given: Sequence[Path]) -> Path | None:
 def conversations(
     prompts: PromptSet, question: Sequence[str], answers: Sequence[str], references: Sequence[str], group: str
 ) -> list[list[Message]]:
-    """What the judge is asked about a query's answers, turn by turn: of the second turn it sees the first one, too.
-
-    ``question``, ``answers`` and, where the group needs them, ``references`` have one text for each turn.
-    """
+    """What the judge is asked about a query's answers, turn by turn: of the second turn it sees the first one, too."""
     kind, given = "single", {}
     if group in REFERENCE_GROUPS:
         kind, given = "single-math", {f"ref_answer_{turn}": text for turn, text in enumerate(references, start=1)}

@@ -83,11 +83,11 @@ _MASKS = (
 
 
 def extract_choice(text: str) -> str | None:
-    """The option letter that an answer chooses; None if it does not commit itself to one.
+    """The option letter that an answer chooses, thoughts left out; None if it does not commit itself to one.
 
-    In order: the whole text or its first line is a letter ("B", "(B)", "**B**."); the last boxed letter; the last
-    statement ("the answer is B", "I choose B", "B is correct"); a label at the beginning ("B) because ..."), unless the
-    options follow one another; the only option named ("option B") or the only letter that stands free. Not in thoughts.
+    In order: the whole text or its first line is a letter ("B", "(B)"); the last boxed letter; the last statement ("the
+    answer is B", "B is correct"); a label at the beginning ("B) because ..."), unless the options follow one another;
+    the only option named ("option B") or the only letter that stands free.
     """
     return _cached_choice(text) if len(text) < CACHED else _choice(text)
 
@@ -118,9 +118,7 @@ _cached_choice = functools.lru_cache(1 << 13)(_choice)
 
 
 def options_of(question: str) -> str:
-    """The letters of the options that a question ends with, such as "ABCD": lines "A. ...", "B. ..." and so on, worked
-    examples before them left out. "" if there are no two of them.
-    """
+    """The letters of the options that a question ends with, such as "ABCD": lines "A. ...", "B. ..."; "" without."""
     found = run = ""
     for label in OPTION.finditer(question):
         letter = label.group(1)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 
 from ianvs_specdec.benchmarks import choices, shots
 from ianvs_specdec.benchmarks.choices import ChoiceQuestion
@@ -37,53 +38,8 @@ SOURCE = Source(
     },
 )
 
-SUBJECTS = {
-    "physics": ("astronomy", "college_physics", "conceptual_physics", "high_school_physics"),
-    "chemistry": ("college_chemistry", "high_school_chemistry"),
-    "biology": ("college_biology", "high_school_biology"),
-    "computer science": (
-        *("college_computer_science", "computer_security", "high_school_computer_science", "machine_learning"),
-    ),
-    "math": (
-        *("abstract_algebra", "college_mathematics", "elementary_mathematics", "high_school_mathematics"),
-        "high_school_statistics",
-    ),
-    "engineering": ("electrical_engineering",),
-    "history": (
-        *("high_school_european_history", "high_school_us_history", "high_school_world_history", "prehistory"),
-    ),
-    "philosophy": (
-        *("formal_logic", "logical_fallacies", "moral_disputes", "moral_scenarios", "philosophy", "world_religions"),
-    ),
-    "law": ("international_law", "jurisprudence", "professional_law"),
-    "politics": (
-        *("high_school_government_and_politics", "public_relations", "security_studies", "us_foreign_policy"),
-    ),
-    "culture": ("human_sexuality", "sociology"),
-    "economics": ("econometrics", "high_school_macroeconomics", "high_school_microeconomics"),
-    "geography": ("high_school_geography",),
-    "psychology": ("high_school_psychology", "professional_psychology"),
-    "other": ("global_facts", "miscellaneous", "professional_accounting"),
-    "business": ("business_ethics", "management", "marketing"),
-    "health": (
-        *("anatomy", "clinical_knowledge", "college_medicine", "human_aging", "medical_genetics", "nutrition"),
-        *("professional_medicine", "virology"),
-    ),
-}
-"""Subcategory -> subjects (categories.py of the original repository)."""
-
-_SUBCATEGORIES = {
-    "STEM": ("physics", "chemistry", "biology", "computer science", "math", "engineering"),
-    "humanities": ("history", "philosophy", "law"),
-    "social sciences": ("politics", "culture", "economics", "geography", "psychology"),
-    "other": ("other", "business", "health"),
-}
-
-CATEGORIES = {
-    category: frozenset(subject for name in names for subject in SUBJECTS[name])
-    for category, names in _SUBCATEGORIES.items()
-}
-"""Category -> subjects."""
+CATEGORIES = choices.categories(Path(__file__).with_name("mmlu_subjects.csv"))
+"""Category -> subjects (categories.py of the original repository)."""
 
 
 def prompt(item: ChoiceQuestion, worked: Sequence[ChoiceQuestion] = ()) -> str:

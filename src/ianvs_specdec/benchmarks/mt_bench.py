@@ -44,9 +44,7 @@ CATEGORIES = {category: frozenset({category}) for category in TEMPERATURES}
 
 
 def questions(files: Iterable[File]) -> Iterator[tuple[str, dict[str, Any], list[Any]]]:
-    """Place, question (``turns``, ``id``, ``group``) and references of every record: MT-Bench's own fields or those of
-    its copy on the hub. Raises UserError with file and line.
-    """
+    """Place, question and references of every record, in MT-Bench's own fields or those of its copy on the hub."""
     for where, row in (record for file in files for record in records(file)):
         identifier = "prompt_id" if "prompt_id" in row else "question_id"
         turns = "prompt" if "prompt" in row else "turns"
@@ -74,7 +72,6 @@ def read_references(files: Iterable[File]) -> dict[str, list[str]]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--references",
-        dest=REFERENCES,
         type=Path,
         nargs="+",
         default=[],

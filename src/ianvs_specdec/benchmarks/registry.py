@@ -13,12 +13,8 @@ from ianvs_specdec.benchmarks.world import dataset as world
 
 
 class Benchmark(Protocol):
-    """What a benchmark's module has, besides a docstring that says what the benchmark is and what its files look like.
-
-    ``CATEGORIES`` are the sets of groups, as its rows name them, that have columns of their own on the leaderboard.
-    ``rows`` makes all rows ``{"question": ..., "answer": ...}`` (see ``rows.py``) or raises UserError with file and
-    line; ``options`` holds what ``add_arguments`` adds to the command line.
-    """
+    """What a benchmark's module has besides its docstring, which is its help text. ``CATEGORIES`` are sets of groups
+    that have columns of their own; ``rows`` makes the data file's rows or raises UserError with file and line."""
 
     @property
     def NAME(self) -> str: ...

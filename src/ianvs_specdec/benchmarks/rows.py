@@ -31,11 +31,8 @@ _MARKED = re.compile(r"[(\[]?\s*(\w+)\s*(?:[)\].:]\D.*|[)\].:]*)", re.DOTALL)
 
 
 def own_form(question: Any, answer: Any = None, where: str = "the question") -> tuple[Any, Any]:
-    """Question and answer as ``parsed`` and the scorers take them. In place of the question there may be its whole row:
-    the answer, and maybe fields of the question, options among them, which are asked with it.
-
-    Raises UserError, with ``where`` at the beginning, for options that are none.
-    """
+    """Question and answer as ``parsed`` and the scorers take them, of a question or its whole row. Raises UserError,
+    with ``where`` at the beginning, for invalid options."""
     fields, answer = _fields(question, answer, where)
     if not isinstance(fields, dict):
         return fields, answer
@@ -85,8 +82,7 @@ def _belongs(name: str) -> bool:
 
 def listed(value: Any, where: str) -> tuple[list[str], list[Any]]:
     """Labels (letters where there are none) and texts of options: a list of texts, ``{"text": [...], "label": [...]}``,
-    or a mapping from labels to texts. Raises UserError for what cannot be asked; what a text is, callers check.
-    """
+    or a mapping from labels to texts."""
     labels = None
     if isinstance(value, Mapping):
         labels, value = (value.get("label"), value["text"]) if "text" in value else (list(value), [*value.values()])
@@ -131,9 +127,7 @@ def query_of(question: Any, gold: Any = None, index: int | None = None) -> Query
 
 
 def parsed(question: Any, gold: Any, identifier: str, where: str) -> Query:
-    """The query of a row that is called ``identifier`` unless it has an id of its own. Raises UserError, with
-    ``where`` at the beginning of the message.
-    """
+    """The query of a row, called ``identifier`` unless it has an id. Raises UserError that begins with ``where``."""
     if isinstance(question, str):
         question = {"turns": [str(question)]}
     if not isinstance(question, Mapping):
@@ -192,16 +186,12 @@ class Row(dict[str, Any]):
 
 
 def row_of(data: Any) -> Any:
-    """What a dataset processor made of a row. Where Ianvs decides after the edge has answered (inference-then-mining),
-    routers are called with the edge's response in its place, which knows its row.
-    """
+    """What a dataset processor made of a row; routers of a cascade get the edge's response, which has it."""
     return getattr(data, "row", data)
 
 
 def query_of_row(data: Any) -> Query:
-    """The query of a row, or of a response: a row is a dict with ``query`` (and ``gold``, ``index``), or, without a
-    dataset processor, what the data file has.
-    """
+    """The query of a row of the dataset processor or of the data file, or of a response."""
     data = row_of(data)
     if isinstance(data, Row):
         return data.parsed

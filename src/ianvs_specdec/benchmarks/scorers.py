@@ -60,9 +60,7 @@ EXTRACTED = (*CHOICES, "number")
 
 
 def scorer(name: str) -> Callable[[Sequence[str], Any], float | None]:
-    """The scorer of this name. It takes the answers of all turns and the row's answer, and gives a percentage
-    or None.
-    """
+    """The scorer of this name, from the answers of all turns and the row's answer to a percentage or None."""
     if name not in SCORERS:
         raise unknown("scorer", name, SCORERS)
     return SCORERS[name]

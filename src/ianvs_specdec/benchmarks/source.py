@@ -17,10 +17,8 @@ QUESTIONS = "questions"
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a benchmark. ``names``: patterns of its files in a folder (a checkout of the original repository, a
-    dump, a snapshot of the hub), the first that any file matches counts. ``hub``: its files in the hub's repository;
-    of an archive, those that match ``names``.
-    """
+    """One part of a benchmark. ``names``: patterns of its files in a folder, an archive or a snapshot of the hub, the
+    first that any file matches counts. ``hub``: its files in the hub's repository."""
 
     names: tuple[str, ...]
     hub: tuple[str, ...] = ()
@@ -37,18 +35,15 @@ class Source:
 
 @dataclass(frozen=True)
 class Inputs:
-    """The files of a benchmark, part by part. ``given`` is what the user named for the questions, ``named`` for other
-    parts; without ``given`` all parts are those of the hub, each fetched when it is asked for.
-    """
+    """The files of a benchmark. ``given`` is what the user named for the questions, ``named`` for other parts; without
+    ``given`` all parts are fetched from the hub on demand."""
 
     source: Source
     given: Sequence[Path] = ()
     named: Mapping[str, Sequence[Path]] = field(default_factory=dict)
 
     def files(self, part: str = QUESTIONS) -> list[File]:
-        """The files of a part; of a part other than the questions maybe none. Raises UserError where it must not be
-        empty, or the hub cannot be reached.
-        """
+        """The files of a part. Raises UserError without questions, or if the hub cannot be reached."""
         own = self.given if part == QUESTIONS else self.named.get(part, ())
         if own:
             return [file for path in own for file in self._below(path, part, required=True)]
@@ -103,9 +98,7 @@ def _holds_files(path: Path) -> bool:
 
 
 def _members(path: Path) -> Iterator[tuple[str, File]]:
-    """Names and files below a folder or in an archive, in order; hidden ones left out. A name has "/" between its parts
-    and begins with the folder's, which may itself be what a pattern asks for.
-    """
+    """Names, which begin with the folder's, and files below a folder or in an archive, sorted, without hidden ones."""
     if path.is_dir():
         top, below = path.resolve().name, [file for file in path.rglob("*") if file.is_file()]
         files: dict[str, File] = {f"{top}/{file.relative_to(path).as_posix()}": file for file in below}

@@ -19,22 +19,13 @@ Row = dict[str, Any]
 REACHED = 10.0
 """Seconds in which the hub must have answered."""
 TEST = "test"
-KINDS = {
-    "parquet": "parquet",
-    "json": "json",
-    "jsonl": "json",
-    "csv": "csv",
-    "tsv": "csv",
-    "arrow": "arrow",
-}
+KINDS = {"parquet": "parquet", "json": "json", "jsonl": "json", "csv": "csv", "tsv": "csv", "arrow": "arrow"}
 """File name extension -> the library's name of the format."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """``columns``: their names; ``classes``: of a column of labels, their names by number; ``texts``: whether cells
-    have no type, as in CSV.
-    """
+    """``classes``: of a column of labels, their names by number; ``texts``: whether cells have no type, as in CSV."""
 
     columns: Sequence[str]
     classes: dict[str, list[str]]
@@ -43,9 +34,8 @@ class Table:
 
 
 def load(path: str, name: str | None = None, split: str | None = None) -> Table:
-    """The rows of a file, a folder or a data set of the hub, of its configuration ``name`` and its ``split``: the only
-    one, or "test", where none is named. Raises UserError where there is none such, or it cannot be read.
-    """
+    """The rows of a file, a folder or a data set of the hub, of its configuration ``name`` and its ``split`` (default:
+    the only one, or "test")."""
     with packages():
         import datasets
     _quiet()
@@ -53,8 +43,11 @@ def load(path: str, name: str | None = None, split: str | None = None) -> Table:
         if Path(path).is_file():
             if not Path(path).stat().st_size:
                 raise UserError(f"{path}: the file is empty")
-            separator = {"sep": "\t"} if _ending(path) == "tsv" else {}
-            found = _as_written(_kind(path), data_files={TEST: path}, **separator)
+            ending = path.removesuffix(".gz").rpartition(".")[2].lower()
+            if ending not in KINDS:
+                raise UserError(f"{path}: unknown file type, expected {', '.join(f'.{end}' for end in KINDS)}")
+            separator = {"sep": "\t"} if ending == "tsv" else {}
+            found = _as_written(KINDS[ending], data_files={TEST: path}, **separator)
             split = split or TEST
         elif Path(path).is_dir():
             # Not copied into the library's cache: it is here already.
@@ -62,7 +55,12 @@ def load(path: str, name: str | None = None, split: str | None = None) -> Table:
         elif path.startswith((".", "/", "~")) or path.count("/") > 1:
             raise UserError(f"there is no file or folder {path}")
         else:
-            _reach(path)
+            try:
+                reach(path)
+            except ConnectionError as error:
+                advice = "Name a folder that has it, or set HF_HUB_OFFLINE=1 if it was loaded on this machine before"
+                place = f"cannot get the data set {path} from the Hugging Face hub"
+                raise UserError(f"{place} ({error}). {advice}") from error
             found = datasets.load_dataset(path, name)
         data = found[_split(found, split, path)]
     rows, features = list(_rows(path, data)), data.features or {}
@@ -98,9 +96,7 @@ def _quiet() -> None:
 
 
 def _as_written(*what: Any, **options: Any) -> Any:
-    """The splits, read while they are gone through. Cells of CSV are texts: the library would guess their types from
-    all of a column, and take 007 for 7, and NA for nothing.
-    """
+    """The splits, streamed. Cells of CSV are texts: the library would take 007 for 7, and NA for nothing."""
     import datasets
     import pandas
 
@@ -113,17 +109,6 @@ def _as_written(*what: Any, **options: Any) -> Any:
             texts = {"features": features, "keep_default_na": False, "na_values": [""]}
             found[split] = datasets.load_dataset(*what, **options, **texts, split=split, streaming=True)
     return found
-
-
-def _ending(path: str) -> str:
-    return path.removesuffix(".gz").rpartition(".")[2].lower()
-
-
-def _kind(path: str) -> str:
-    kind = KINDS.get(_ending(path))
-    if kind is None:
-        raise UserError(f"{path}: unknown file type, expected {', '.join(f'.{end}' for end in KINDS)}")
-    return kind
 
 
 def _from_disk(path: str) -> Any:
@@ -147,20 +132,9 @@ def _split(found: Any, split: str | None, path: str) -> str:
     raise UserError(f"{path} has several splits, {', '.join(found)}: name one with --split")
 
 
-def _reach(path: str) -> None:
-    try:
-        reach(path)
-    except ConnectionError as error:
-        raise UserError(
-            f"cannot get the data set {path} from the Hugging Face hub ({error}). Name a folder that has it, or set "
-            "HF_HUB_OFFLINE=1 if it has been loaded on this machine before"
-        ) from error
-
-
 def reach(repository: str) -> None:
-    """ConnectionError where the hub does not have the data set, or does not answer: a download would ask again and
-    again for half a minute. Where the hub is not to be asked (``HF_HUB_OFFLINE``), what is in the cache will do.
-    """
+    """ConnectionError where the hub does not have the data set, or does not answer: a download would retry for half a
+    minute. With ``HF_HUB_OFFLINE`` the cache is used."""
     import huggingface_hub as hub
     from huggingface_hub.errors import OfflineModeIsEnabled
 

@@ -58,9 +58,8 @@ def answer_start(text: str) -> int | None:
 
 
 def without_thoughts(text: str) -> str:
-    """The text without thoughts and the marks around its parts. All before an end that nothing opened is thought, since
-    a template opens thoughts in the prompt; of a thought without an end nothing is left.
-    """
+    """The text without thoughts and the marks around its parts. All before an unopened end is thought, since a template
+    may open it in the prompt; of a thought without an end nothing is left."""
     shown = _SHOWN.sub(lambda code: re.sub(rf"(?i)({_OPEN}|{_END})", lambda mark: "\0".join(mark[0]), code[0]), text)
     said = re.sub(rf"(?is)\A.*{_END}", "", re.sub(rf"(?is){_OPEN}.*?(?:{_END}|\Z)", "", shown))
     return text if said == shown else re.sub(r"<\|\w{1,24}\|>(?:assistant)?", "", said).replace("\0", "").strip("\r\n")

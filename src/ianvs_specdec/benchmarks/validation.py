@@ -24,9 +24,8 @@ _TEXT = "a text, a number, or an object with the list 'references'"
 
 
 class Reader:
-    """Reads rows one after the other. ``where`` words a part of the row (``question`` or ``answer``) at a place for the
-    beginning of a message; ``judged``: whether a judge is set.
-    """
+    """Reads rows one after the other. ``where`` makes the beginning of a message of a part (``question`` or ``answer``)
+    and a place; ``judged``: whether a judge is set."""
 
     def __init__(self, where: Callable[[str, str], str], judged: bool) -> None:
         self._where, self._judged = where, judged
@@ -34,9 +33,7 @@ class Reader:
         self._numbers = count()
 
     def read(self, place: str, question: Any, answer: Any) -> tuple[Any, Any, Query]:
-        """Question and answer in our own form, and the query. Raises UserError for a row that cannot be asked or
-        scored, and for an id that an earlier row has.
-        """
+        """Question and answer in our own form, and the query. Raises UserError for an invalid row or a repeated id."""
         where = self._where("question", place)
         number = str(next(self._numbers))
         question, answer = own_form(question, answer, where)

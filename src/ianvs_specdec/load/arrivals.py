@@ -1,8 +1,7 @@
 """When requests come and what they ask: written once for each rate, so that all policies see the same to the byte.
 
-A file of arrivals has one JSON object a line: ``relative_timestamp`` (seconds since guidellm began; the first request
-can come after ``LEAD_IN``), ``messages`` (a chat) and ``output_tokens_count`` (the longest answer). These are the names
-by which guidellm knows them.
+A file of arrivals has guidellm's fields, one JSON object per line: ``relative_timestamp`` (seconds since guidellm
+began, from ``LEAD_IN`` on), ``messages`` and ``output_tokens_count`` (the longest answer).
 """
 
 from __future__ import annotations
@@ -68,11 +67,8 @@ def arrivals_text(
     seed: int,
     max_tokens: int,
 ) -> str:
-    """A file of arrivals: a ``pattern``, or a ``trace`` where there is one, whose outputs then are as long as there and
-    at most ``max_tokens``. Chats come in an order drawn from the seed, the same at every rate.
-
-    Raises UserError where no request comes, or more than ``MOST``.
-    """
+    """A file of arrivals by a ``pattern``, or by a ``trace`` where there is one. Chats come in an order drawn from the
+    seed, the same at every rate. Raises UserError where no request comes, or more than ``MOST``."""
     if rate * duration > MOST:
         raise UserError(f"{rate:g} requests a second for {duration:g} s are more than {MOST}: lower one of them")
     if trace:

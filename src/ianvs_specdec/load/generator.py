@@ -22,18 +22,15 @@ REFUSALS = ("429", "503")
 KEY_VARIABLE = "GUIDELLM__SPEC__BACKEND__API_KEY"
 """How guidellm is given a key without a file that holds it."""
 COMPLETED, REFUSED, FAILED, UNREPORTED = "completed", "refused", "failed", "unreported"
-"""What becomes of a request. guidellm's report leaves one out now and then: what became of that is not known. It is the
-last one to end: see ``POLL_SECONDS``."""
+"""What becomes of a request. Unreported: see ``POLL_SECONDS``."""
 POLL_SECONDS = 0.5
-"""How often guidellm looks whether it has finished. If it looks between the moment when the last answer is counted and
-the one when it is passed on, the report leaves that one out: with its own 0.1 in one round of six. It takes a little
-longer to start and to end the less often it looks."""
+"""How often guidellm looks whether it has finished. If it looks between the moments when the last answer is counted and
+when it is passed on, the report leaves that one out: with its own 0.1 in one round of six."""
 
 
 @dataclass(frozen=True)
 class Answered:
-    """What became of one request, ``index`` in its file of arrivals. Times are seconds since guidellm began: when it
-    should have been sent, was sent, its first and last token and its end came; None = never."""
+    """What became of one request, ``index`` in its file of arrivals. Times are seconds since guidellm began."""
 
     index: int
     due: float
@@ -120,10 +117,8 @@ def generating(config: Mapping[str, Any], folder: Path, log: Path, key: str) -> 
 
 
 def read_report(report: Path, arrivals: Path, log: Path) -> tuple[float, list[Answered]]:
-    """When guidellm began (Unix seconds), and what became of every request of the file of arrivals.
-
-    Raises UserError where there is no report, or none of these arrivals.
-    """
+    """When guidellm began (Unix seconds), and what became of every request. Raises UserError without a report of these
+    arrivals."""
     try:
         document = json.loads(report.read_text(encoding="utf-8"))
         groups = document["benchmarks"][0]["requests"]

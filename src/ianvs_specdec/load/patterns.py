@@ -11,8 +11,7 @@ from ianvs_specdec.common.errors import UserError
 POISSON, BURSTY, CONSTANT = "poisson", "bursty", "constant"
 PATTERNS = (POISSON, BURSTY, CONSTANT)
 BURST_SHAPE = 0.25
-"""Shape of the gamma distribution of pauses where arrivals are bursty: their standard deviation is twice their mean,
-against once for Poisson arrivals (shape 1). Measured services lie between."""
+"""Shape of the gamma distribution of pauses: their standard deviation is twice their mean (Poisson: shape 1)."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +32,8 @@ def pause(pattern: str, rate: float, chance: random.Random) -> float:
 
 
 def scaled(trace: Sequence[Arrival], rate: float, duration: float) -> list[Arrival]:
-    """The first requests of a trace, as many as come in ``duration`` at ``rate``, stretched or squeezed to that time:
-    their pattern stays, their mean rate is ``rate``. Raises UserError where the trace has too few.
-    """
+    """The first requests of a trace, as many as come in ``duration`` at ``rate``, stretched or squeezed to that time.
+    Raises UserError where the trace has too few."""
     wanted = round(rate * duration)
     if wanted > len(trace):
         raise UserError(

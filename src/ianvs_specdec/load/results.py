@@ -1,8 +1,6 @@
-"""What comes of a policy's rounds at a rate: percentiles, rates and what the server told, with 95 % intervals over
-requests.
-
-All times are in seconds. Only requests that came after the warm-up are counted; tokens and answers per second are those
-that came between its end and the end of the arrivals. The requests of all rounds count alike.
+"""Results of a policy's rounds at a rate: percentiles, rates and the server's metrics, with 95 % intervals over
+requests. Times are in seconds. The requests of all rounds after the warm-up count alike; tokens and answers per second
+are those between its end and the end of the arrivals.
 """
 
 from __future__ import annotations
@@ -90,9 +88,8 @@ def _within(first: Floats, last: Floats, tokens: Floats, opened: float, closed: 
 
 @dataclass(frozen=True)
 class Measured:
-    """A policy's rounds at a rate, and by name the value of each statistic over all their requests, that in every draw,
-    and those of each round. Policies have the same requests there, and so the same draws: what is computed of two of
-    them is paired."""
+    """A policy's rounds at a rate, and by name the value of each statistic, in every draw, and of each round.
+    Policies have the same requests, and so the same draws: what is computed of two of them is paired."""
 
     rounds: Sequence[Round]
     columns: Columns
@@ -138,8 +135,8 @@ class Measured:
 def result(
     measured: Measured, plan: SweepPlan, plain: Measured | None, others: Mapping[str, Measured]
 ) -> dict[str, Any]:
-    """One object of ``sweep.json``. ``plain``: the policy whose outputs these are to be, None where lossless is not
-    asked; ``others`` the other policies at the same rate. Those that do not have the same repeats yet are left out."""
+    """One object of ``sweep.json``. ``plain``: the policy whose outputs these should equal; ``others`` the other
+    policies at the same rate. Those that do not have the same repeats yet are left out."""
     rounds, columns = measured.rounds, measured.columns
     answered = [one for round_ in rounds for one in round_.answered]
     counted = [one for one, count in zip(answered, columns.counted, strict=True) if count]

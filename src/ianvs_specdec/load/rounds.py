@@ -1,7 +1,5 @@
-"""One round: a policy at a rate. What is kept of it appears whole or not at all, so that a sweep goes on behind it.
-
-A round's folder has ``round.json``, ``requests.jsonl`` (see ``generator.Answered``), ``samples.jsonl`` (what client and
-server told meanwhile), and guidellm's own ``report.json`` and ``guidellm.log``.
+"""One round: a policy at a rate. Its folder appears whole or not at all, with ``round.json``, ``requests.jsonl`` (see
+``generator.Answered``), ``samples.jsonl``, and guidellm's own ``report.json`` and ``guidellm.log``.
 """
 
 from __future__ import annotations
@@ -38,8 +36,7 @@ OVERHEAD = 300.0
 
 @dataclass(frozen=True)
 class Sample:
-    """One look: Unix seconds, the processor time of the client so far (None where it is not told), what the server
-    counts (None for another server than ours)."""
+    """Unix seconds, the processor time of the client so far, our server's metrics; None = unknown."""
 
     at: float
     client: float | None
@@ -56,8 +53,8 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Round:
-    """What a finished round left. ``begin`` is when guidellm's clock began (Unix seconds), ``client_seconds`` all the
-    processor time that the client took, its start included."""
+    """A finished round. ``begin``: when guidellm's clock began (Unix seconds); ``client_seconds``: all its processor
+    time."""
 
     place: Place
     begin: float
@@ -80,8 +77,7 @@ def repeated(repeat: int) -> str:
 
 
 def run(plan: SweepPlan, server: Server, place: Place, arrivals: Path, out: Path) -> None:
-    """Drive the arrivals through the server, and keep what came of it. Raises UserError and ServerDied; then nothing is
-    kept."""
+    """Drive the arrivals through the server. Raises UserError and ServerDied; then nothing is kept."""
     folder = folder_of(out, place)
     with beside(folder) as made, tempfile.TemporaryDirectory() as scratch:
         report, log = made / "report.json", made / "guidellm.log"

@@ -63,8 +63,7 @@ class Server:
             raise ServerDied(f"the server at {self.url} has no list of models at /v1/models") from error
 
     def metrics(self) -> dict[str, float] | None:
-        """What our server counts, by name without its prefix, requests by outcome (``requests_total.completed``); None
-        of another server, or where it does not answer now."""
+        """Our server's metrics by name without prefix, with labels (``requests_total.completed``); None of another."""
         from prometheus_client.parser import text_string_to_metric_families
 
         try:

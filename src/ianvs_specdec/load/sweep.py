@@ -31,8 +31,7 @@ PLAIN = ("fixed:0", "0")
 
 
 def order(plan: SweepPlan) -> list[Place]:
-    """The rounds one after the other: at every rate and in every repeat all policies, in an order drawn from the seed,
-    so that what changes on the machine meets all alike."""
+    """The rounds: at every rate and in every repeat all policies, in an order drawn from the seed."""
     chance = random.Random(plan.seed)
     return [
         Place(rate, policy, repeat)
@@ -48,10 +47,8 @@ def reference(plan: SweepPlan) -> str:
 
 
 def run(plan: SweepPlan, out: Path) -> list[dict[str, Any]]:
-    """Run what is left of a sweep in the folder ``out``, and write its results there after every round. Returns them.
-
-    Raises UserError; ServerDied where a server ended. What was finished before is kept.
-    """
+    """Run what is left of a sweep in the folder ``out``, and write its results there after every round. Raises
+    UserError and ServerDied; finished rounds are kept."""
     texts = _arrivals(plan)
     check_installed()
     try:

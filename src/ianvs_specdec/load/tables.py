@@ -47,14 +47,7 @@ BOUNDED = ("Throughput", "Requests per Second", "SLO Goodput", "Time to First To
 
 
 SHOWN = (
-    "Policy",
-    "Rate",
-    "Requests",
-    "Throughput",
-    "SLO Goodput",
-    "Latency p50",
-    "Latency p99",
-    "Draft Length",
+    *("Policy", "Rate", "Requests", "Throughput", "SLO Goodput", "Latency p50", "Latency p99", "Draft Length"),
     "Lossless",
 )
 """The columns on the screen."""

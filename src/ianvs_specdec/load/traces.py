@@ -28,11 +28,8 @@ MILLISECONDS = 1000.0
 
 
 def read_trace(path: Path) -> list[Arrival]:
-    """The requests of a trace, first come first. The form is told by the name: ``.csv`` or ``.jsonl`` (also ``.gz``).
-
-    Raises UserError with file and line for what is not such a trace: other columns, empty cells, times that are
-    negative or go back, and a time without requests that is longer than ``LARGEST_GAP`` of all.
-    """
+    """The requests of a trace; the suffix tells its form, ``.csv`` or ``.jsonl`` (also ``.gz``). Raises UserError with
+    file and line for other columns, empty cells, times that are negative or go back, and large gaps."""
     kind = path.name.removesuffix(".gz").rpartition(".")[2].lower()
     if kind == "csv":
         found = list(_azure(path))

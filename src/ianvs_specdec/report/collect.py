@@ -51,13 +51,8 @@ Scores = dict[int, float]
 
 def collect(folder: Path, most: int = 200, load: Sequence[Path] = ()) -> Document:
     """The document of the workspace ``folder`` with the details of up to ``most`` queries per test case, and with the
-    sweeps of ``specdec load`` in its jobs and in the folders ``load``.
-
-    Keys: ``columns`` (see ``figures.column``), ``shown`` (names of columns), ``quantiles`` (percents), ``jobs``,
-    ``cases``, ``queries``, ``answers`` (which the cases' entries refer to by place), ``routing``, ``load`` (see
-    ``sweeps``), ``split`` (see ``split.grids``), ``notes``, and ``told`` (by job: the cases' notes in few lines). What
-    is undefined is None or left out.
-    Raises UserError where there is nothing to report on.
+    sweeps of ``specdec load`` in its jobs and in the folders ``load``. The cases' entries refer to ``queries`` and
+    ``answers`` by place. What is undefined is None or left out. Raises UserError where there is nothing to report on.
     """
     workspace = read_workspace(folder)
     details, sides, scores = Details(workspace), PairedAnswers(), []
@@ -69,7 +64,8 @@ def collect(folder: Path, most: int = 200, load: Sequence[Path] = ()) -> Documen
         scores.append(scores_of(rows)[1])
     _name(workspace.cases, cases)
     names = dict.fromkeys(name for job in workspace.headers for name in _metrics(workspace, job))
-    names |= dict.fromkeys(name for name in _known() if any(case["figures"].get(name) is not None for case in cases))
+    known = (*all_columns(), *all_intervals())
+    names |= dict.fromkeys(name for name in known if any(case["figures"].get(name) is not None for case in cases))
     selected = dict.fromkeys(name for header in workspace.selected.values() for name in _between(header))
     return {
         "version": VERSION,
@@ -88,10 +84,6 @@ def collect(folder: Path, most: int = 200, load: Sequence[Path] = ()) -> Documen
         "notes": workspace.notes,
         "told": {job: told([case for case in cases if case["job"] == job]) for job in workspace.headers},
     }
-
-
-def _known() -> list[str]:
-    return [*all_columns(), *all_intervals()]
 
 
 def _between(header: Sequence[str]) -> list[str]:
@@ -211,14 +203,10 @@ def _side(case: Case, rows: Mapping[int, Row], side: str) -> Document | None:
 
 
 def _alone(rows: Mapping[int, Row]) -> str | None:
-    """The side that did all the work; None where both did, as a cascade's edge does, or nothing is known.
-
-    Only then do a speedup and a tau belong to one model: sums over two models weigh these differently.
-    """
-    asked = [
-        side for side, place in (("edge", 2), ("cloud", 3)) if any(row[place] is not None for row in rows.values())
-    ]
-    return asked[0] if len(asked) == 1 else None
+    """The side that did all the work, if there is one: a speedup weighs by time and tau by steps, so over two models
+    they cannot be compared."""
+    edge, cloud = (any(row[place] is not None for row in rows.values()) for place in (2, 3))
+    return None if edge == cloud else "edge" if edge else "cloud"
 
 
 def _failures(rows: Mapping[int, Row], kept: KeptAnswers) -> Document:
@@ -289,10 +277,7 @@ def _telling(same: Sequence[Document]) -> list[str]:
 def _routing(
     workspace: Workspace, sides: PairedAnswers, routers: Sequence[str], scores: Sequence[Scores]
 ) -> list[Document]:
-    """The cost-quality curves of each pair of edge and cloud on each data file, with the numbers of its test cases.
-
-    ``routers`` and ``scores`` are those of each test case.
-    """
+    """The cost-quality curves of each pair of edge and cloud on each data file, with the numbers of its test cases."""
     members: dict[Pair, list[int]] = {}
     for number, case in enumerate(workspace.cases):
         pair = sides.pair(case)

@@ -1,8 +1,4 @@
-"""Single queries, for looking at: what was asked, what came back, who answered and why, token by token.
-
-Answers that several test cases share are kept once. The number of queries per test case, the length of texts and the
-number of tokens are bounded; what is left out is said.
-"""
+"""Single queries: what was asked, what came back, who answered and why, token by token. Sizes are bounded."""
 
 from __future__ import annotations
 
@@ -44,9 +40,7 @@ def choose(rows: Mapping[int, Row], most: int) -> list[int]:
 
 
 class Details:
-    """Collects questions and answers of all test cases. ``queries`` and ``answers`` are the lists that entries refer
-    to.
-    """
+    """Collects ``queries`` and ``answers`` of all test cases, which entries refer to by place."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.queries: list[dict[str, Any]] = []
@@ -165,9 +159,7 @@ class Details:
 
 def kinds(tokens: int, steps: Sequence[Sequence[int]]) -> str:
     """One letter per token: ``p`` of the prefill, ``a`` an accepted draft, ``t`` the target's own at the end of a step.
-
-    Empty if the steps do not add up to the tokens, as with back ends that do not tell them.
-    """
+    Empty if not all steps are known."""
     if not steps or sum(step[2] for step in steps) + 1 < tokens:
         return ""
     # The last step may emit less than it accepted: the total length decides.

@@ -6,11 +6,13 @@ import collections
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ianvs_specdec.benchmarks.files import records
 from ianvs_specdec.benchmarks.registry import categories as benchmark_categories
 from ianvs_specdec.benchmarks.scorers import SCORERS
 from ianvs_specdec.common.errors import UserError
@@ -27,84 +29,8 @@ ASKING = ("judge", "code")
 
 Kinds = dict[str, dict[str, float | None]]
 
-_UNITS = {
-    "Accuracy": ("", 1, "score of the answers against the references: % right, or the benchmark's own scale"),
-    "Chance Level": ("", 0, "Accuracy of guessing among the options of multiple choice"),
-    "Unparsed Answers": (
-        "%",
-        -1,
-        "share of answers without a letter or number that could be read; they count as wrong",
-    ),
-    "Edge Ratio": ("%", 0, "share of queries that the edge answered"),
-    "Early Exits": ("%", 0, "share of queries of which the edge's answer ended after its first tokens"),
-    "Edge Tokens Saved": ("token", 1, "how many more tokens the whole answers have, of those that ended early"),
-    "Time to First Token": ("s", -1, "from the request to the first token"),
-    "TTFT Answer": ("s", -1, "from the request to the first token of the answer, behind the model's thoughts"),
-    "Internal Token Latency": ("s", -1, "time per output token after the first chunk"),
-    "Chunk Gap": ("s", -1, "time between two pieces of output that reach the user"),
-    "Latency": ("s", -1, "from the request to the last token"),
-    "Throughput": ("token/s", 1, "output tokens over busy time; tokens are counted, never chunks"),
-    "Speedup": (
-        "x",
-        1,
-        "throughput over that of the same model on the same queries, autoregressive; of both models together where "
-        "a router chooses",
-    ),
-    "Mean Accepted Tokens": (
-        "token/step",
-        1,
-        "tau, the mean accepted length: output tokens per verification step, of both models together where a "
-        "router chooses; 1 when autoregressive",
-    ),
-    "Acceptance Rate": ("", 1, "share of the drafted tokens that were accepted"),
-    "Work Amplification": ("", -1, "tokens that the model computed for each token that it put out"),
-    "Drafting Share": (
-        "%",
-        -1,
-        "share of the busy time in which our engine made drafts: of decode steps with a draft, without the drafter's "
-        "reading of the prompt",
-    ),
-    "Bandwidth Up": ("B/token", -1, "bytes sent for each output token"),
-    "Bandwidth Down": ("B/token", -1, "bytes received for each output token"),
-    "Rounds per Answer": ("", -1, "drafts of the edge that the verifier judged, for each answer"),
-    "Draft-Ahead Hit Rate": ("", 1, "share of the verdicts for whose outcome a draft was made ahead"),
-    "Cloud Busy Time": ("s/token", -1, "time that the verifier worked for each output token, its waits left out"),
-    "Break-Even Round Trip": (
-        "s",
-        1,
-        "round trip up to which drafting on the edge is faster than the autoregressive stream",
-    ),
-    "Recovery Time": ("s", -1, "time from a stream that breaks to the next one"),
-    "Sent as Text": ("%", -1, "share of queries that leave the edge as text"),
-    "Sent as Token Ids": ("%", -1, "share of queries that leave the edge as token ids, which are text in numbers"),
-    "Sent as Hidden States": ("%", -1, "share of queries of which hidden states leave the edge"),
-    "Goodput": ("query/s", 1, "queries per second that meet the service-level objective"),
-    "Lossless": ("%", 1, "share of queries whose tokens equal the model's own greedy output"),
-    "Near Ties": ("%", 0, "share of queries whose first difference is at a near-tie"),
-    "Cloud Cost": ("", -1, "per 1,000 queries, from the prices in the cloud model's settings"),
-    "Edge Cost": ("", -1, "per 1,000 queries, from the prices in the edge model's settings"),
-    "Energy per Token": ("J/token", -1, "energy of the side's machine for each output token, while the model worked"),
-    "Mean Power": ("W", -1, "power of the side's machine while the model worked, idle power included"),
-    "Idle Power": ("W", -1, "power of the side's machine before the first request"),
-    "Routing Overhead": ("s", -1, "the router's own time for a query"),
-    "Router AUROC": (
-        "",
-        1,
-        "probability that a query which the cloud answers better has the higher score; random: 0.5",
-    ),
-    "Router APGR": ("", 1, "share of the cloud's advantage kept, mean over all shares of queries there; random: 0.5"),
-    "Edge Prompt Tokens": ("token", 0, "tokens that the edge model read"),
-    "Edge Completion Tokens": ("token", 0, "tokens that the edge model wrote"),
-    "Cloud Prompt Tokens": ("token", 0, "tokens that the cloud model read"),
-    "Cloud Completion Tokens": ("token", 0, "tokens that the cloud model wrote"),
-    "Thinking Tokens": ("token", 0, "tokens of thoughts, before the answers' first tokens"),
-    "Queries": ("", 0, "number of queries"),
-    "Replayed": ("", 0, "queries answered from the journal of an earlier run"),
-    "Failed": ("", -1, "queries without an answer"),
-    "Retries": ("", -1, "failed attempts that were repeated"),
-    "Truncated Prompts": ("", -1, "prompts that lost their oldest tokens to fit into the model's window"),
-    "Model Memory": ("MB", -1, "memory of the model's weights and caches"),
-}
+_COLUMNS = {row["name"]: row for _, row in records(Path(__file__).with_name("columns.csv"))}
+"""Per column: unit, direction (1: more is better, -1: less is better, 0: neither) and meaning."""
 _PART = re.compile(r"^(?P<base>.*?)(?: p\d+)?(?:: .*)?(?P<end> CI95| Known)?$")
 
 
@@ -112,10 +38,10 @@ def column(name: str) -> dict[str, Any]:
     """Unit, direction (1: more is better, -1: less is better) and meaning of a column of the leaderboard."""
     match = _PART.match(name)
     base = match["base"] if match else name
-    unit, better, about = _UNITS.get(base) or _UNITS.get(base.partition(" ")[2], ("", 0, ""))
+    known = _COLUMNS.get(base) or _COLUMNS.get(base.partition(" ")[2]) or {"unit": "", "better": "0", "about": ""}
     if match and match["end"] == KNOWN:
-        unit, better, about = "", 0, f"number of queries of which {base} is known"
-    return {"name": name, "unit": unit, "better": better, "about": about}
+        known = {"unit": "", "better": "0", "about": f"number of queries of which {base} is known"}
+    return {"name": name, "unit": known["unit"], "better": int(known["better"]), "about": known["about"]}
 
 
 def plain(value: float) -> float | None:
@@ -133,11 +59,8 @@ def safe(row: Row) -> Row:
 
 
 def figures(case: Case, metrics: Sequence[str], table: Table) -> dict[str, float | None]:
-    """Name -> value. What the leaderboard, whose columns are ``metrics``, says stands; where the answers say otherwise,
-    that is noted.
-
-    A column that the leaderboard does not have is computed from the answers, if these are complete.
-    """
+    """Name -> value: the leaderboard's, whose columns are ``metrics``, else computed from the answers. A note says
+    where the answers give other values than the leaderboard."""
     told = {name: _number(case.rank[name]) for name in metrics if name in case.rank}
     found: dict[str, float | None] = dict(told)
     if not len(table):
@@ -170,10 +93,8 @@ def _compute(column: Callable[[Table], float], table: Table) -> float | None:
 
 
 def positions(rows: Mapping[int, Row]) -> dict[str, Any] | None:
-    """``drafts``: how many were verified; ``rates``: the share of them whose first, second ... token was accepted, as
-    vLLM's ``spec_decode_num_accepted_tokens_per_pos`` over ``spec_decode_num_drafts``. None without drafts, or where
-    not all steps are known. Of a tree, a position is a level.
-    """
+    """``drafts``: how many were verified; ``rates``: the share of them whose first, second ... token was accepted. None
+    without drafts, or where not all steps are known."""
     accepted: collections.Counter[int] = collections.Counter()
     for row in rows.values():
         for turn in row[1].get("turns", ()):
@@ -208,9 +129,7 @@ def groups(table: Table) -> Kinds:
 
 
 def categories(table: Table) -> Kinds:
-    """As ``groups``, the kinds of a benchmark's category taken together, such as MMLU's 57 subjects as four; empty
-    where that makes no fewer.
-    """
+    """As ``groups``, by the benchmarks' categories, such as MMLU's four; empty where these are no fewer."""
     kinds = np.array(table.groups, dtype=object).astype(str)
     present = set(kinds.tolist())
     sets = {name: present & members for name, members in benchmark_categories().items()}

@@ -16,9 +16,7 @@ _SCORED = "Accuracy"
 
 
 def known_parts(table: Table) -> dict[str, list[int]]:
-    """Metric -> the number of queries that it knows and the number that were answered, where it knows some of them
-    only.
-    """
+    """Metric -> the numbers of queries that it knows and that were answered, where the first is smaller."""
     answered = table.query("failed") == 0.0
     found = {}
     for name in (*RATIOS, *MEANS):

@@ -21,9 +21,8 @@ def to_json(document: dict[str, Any]) -> str:
 
 
 def to_html(document: dict[str, Any]) -> str:
-    """The page. Questions and answers are foreign text: they are in it as data only, and the page may run no script but
-    its own nor load anything, by its content security policy.
-    """
+    """The page. Questions and answers are in it as data only; its content security policy permits its own script and
+    nothing else."""
     script = "'use strict';\n(() => {\n" + "\n".join(map(_part, SCRIPTS)) + "\n})();\n"
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     parts = {"POLICY": f"'sha256-{digest}'", "STYLE": _part("report.css"), "SCRIPT": script}

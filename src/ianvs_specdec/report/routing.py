@@ -72,13 +72,11 @@ class _Scores:
 
 
 def curves(both: Mapping[int, tuple[Outcome, Outcome]], routers: Iterable[tuple[int, str, Mapping[int, float]]]) -> Any:
-    """What routing gives on these queries: the two ends, the bound, and the routers' curves.
+    """What routing gives on these queries: the two ends, the bound, and the routers' curves, from all queries on the
+    edge to all in the cloud, with ``METRICS`` (None where undefined) and the ends of their 95 % ``intervals``.
 
-    ``routers``: number of the test case, name, and the router's score per query. A router has one curve, and as many as
-    it gave different scores. ``without`` tells which test cases have no curve, and why. A curve goes from all queries
-    on the edge to all in the cloud; queries of equal score change sides together. Beside its points a curve has
-    ``METRICS`` (see ``routing.evaluation.quality``; None where one is not defined) and, in ``intervals``, the
-    ends of their 95 % intervals.
+    ``routers``: number of the test case, name, and the router's score per query. A router has one curve, or several if
+    its test cases gave different scores. ``without``: the test cases that have no curve, and why.
     """
     if len(both) < 2:
         return None

@@ -26,9 +26,8 @@ def grids(cases: Sequence[Case], figures: Sequence[Mapping[str, Any]]) -> list[d
     """For each job and each kind of path, whatever its delay: ``job``, ``name`` (of the path), and ``lines``.
 
     A line has ``name``, ``points`` (``[round trip, seconds for a token, half of its interval]``) and whether it
-    ``splits``. One that does has ``measured``, the round trip at which it crosses the autoregressive line, None where
-    it does not, and ``formula``, the break-even round trips of its test cases. ``figures`` are those of the
-    test cases.
+    ``splits``; then also ``measured``, the round trip at which it crosses the autoregressive line, and ``formula``, the
+    break-even round trips of its test cases.
     """
     found: dict[tuple[str, str], dict[str, Points]] = {}
     for case, known in zip(cases, figures, strict=True):

@@ -24,10 +24,8 @@ LARGEST_FILE = 64 << 20
 
 def sweeps(jobs: Mapping[str, Path], given: Sequence[Path], notes: list[str]) -> list[dict[str, Any]]:
     """The sweeps in the folders of ``jobs`` (name to path), or one level below, and in the folders ``given``, which
-    belong to all jobs. Keys: ``job`` (None: all), ``name``, ``arrivals``, ``slo``, and ``points``: ``policy``, ``rate``
-    and of each of ``FIGURES`` value and interval, ``[value, low, high]``, or None.
-
-    What is no sweep is a note where it was found, and raises ``UserError`` where it was given.
+    belong to all jobs (``job`` None). A point has ``policy``, ``rate`` and, for each of ``FIGURES``, value, low and
+    high or None. What is no sweep is a note where it was found, and raises ``UserError`` where it was given.
     """
     found = [_sweep(folder / FILE, None) for folder in given]
     for job, folder in jobs.items():

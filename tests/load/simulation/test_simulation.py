@@ -30,6 +30,10 @@ def result(policy="fixed:0", costs=None, workload=None, **changes):
 
 def test_the_times_of_one_request_at_a_time_are_those_of_the_table():
     found = result(arrivals="constant", rate=0.5)
+    far = result(arrivals="constant", rate=0.5, network=0.1, edges=1)
+    added = far["ttft"]["p50"] - found["ttft"]["p50"]
+    assert far["latency"]["p50"] - found["latency"]["p50"] == pytest.approx(added, rel=1e-4)
+    assert added > 0.05, "the network is waited for twice"
     # A prompt of 100 is read in two pieces, of 64 and of 36 rows.
     ttft = 2 * PROMPT + 100 * PROMPT_ROW
     steps = sum(STEP + TOKEN * (101 + step) for step in range(19))
@@ -56,13 +60,9 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(arrivals):
     )
     assert first == again
     assert arrivals == "constant" or first != other
-
-
-@pytest.mark.parametrize("arrivals", PATTERNS)
-def test_without_speculation_it_is_that_of_a_server_without_a_drafter(arrivals):
-    with_drafter = result(costs=simple(catch_up=0.1), arrivals=arrivals)
-    assert json.dumps(with_drafter) == json.dumps(result(costs=simple(draft=False), arrivals=arrivals))
-    assert with_drafter["acceptance_rate"] is None
+    # Without speculation a drafter makes no difference.
+    with_drafter = result(costs=simple(catch_up=0.1), arrivals=arrivals, hours=0.003)
+    assert with_drafter == result(costs=simple(draft=False), arrivals=arrivals, hours=0.003)
 
 
 def test_all_lengths_meet_the_same_requests_and_the_same_luck():
@@ -93,14 +93,6 @@ def test_nothing_is_lost_and_the_queue_is_bounded():
     assert found["busy"] == pytest.approx(1.0, abs=0.01)
     assert 0 < found["slo_attainment"] < 1
     assert found["slo_goodput"] < found["requests_per_second"]
-
-
-def test_the_network_is_waited_for_twice():
-    near, far = (result(network=delay, arrivals="constant", rate=0.2, edges=1) for delay in (0.0, 0.1))
-    added = far["ttft"]["p50"] - near["ttft"]["p50"]
-    assert added > 0.05
-    assert far["latency"]["p50"] - near["latency"]["p50"] == pytest.approx(added, rel=1e-4)
-    assert far["tpot"] == near["tpot"]
 
 
 def test_a_drafter_reads_what_it_has_missed():

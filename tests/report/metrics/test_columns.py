@@ -34,20 +34,17 @@ ROWS = [
         ("Sent as Text", 50),
         ("Accuracy", 50),
         ("Edge Prompt Tokens", 10),
-        ("Edge Completion Tokens", 5),
-        ("Cloud Prompt Tokens", 10),
         ("Cloud Completion Tokens", 3),
         ("Time to First Token p50", 1.5),
         ("Time to First Token p99", 1.99),
-        ("Latency p90", 3.0),
         ("Chunk Gap p50", 0.5),
         ("Queries", 2),
-        ("Replayed", 0),
-        ("Truncated Prompts", 0),
+        # What is not known is undefined, not 0.
+        *((name, math.nan) for name in ("Speedup", "Bandwidth Up", "Cloud Cost", "Goodput", "Lossless CI95")),
     ],
 )
 def test_by_hand(name: str, expected: float) -> None:
-    assert value(name, ROWS) == pytest.approx(expected, rel=1e-5)
+    assert value(name, ROWS) == pytest.approx(expected, rel=1e-5, nan_ok=True)
 
 
 @pytest.mark.parametrize(
@@ -67,16 +64,6 @@ def test_prompts_that_were_cut_are_counted_and_none_is_claimed_of_who_does_not_t
     assert value("Truncated Prompts", rows(0, 7, 300)) == 2
     assert math.isnan(value("Truncated Prompts", rows(0, None)))
     assert value("Truncated Prompts", rows(7, None)) == 1
-    assert value("Truncated Prompts", rows(0, 0)) == 0
-
-
-UNDEFINED = ["Speedup", "Lossless", "Near Ties", "Bandwidth Up", "Cloud Cost", "Routing Overhead", "Goodput"]
-UNDEFINED += ["Speedup CI95", "Lossless CI95", "Goodput CI95"]
-
-
-@pytest.mark.parametrize("name", UNDEFINED)
-def test_what_is_not_known_is_undefined_not_zero(name: str) -> None:
-    assert math.isnan(value(name, ROWS))
 
 
 def test_every_column_survives_an_empty_answer_and_foreign_results() -> None:
@@ -132,18 +119,9 @@ def test_speedup_is_a_ratio_of_sums_over_the_same_queries() -> None:
     assert value("Near Ties", rows) == 0.0
     rows.append(edge_row(completion([(1.0, 1)]), baseline=None))
     assert math.isnan(value("Speedup", rows))
-
-
-def test_a_baseline_of_other_hardware_gives_losslessness_but_no_speedup() -> None:
-    rows = [edge_row(completion([(1.0, 2)]), baseline=baseline(None, 2))]
-    assert value("Lossless", rows) == 100.0
-    assert math.isnan(value("Speedup", rows))
-
-
-def test_an_empty_baseline_has_no_time_for_a_token() -> None:
-    rows = [edge_row(completion([(1.0, 2)]), baseline=baseline(1.0, tokens)) for tokens in (2, 0)]
-    assert math.isnan(value("Speedup", rows))
-    assert value("Speedup Known", rows) == 1
+    # Of other hardware, and without a token to divide by.
+    rows = [edge_row(completion([(1.0, 2)]), baseline=baseline(*known)) for known in ((None, 2), (1.0, 0))]
+    assert (value("Lossless", rows), value("Speedup Known", rows)) == (100.0, 0)
 
 
 def test_one_differing_turn_makes_a_query_not_lossless_and_ends_the_comparison() -> None:
@@ -159,28 +137,20 @@ def test_one_differing_turn_makes_a_query_not_lossless_and_ends_the_comparison()
     assert math.isnan(value("Near Ties", rows))
 
 
-def test_sampled_answers_have_no_losslessness() -> None:
-    assert math.isnan(value("Lossless", [edge_row(completion([(1.0, 1)]), baseline=baseline(1.0, 1), greedy=False)]))
-
-
-def test_lossy_acceptance_is_marked_with_and_without_baseline() -> None:
+def test_sampled_answers_have_no_losslessness_and_lossy_ones_have_none_of_it() -> None:
+    answer = completion([(1.0, 1)])
+    assert math.isnan(value("Lossless", [edge_row(answer, baseline=baseline(1.0, 1), greedy=False)]))
     for known in (baseline(1.0, 1), None):
-        row = edge_row(completion([(1.0, 1)]), baseline=known, greedy=False, lossy=True)
-        assert value("Lossless", [row]) == 0.0
-        assert value("Near Ties", [row]) == 0.0
+        assert value("Lossless", [edge_row(answer, baseline=known, greedy=False, lossy=True)]) == 0.0
 
 
-TIMINGS = ("Throughput", "Latency", "Time to First Token", "Internal Token Latency", "Chunk Gap p50", "Goodput")
-
-
-@pytest.mark.parametrize("name", TIMINGS)
+@pytest.mark.parametrize("name", ["Throughput", "Time to First Token", "Chunk Gap p50", "Goodput"])
 def test_replayed_timings_count_only_from_one_machine_per_side(name: str) -> None:
     def rows(*machines: tuple[str, bool]) -> list[list[Any]]:
         slo = {"latency": 9.0}
         chunks = [(1.0, 1), (2.0, 2)]
         return [edge_row(completion(chunks), hardware=h, replayed=r, slo=slo) for h, r in machines]
 
-    assert not math.isnan(value(name, rows(("h1", True), ("h1", True))))
     assert not math.isnan(value(name, rows(("h1", True), ("h1", False))))
     assert math.isnan(value(name, rows(("h1", True), ("h2", False))))
     two_sides = [*rows(("h1", True)), cloud_row(completion([(1.0, 1), (2.0, 2)]), hardware="server", slo={"ttft": 9.0})]
@@ -218,12 +188,6 @@ def test_goodput_counts_queries_within_their_limits() -> None:
     fast, slow = completion([(1.0, 1), (2.0, 2)]), completion([(1.0, 1), (6.0, 2)])
     for slo, met in (({"latency": 3.0}, 1), ({"ttft": 0.5}, 0), ({"itl": 0.5}, 1), ({"ttft": 1.0, "itl": 2.5}, 2)):
         assert value("Goodput", [edge_row(fast, slo=slo), edge_row(slow, slo=slo)]) == pytest.approx(met / 8)
-
-
-def test_cost_per_thousand_queries() -> None:
-    rows = [edge_row(completion([(1.0, 1)])), cloud_row(completion([(1.0, 1)]), cost=0.003)]
-    assert value("Cloud Cost", rows) == pytest.approx(1.5)
-    assert value("Cloud Cost", rows[:1]) == 0.0
 
 
 def test_open_ended_accuracy_is_chrf_and_unscored_queries_are_left_out() -> None:

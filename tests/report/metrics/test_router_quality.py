@@ -135,11 +135,5 @@ def test_empty_columns_have_a_reason(job: Path, caplog: pytest.LogCaptureFixture
         (low, "no query went to the cloud model"),
     ):
         results = rows(scores)
+        assert all(math.isnan(value) for value in values(results).values())
         assert told in why_empty(list(GOLD), results, Table.of(list(GOLD), results))
-
-
-@pytest.mark.parametrize("scores", [[0.3] * 8, [None] * 8, [None, *KNOWING[1:]]])
-def test_equal_or_missing_scores_have_no_quality(job: Path, scores: list[float | None]) -> None:
-    for side in ("edge", "cloud"):
-        kept(job, side, range(8))
-    assert all(math.isnan(value) for value in values(rows(scores)).values())

@@ -20,13 +20,20 @@ def completion(chunks: list[tuple[float, int]], steps: list[Step] | None = None,
     return Completion(text, list(range(tokens)), 10, tokens, "stop", Trace(chunks, steps or []))
 
 
-def response(*completions: Completion, side: str = "edge", scorer: str = "choice", **details: Any) -> Response:
+def response(
+    *completions: Completion,
+    side: str = "edge",
+    scorer: str = "choice",
+    group: str = "",
+    question: str = "q",
+    **details: Any,
+) -> Response:
     turn = {"key": "k", "replayed": False, "cached": False, "hardware": "h1", "baseline": None}
     turn |= {name: details.pop(name) for name in turn.keys() & details.keys()}
     baselines = turn.pop("baseline")
     baselines = baselines if isinstance(baselines, list) else [baselines] * len(completions)
     turns = [turn_of(c, **turn, baseline=b) for c, b in zip(completions, baselines, strict=True)]
-    query = Query(tuple("q" for _ in completions), scorer=scorer)
+    query = Query(tuple(question for _ in completions), scorer=scorer, group=group)
     return response_of(query, completions, turns, **{**DETAILS, "side": side, "cost": None, **details})
 
 

@@ -39,8 +39,7 @@ def outcome(
     busy_seconds: float,
     spans: Sequence[Span],
 ) -> dict[str, Any]:
-    """Times are seconds, as the user sees them: from sending a request to when the tokens are with him. ``tpot`` is the
-    time for each output token after the first. Figures of answers are of those that are whole."""
+    """Times are seconds as the user sees them, the network included; figures are those of finished answers."""
     before, rows = 0.0, []
     for span in spans:
         seconds = span.until - before

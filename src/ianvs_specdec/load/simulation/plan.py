@@ -34,9 +34,7 @@ def _shares(values: Mapping[str, float] | None) -> None:
 
 
 class UserPlan(Settings):
-    """``edges`` ask for ``hours``, ``rate`` requests a second together; closed arrivals mean that each edge asks again
-    only after its answer. ``network`` is the median of the edges' delays. Each field but ``coming``, the requests of a
-    trace, is an option of ``specdec simulate``."""
+    """Each field but ``coming``, the requests of a trace, is an option of ``specdec simulate``."""
 
     noun: ClassVar[str] = "option"
 

@@ -31,12 +31,9 @@ class VirtualClock:
 
 @dataclass(frozen=True, slots=True)
 class UserRequest:
-    """One request as its user sends it.
-
-    ``output`` tokens are put out, of at most ``most``. ``draws`` has for each of them a number from 0 to 1: a guess at
-    it that comes at level l of a draft is right where the number is below ``survival[l - 1]``. ``found``: where there
-    is anything to draft, None = everywhere.
-    """
+    """One request of ``output`` tokens, of at most ``most``. ``draws`` has for each of them a number from 0 to 1: at
+    level l of a draft it is right where the number is below ``survival[l - 1]``. ``found``: where there is anything to
+    draft, None = everywhere."""
 
     task: str
     prompt: int
@@ -48,8 +45,7 @@ class UserRequest:
 
 
 class SimulatedAnswer(NamedTuple):
-    """What came of one request: when it ``arrived``, from ``delay`` seconds away, when its ``first`` and ``last`` token
-    came, and how many ``tokens`` it has; of its ``steps`` how much they drafted and accepted."""
+    """One finished request; ``delay``: seconds of the network, one way."""
 
     task: str
     arrived: float
@@ -64,7 +60,7 @@ class SimulatedAnswer(NamedTuple):
 
 @dataclass
 class EmittedTokens:
-    """Tokens put out so far, of all requests together."""
+    """Of all requests together."""
 
     emitted: int = 0
 

@@ -25,9 +25,8 @@ LARGEST_LINE = 64 << 20
 
 @dataclass(frozen=True)
 class RecordedAnswer:
-    """One answer. ``survival``: how often a draft's token of each level was right where those before it were;
-    ``found``: in what share of the steps there was a draft. ``seen``: at places of the output, whether a draft was
-    right there."""
+    """One answer. ``survival``: how often a draft's token of each level was right if those before it were; ``found``:
+    share of the steps with a draft; ``seen``: whether a draft was right at a place of the output."""
 
     task: str
     prompt: int
@@ -62,12 +61,9 @@ class _Counts:
 
 
 class Workload:
-    """Draws what is asked: one of the ``recorded`` answers, each as likely, with luck of its own where nothing was
-    seen. Whether a drafter finds a token lies with the token more than with the level at which it comes: one that was
-    right is right again, wherever a draft begins, and one that was wrong is wrong.
-
-    ``prompt_tokens`` and ``max_tokens`` take the place of the recorded lengths, the latter as a limit.
-    """
+    """Draws one of the ``recorded`` answers. A token that a draft had right there is right again, wherever a draft
+    begins, and one that was wrong is wrong; others are drawn. ``prompt_tokens`` replaces the recorded length,
+    ``max_tokens`` limits it."""
 
     def __init__(
         self, recorded: Sequence[RecordedAnswer], prompt_tokens: int | None = None, max_tokens: int | None = None

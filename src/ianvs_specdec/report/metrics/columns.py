@@ -32,12 +32,6 @@ def mean(column: Column) -> float:
     return float(defined.mean()) if len(defined) else NAN
 
 
-def largest(column: Column) -> float:
-    """The largest of the defined values; NaN without any."""
-    defined = column[~np.isnan(column)]
-    return float(defined.max()) if len(defined) else NAN
-
-
 def percentile(column: Column, percent: float) -> float:
     """Percentile of the defined values, interpolated linearly; NaN without any."""
     defined = column[~np.isnan(column)]
@@ -64,9 +58,8 @@ def itl_sums(table: Table) -> tuple[Column, Column]:
 
 
 def steps_of(name: str, per: str) -> Callable[[Table], tuple[Column, Column]]:
-    """Two columns of verification steps. Both are NaN for a query of whose steps the back end told nothing, or not all:
-    after the first token, every token of an output comes from a step. What was drafted may be known without them.
-    """
+    """Two columns of verification steps, NaN for a query of which the back end did not report every step: after the
+    first token, every token comes from a step. Numbers of drafted tokens may be known without the steps."""
 
     def sums(table: Table) -> tuple[Column, Column]:
         told = table.turn("emitted") + 1 >= table.turn("tokens")
@@ -80,11 +73,8 @@ def steps_of(name: str, per: str) -> Callable[[Table], tuple[Column, Column]]:
 
 
 def speedup_sums(table: Table) -> tuple[Column, Column]:
-    """Seconds that the autoregressive baseline takes for as many tokens, and seconds taken.
-
-    NaN for a query one of whose requests has no baseline that was taken on the same hardware. Requests whose context
-    changed because an earlier turn of theirs was not lossless cannot have one and are left out.
-    """
+    """Seconds that the autoregressive baseline takes for as many tokens, and seconds taken. Requests whose context
+    changed because an earlier turn was not lossless cannot have a baseline and are left out."""
     theirs, seconds = table.turn("base_busy"), table.turn("busy")
     after_difference = _after_difference(table)
     theirs, seconds = np.where(after_difference, 0.0, theirs), np.where(after_difference, 0.0, seconds)
@@ -101,16 +91,12 @@ def _after_difference(table: Table) -> NDArray[np.bool_]:
 
 
 def lossless_share(table: Table) -> Column:
-    """100 if all turns are identical to the target's own greedy output, else 0; NaN where that is not known, as with
-    lossless sampling. Lossy acceptance counts 0.
-    """
+    """100 if all turns are identical to the target's own greedy output, else 0; NaN if unknown, as with sampling."""
     return 100.0 * _until_difference(table, "identical", combine=np.minimum)
 
 
 def near_tie_share(table: Table) -> Column:
-    """100 if the first difference to the target's own greedy output is at a near-tie, else 0; NaN where that is not
-    known.
-    """
+    """100 if the first difference to the target's own greedy output is at a near-tie, else 0; NaN if unknown."""
     return 100.0 * _until_difference(table, "near_tie", combine=np.maximum)
 
 
@@ -124,18 +110,6 @@ def _until_difference(table: Table, name: str, combine: np.ufunc) -> Column:
     return result
 
 
-def edge_share(table: Table) -> Column:
-    """100 if the edge answered, else 0."""
-    return 100.0 * (1.0 - table.query("hard"))
-
-
-def cost_of(side: str) -> Callable[[Table], Column]:
-    """Price of the part of a query that the ``side`` (edge, cloud) answered, times 1,000; NaN for one that got no
-    answer, and where the side answered at no known price.
-    """
-    return lambda table: 1000.0 * table.query(f"{side}_cost")
-
-
 def energy_of(side: str, part: str, per: str) -> Callable[[Table], tuple[Column, Column]]:
     """Two columns of a side's energy (see ``rows.ENERGY``) or tokens."""
     return lambda table: (table.query(f"{side}_{part}"), table.query(f"{side}_{per}"))
@@ -147,9 +121,7 @@ def sent_as(form: float) -> Callable[[Table], Column]:
 
 
 def slo_met(table: Table) -> Column:
-    """1 if every turn meets the limits on ``ttft`` and ``itl``, and the query the one on ``latency``; NaN without
-    objective.
-    """
+    """1 if every turn meets the limits on ``ttft`` and ``itl``, and the query that on ``latency``; NaN without any."""
     index = table.turn("query").astype(np.intp)
     ttft, latency = table.turn("ttft"), table.turn("latency")
     after = table.turn("tokens") - table.turn("first_tokens")
@@ -189,18 +161,17 @@ RATIOS: dict[str, Callable[[Table], tuple[Column, Column]]] = {
     **{f"{side.capitalize()} {name}": energy_of(side, *parts) for side in SIDES for name, parts in ENERGY.items()},
     **split.RATIOS,
 }
-"""Per name: two columns of queries, whose sums are divided. Seconds, tokens, bytes, J; docs/measuring.md defines each.
-"""
+"""Per name: two columns of queries, whose sums are divided; docs/measuring.md defines each."""
 
 MEANS: dict[str, Callable[[Table], Column]] = {
     "Accuracy": lambda table: table.query("score"),
-    "Edge Ratio": edge_share,
+    "Edge Ratio": lambda table: 100.0 * (1.0 - table.query("hard")),
     "Latency": lambda table: table.query("latency"),
     "Lossless": lossless_share,
     "Near Ties": near_tie_share,
     "Unparsed Answers": lambda table: 100.0 * table.query("unparsed"),
-    "Cloud Cost": cost_of("cloud"),
-    "Edge Cost": cost_of("edge"),
+    "Cloud Cost": lambda table: 1000.0 * table.query("cloud_cost"),
+    "Edge Cost": lambda table: 1000.0 * table.query("edge_cost"),
     "Early Exits": lambda table: 100.0 * table.query("stopped"),
     "Sent as Text": sent_as(TEXT),
     "Sent as Token Ids": sent_as(TOKEN_IDS),
@@ -223,8 +194,7 @@ DISTRIBUTIONS: dict[str, Callable[[Table], Column]] = {
     "Chunk Gap": lambda table: table.gaps,
     "Routing Overhead": lambda table: table.query("routing"),
 }
-"""Per name: seconds to take percentiles of. A chunk gap is the time between two pieces of output that reach the user.
-"""
+"""Per name: seconds to take percentiles of."""
 
 
 def chance_level(table: Table) -> float:
@@ -251,16 +221,10 @@ TOTALS: dict[str, Callable[[Table], float]] = {
     "Model Memory": lambda table: _most_memory(table),
     "Break-Even Round Trip": split.break_even,
 }
-"""Sums of tokens of the models that answered, counts of queries (``Failed``: without a whole answer), of attempts that
-failed before an answer came and of prompts that were cut to fit, and the most memory that a model which answered held,
-in MB (10^6 bytes).
-"""
 
 
 def parts_of(name: str, table: Table) -> tuple[Column, Column]:
-    """Numerator and denominator by query of one of ``RATIOS`` or ``MEANS``, NaN where they are not known; a mean is a
-    ratio to ones.
-    """
+    """Numerator and denominator by query of one of ``RATIOS`` or ``MEANS``; a mean is a ratio to ones."""
     if name in RATIOS:
         return RATIOS[name](table)
     values = MEANS[name](table)
@@ -275,9 +239,7 @@ def known(name: str, table: Table) -> NDArray[np.bool_]:
 
 
 def sums_of(name: str, table: Table) -> tuple[Column, Column]:
-    """``parts_of``, NaN throughout for a claim of which an answer is not known. A query without a whole answer has no
-    part in a claim.
-    """
+    """``parts_of``, NaN throughout for a claim that is unknown for an answer; failed queries have no part in it."""
     numerator, denominator = parts_of(name, table)
     answered = table.query("failed") == 0.0
     if name in CLAIMS and np.isnan(numerator + denominator)[answered].any():
@@ -322,4 +284,4 @@ def _of_percentile(values: Callable[[Table], Column], percent: float) -> Callabl
 def _most_memory(table: Table) -> float:
     """MB; NaN if it is unknown for a model that answered."""
     memory = table.turn("memory")
-    return NAN if np.isnan(memory).any() else largest(memory) / 1e6
+    return NAN if np.isnan(memory).any() or not len(memory) else float(memory.max()) / 1e6

@@ -18,9 +18,7 @@ TURN_SCORE = "Turn {} Score"
 
 def all_turn_scores() -> dict[str, Callable[[Sequence[Any], Sequence[Any]], float]]:
     """Column name -> mean of the judge's ratings (1 to 10) of this turn, over the queries in which it has one, and
-    under ``... Known`` their number; NaN without a judge. Unlike Accuracy, the mean leaves out no turn because another
-    one has no rating.
-    """
+    under ``... Known`` their number; NaN without a judge."""
     found = {}
     for turn in range(1, TURNS + 1):
         name = TURN_SCORE.format(turn)

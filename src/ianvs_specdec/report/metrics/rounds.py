@@ -1,8 +1,4 @@
-"""Columns by round: "Accuracy: round 2" is Accuracy of the rows that the dataset processor has put into round 2.
-
-They show how a router changes while it learns, or what a drift of the questions does to one that does not. Without
-rounds, or in one that has no rows, they are undefined.
-"""
+"""Columns by round: "Accuracy: round 2" is Accuracy of the rows that the dataset processor has put into round 2."""
 
 from __future__ import annotations
 

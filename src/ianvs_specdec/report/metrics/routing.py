@@ -1,9 +1,8 @@
 """How good the router's scores are: "Router AUROC", "Router APGR", and half the width of their intervals.
 
-They need to know what the side that did not answer would have made of each query: from the row, where both answered, or
-from the job's journal, where another test case or an oracle has asked. Unless that is known of all queries that got an
-answer, they are undefined; of some of them only, chosen by the router itself, they would be wrong. They are undefined,
-too, where all scores are equal.
+They need the answer of the other side to each query: from the row, where both answered, or from the job's journal. Of
+some queries only, chosen by the router itself, they would be wrong: unless it is known of all that got an answer, they
+are undefined.
 """
 
 from __future__ import annotations

@@ -81,6 +81,8 @@ def _answered(trace: Response) -> float | None:
 
 
 def query_row(hard: Any, result: Response, edge: Response | None, cloud: Response | None) -> Row:
+    """Flags are 0 or 1. ``slo_*``: inf without a limit, NaN without any; ``untold``: requests whose server does not
+    report cut prompts; ``stopped``, ``saved``: NaN where no cascade decides early; ``sent``: 0 or one of ``SENT``."""
     slo, sides = result.get("slo"), {"edge": edge, "cloud": cloud}
     return {
         "hard": float(bool(hard)),

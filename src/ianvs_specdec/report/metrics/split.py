@@ -16,21 +16,14 @@ from ianvs_specdec.report.metrics.table import Table
 Column = NDArray[np.float64]
 
 
-def rounds_sums(table: Table) -> tuple[Column, Column]:
-    """Drafts that were verified, and answers."""
-    return table.query("rounds"), table.by_query(np.ones_like(table.turn("rounds")))
-
-
 def busy_sums(table: Table) -> tuple[Column, Column]:
     """The verifier's seconds, and tokens."""
     return table.by_query(table.turn("prefill") + table.turn("work")), table.query("tokens")
 
 
 def break_even(table: Table) -> float:
-    """The round trip (seconds) at which drafting on the edge takes as long as the autoregressive stream: the formula of
-    ``net.split.breakeven`` with sums over the answers. NaN where nothing was drafted or the autoregressive stream is
-    not known.
-    """
+    """The round trip (seconds) at which drafting on the edge takes as long as the autoregressive stream, by the formula
+    of ``net.split.breakeven`` with sums over the answers."""
     tokens = table.turn("tokens") - table.turn("first_tokens")
     names = ("work", "drafting", "hidden", "waits", "rounds", "in_flight")
     columns = [tokens * table.turn("base_token"), *(table.turn(name) for name in names)]
@@ -46,7 +39,7 @@ def break_even(table: Table) -> float:
 
 
 RATIOS: dict[str, Callable[[Table], tuple[Column, Column]]] = {
-    "Rounds per Answer": rounds_sums,
+    "Rounds per Answer": lambda table: (table.query("rounds"), table.by_query(np.ones_like(table.turn("rounds")))),
     "Draft-Ahead Hit Rate": lambda table: (table.query("hits"), table.query("ahead")),
     "Cloud Busy Time": busy_sums,
     "Recovery Time": lambda table: (table.query("lost"), table.query("breaks")),

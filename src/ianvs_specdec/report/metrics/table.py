@@ -41,11 +41,7 @@ class _Rows:
 
 
 class _Requests:
-    """The requests of a test case and those of their baselines, and the turn that each counts to.
-
-    ``issued`` is NaN for an answer that an earlier request has told of; ``share`` is that of the time in which the
-    request was under way (seconds), where it is known.
-    """
+    """The requests of a test case and those of their baselines, and the turn that each counts to."""
 
     def __init__(self) -> None:
         self._turns: list[int] = []
@@ -95,33 +91,18 @@ def rounded(value: float) -> float:
 class Table:
     """Rows of one test case as float columns; NaN = undefined. Holds no reference to the rows.
 
-    Per turn (one request each, in order): ``query`` (its index), ``tokens``, ``first_tokens`` (in the first chunk),
-    ``ttft`` and ``latency`` (seconds), ``steps``, ``drafted``, ``accepted``, ``emitted``, ``verified`` (sums over
-    verification steps), ``bytes_up``, ``bytes_down``, ``memory`` (bytes), ``retries`` (failed attempts), ``issued``
-    (Unix seconds), ``busy`` and ``draft_time`` (seconds) and of the autoregressive baseline ``base_latency``,
-    ``base_issued``, ``base_busy`` (for as many tokens), ``base_tokens``, ``identical``, ``near_tie`` (0 or 1; NaN
-    without baseline, or when sampling, but 0 where the back end is lossy on purpose). Per query: ``hard``,
-    ``replayed``, ``failed`` (1 = it has no whole answer), ``score``, ``routing`` (seconds), ``slo_ttft``, ``slo_itl``,
-    ``slo_latency`` (inf = not demanded, NaN = no objective), ``cloud_cost``, ``edge_cost``, ``edge_prompt``,
-    ``edge_completion``, ``cloud_prompt``, ``cloud_completion`` (tokens); ``truncated`` (prompts that were cut to fit,
-    of all requests made for the query), ``untold`` (those whose server does not tell), ``unparsed`` (1 = no letter or
-    number could be read; NaN where none is looked for), ``chance`` (percent that guessing among its options gives),
-    ``stopped`` (1 = the edge's answer ended early; NaN where no cascade decides early), ``saved`` (the tokens that it
-    did not write); ``sent``: 0 or one of ``rows.SENT``; ``rows.ENERGY`` of each side, 0 where it was not asked.
-    Per turn, of split decoding: ``rows.SPLIT``.
-    ``gaps``: seconds between consecutive chunks, of all turns. ``groups``: each query's subject or category.
+    The columns of a turn (one request each) are those of ``rows.turn_row`` with ``query`` (its index), ``busy`` and
+    ``base_busy``; those of a query are those of ``rows.query_row`` with ``score``. ``gaps``: seconds between
+    consecutive chunks, of all turns. ``groups``: each query's subject or category.
 
-    ``busy`` is a turn's share of the time in which it was under way: where requests overlap, each of ``n`` counts a
-    ``n``-th of the time that they have in common, so that the sum is the time in which there was any work at all. One
-    after the other, it is the latency. An answer that several queries share counts for each as if it had been alone.
-    Where the answers are some of those that were under way together, the share that was taken then counts.
+    ``busy`` is a turn's share of the time: where ``n`` requests overlap, each counts ``1/n`` of the time that they have
+    in common, so that the sum is the time with any work at all. An answer that several queries share counts for each as
+    if it had been alone.
 
-    In a cascade the user waits for the edge's answer, or its failure, before the cloud is asked; that time is in
-    ``ttft`` and ``latency`` of the cloud's first turn, the edge's work in its ``busy`` and ``base_busy``. So it is with
-    a prompt that the edge read for a router, whichever side answers. Further samples of the edge's answer count in the
-    same way, and where the edge's answer stays, to its own first turn: it is compared with them before it is given.
-    Timings count if every answer was made in the running run or, with replayed answers among them, if the answers of
-    each side were made on one hardware; else they are NaN. So is a side's energy that several counters measured.
+    In a cascade the user waits for the edge's answer, or its failure, before the cloud is asked: that time is in
+    ``ttft`` and ``latency`` of the cloud's first turn, the edge's work in its ``busy`` and ``base_busy``. So it
+    is with a prompt that the edge read for a router, and for further samples of the edge's answer.
+    Timings are NaN if replayed answers of a side come from several machines, a side's energy if from several counters.
     """
 
     TIMINGS: ClassVar[tuple[str, ...]] = (
@@ -187,10 +168,8 @@ class Table:
 
     @classmethod
     def of(cls, y_true: Sequence[Any], y_pred: Sequence[Any]) -> Table:
-        """The table of these results. A test case has many metrics; they share the table, as long as the results live.
-
-        Results of other plugins may be plain dicts, which cannot be referred to weakly: they are read for each metric.
-        """
+        """The table of these results, which the metrics of a test case share as long as the results live. Results of
+        other plugins may be plain dicts, which cannot be referred to weakly: they are read for each metric."""
         # An id is an object's own as long as the object lives.
         ids = list(map(id, itertools.chain.from_iterable(y_pred)))
         known, alive, most, table = cls._last
@@ -232,10 +211,8 @@ class Table:
         return self._turns[name] if self._turns["query"].size else np.empty(0)
 
     def query(self, name: str) -> Column:
-        """A column with one entry per query; a column of turns is summed over the turns of each query.
-
-        Raises UserError for ``score`` if a scorer could not do its work, or no query was answered.
-        """
+        """A column with one entry per query; a column of turns is summed over the turns of each query. Raises UserError
+        for ``score`` if a scorer failed, or no query was answered."""
         if name == "score" and self._unscored is not None:
             raise self._unscored
         return self._queries[name] if name in self._queries else self.by_query(self.turn(name))
@@ -248,10 +225,7 @@ class Table:
 
 
 def shared_time(issued: Column, latency: Column) -> Column:
-    """For each request its share of the time in which it was under way, in seconds (see ``busy`` in ``Table``).
-
-    Requests whose time is not known count their latency as if nothing else had been under way.
-    """
+    """For each request its share of the time in seconds (see ``busy`` in ``Table``); if unknown, its latency."""
     known = np.flatnonzero(~np.isnan(issued) & ~np.isnan(latency))
     starts, ends = issued[known], issued[known] + latency[known]
     times = np.concatenate([starts, ends])
@@ -274,9 +248,7 @@ def _check_answered(results: Sequence[Response]) -> None:
 
 
 def _before(edge: Response | None, cloud: Response | None) -> list[Response]:
-    """What was asked for before the answer that counts: in a cascade the edge's, and in any case the further samples of
-    the edge's answer, with which it is compared.
-    """
+    """What was asked before the answer that counts: in a cascade the edge, and further samples of its answer."""
     return [] if edge is None else [*([] if cloud is None else [edge]), *edge.get("samples", ())]
 
 
