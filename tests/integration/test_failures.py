@@ -8,18 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.counting_api import CountingAPI
-from tests.support.harness import Outcome, Workplace, questions
+from tests.support.harness import Workplace, questions
 
 KEY = "sk-0123456789-not-for-anybody"
 PASSWORD = "correct-horse-battery"
-
-
-def places_of(secret: str, workplace: Workplace, outcome: Outcome) -> list[str]:
-    """Where a secret can be read: the names of files and of output streams."""
-    files = [path for path in workplace.root.rglob("*") if path.is_file()]
-    assert any(path.name == "journal.sqlite" for path in files)
-    found = [str(path) for path in files if secret.encode() in path.read_bytes()]
-    return found + ["the output"] * (secret in outcome.output)
 
 
 def test_a_cloud_without_its_key_leaves_the_edge_alone(workplace: Workplace, api: CountingAPI) -> None:
@@ -91,20 +83,6 @@ def test_a_model_that_does_not_load_takes_nothing_else_along(
     assert leaderboard["CloudOnly", "api"]["cloudmodel-model"] == folders[-1]
 
 
-def test_a_job_that_cannot_work_writes_nothing(workplace: Workplace, api: CountingAPI) -> None:
-    workplace.on_api(api.url)
-    workplace.settings("edge", max_tokns=5)
-    workplace.data(questions(4))
-    outcome = workplace.ianvs()
-    assert outcome.code == 2
-    (line,) = outcome.lines("max_tokns")
-    assert "edge_settings.yaml:" in line
-    assert "'max_tokens'" in line
-    assert "Traceback" not in outcome.output
-    assert not workplace.workspace.exists()
-    assert not api.asked
-
-
 def test_a_key_in_place_of_its_variable_is_refused_and_not_repeated(workplace: Workplace, api: CountingAPI) -> None:
     workplace.on_api(api.url)
     workplace.settings("edge", api_key_env=KEY)
@@ -118,18 +96,3 @@ def test_a_key_in_place_of_its_variable_is_refused_and_not_repeated(workplace: W
     assert PASSWORD not in outcome.output
     assert not workplace.workspace.exists()
     assert not api.asked
-
-
-@pytest.mark.slow
-def test_a_password_in_the_url_is_in_no_file_and_no_output(workplace: Workplace, api: CountingAPI) -> None:
-    workplace.on_api("SERVER")
-    workplace.settings("edge", api_retries=0)
-    workplace.algorithms("EdgeOnly")
-    workplace.data(questions(4))
-    url = api.url.replace("://", f"://user:{PASSWORD}@")
-    api.dies_at, api.death = 2, "close"
-    outcome = workplace.ianvs("--debug", SERVER=url)
-    assert outcome.code == 1
-    assert f"the API at {api.url} gave no answer" in outcome.stderr
-    assert len(workplace.journal()) == 2
-    assert not places_of(PASSWORD, workplace, outcome)

@@ -61,18 +61,3 @@ def test_answers_of_the_same_run_are_shared_but_not_called_replayed(workplace: W
     for case in workplace.leaderboard():
         assert workplace.environment_of(*case)["run"]["replayed"] == 0
     assert all(row["result"]["cached"] for row in workplace.answers("OracleRouter", "api"))
-
-
-@pytest.mark.slow
-def test_a_changed_setting_is_told_in_one_line(workplace: Workplace, api: CountingAPI) -> None:
-    workplace.on_api(api.url)
-    workplace.data(questions(7))
-    assert workplace.ianvs().code == 0
-    before = len(api.asked)
-    workplace.settings("edge", max_tokens=99)
-    outcome = workplace.ianvs()
-    assert outcome.code == 0, outcome.output
-    (line,) = outcome.lines("do not match")
-    assert "edge model: 7 earlier answers in" in line
-    assert line.endswith("sampling.max_tokens 256 -> 99")
-    assert len(api.asked) == before + 7, "the cloud's answers still match"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -72,11 +71,6 @@ def test_the_edge_is_asked_once_and_its_time_is_not_the_routers(job: Path, tiny_
         assert observer.heard == [(what, side) for side in heard for what in ("began", "ended")]
         edge = result.get("edge_answer", result)
         assert 0 <= result["routing"]["seconds"] < edge["perf"]["latency"]
-
-
-def test_it_survives_the_way_through_a_file(job: Path, tiny_model: Path) -> None:
-    ((_, result, _, _),) = answers(tiny_model, "mining-then-inference", 0.0, count=1)
-    assert json.loads(json.dumps(result))["edge_answer"]["turns"][0]["trace"]["confidence"]
 
 
 def test_what_is_missing_is_told(job: Path, tiny_model: Path) -> None:

@@ -17,10 +17,8 @@ import yaml
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 from ianvs_specdec.report.metrics import METRICS
 from tests.support import journals
-from tests.support.harness import Run
 from tests.support.models import build_model
 from tests.support.paths import EXAMPLE
-from tests.support.stub_server import StubServer
 
 ROUTING = Path("testalgorithms") / "query-routing"
 ROUTERS = {"EdgeOnly", "CloudOnly", "RandomRouter", "OracleRouter", "LearnedRouter", "BudgetRouter", "CascadeRouter"}
@@ -241,77 +239,14 @@ def test_eight_rows_then_replayed_and_nothing_asked_twice(root: Path, tmp_path: 
     assert replayed == {row["Throughput"] for row in first.values()}
 
 
-def api(root: Path, stub: StubServer) -> None:
-    """Both models on the stub, which tells no log-probabilities: without the cascade."""
-    job = root / "benchmarkingjob.yaml"
-    text, count = re.subn(r' *- name: "cascade-router"\n.*cascade_router.yaml"\n', "", job.read_text())
-    assert count == 1
-    job.write_text(text)
-    for side in ("edge", "cloud"):
-        configure(root, side, model=f"{side}-name", api_base_url=stub.url, dtype=None, device=None)
-    for path in (root / ROUTING).glob("*.yaml"):
-        path.write_text(re.sub(r"\n *- PromptLookup\b", "", path.read_text()).replace("- autoregressive", "- api"))
-
-
 def job_of(root: Path) -> list[str]:
     return ["-f", str(root / "benchmarkingjob.yaml")]
-
-
-@pytest.mark.slow
-def test_killed_again_and_again_it_loses_at_most_the_answer_in_flight(
-    root: Path, stub: StubServer, tmp_path: Path
-) -> None:
-    def done() -> None:
-        outcome = Run(tmp_path, job_of(root), os.environ).wait()
-        assert outcome.code == 0, outcome.output
-
-    api(root, stub)
-    done()
-    uninterrupted = apart_from_timings(leaderboard(root))
-    needed = len(stub.requests)
-    assert needed == 2 * 9
-    shutil.rmtree(tmp_path / "workspace")
-
-    stub.requests.clear()
-    stub.script = ["slow"]
-    kills = 0
-    for count in (2, 6, 9, 14):
-        run = Run(tmp_path, job_of(root), os.environ)
-        run.wait_for(lambda: len(stub.requests) >= count + kills)  # noqa: B023
-        run.kill()
-        kills += 1
-    stub.script = ["ok"]
-    done()
-    assert len(stub.requests) <= needed + kills
-    assert apart_from_timings(leaderboard(root)) == uninterrupted
-
-
-@pytest.mark.slow
-def test_a_dead_cloud_is_one_message_and_the_next_run_goes_on(
-    root: Path, stub: StubServer, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from core.cmd.benchmarking import main
-
-    api(root, stub)
-    stub.script = ["ok"] * 12 + [401]
-    assert main(job_of(root)) == 1
-    output = "".join(capsys.readouterr())
-    assert "refused the request" in output
-    assert "Traceback" not in output
-    stub.requests.clear()
-    stub.script = ["ok"]
-    assert main(job_of(root)) == 0
-    assert len(stub.requests) == 2 * 9 - 12
-    assert {router for router, _ in leaderboard(root)} == ROUTERS - {"CascadeRouter"}
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"modle": "x"}, "modle"),
         ({"backend": "autoregresive"}, "autoregresive"),
-        ({"model": "./not/there"}, "no model folder ./not/there"),
-        ({"temperature": "hot"}, "temperature must be 0 (greedy) or a number"),
         ({"temperature": "hot", "threads": 0}, "threads must be a whole number from 1"),
     ],
 )

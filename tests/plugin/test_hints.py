@@ -84,7 +84,6 @@ def test_the_group_of_a_query_is_the_task_of_its_requests(tiny_model: Path, monk
 @pytest.mark.parametrize(
     ("prediction", "message"),
     [
-        ("a text", "'prediction' must be a list of strings"),
         ([1, 2], "'prediction' must be a list of strings"),
         (["a"], "1 texts in 'prediction' for 2 turns"),
     ],
