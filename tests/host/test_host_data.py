@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from sedna.datasources import JsonlDataParse, JSONMetaDataParse, MalformedRow
+from sedna.datasources import JsonlDataParse
 from tests.host.host_job import Job
 
 GOOD = {"question": "q A", "answer": "A"}
@@ -105,14 +105,6 @@ def test_metadata_without_its_data(job: Job, capfd: pytest.CaptureFixture[str]) 
     job.env["dataset"] = {"test_data_info": "alone/metadata.json"}
     assert job.run() == 2
     assert "data.jsonl, which belongs to alone/metadata.json" in capfd.readouterr().err.replace("\\", "/")
-
-
-def test_rows_of_metadata_sets_need_their_keys(tmp_path, capfd: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]
-    described = dict.fromkeys(JSONMetaDataParse.described, "")
-    (tmp_path / "metadata.json").write_text(json.dumps(described))
-    (tmp_path / "data.jsonl").write_text(json.dumps({"query": "q", "response": "r", "level_3_dim": ""}))
-    with pytest.raises(MalformedRow, match=r"data\.jsonl:1: the key 'level_4_dim' is missing"):
-        JSONMetaDataParse("test").parse(str(tmp_path / "metadata.json"))
 
 
 def test_rows_stay_objects(tmp_path) -> None:  # type: ignore[no-untyped-def]

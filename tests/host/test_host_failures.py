@@ -119,7 +119,7 @@ def test_the_original_error_of_a_chain_is_told(job: Job, capfd: pytest.CaptureFi
     assert f"RuntimeError: {told}" in capfd.readouterr().err
 
 
-def test_a_router_that_raises(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_router_that_raises_or_decides_nothing(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     body = """
     def __init__(self, when=""):
         if when == "init":
@@ -127,6 +127,8 @@ def test_a_router_that_raises(job: Job, capfd: pytest.CaptureFixture[str]) -> No
     def __call__(self, data=None):
         raise KeyError("score")
     """
+    job.define("algo/none.py", "Undecided", "def __call__(self, data=None): ...", "HEM")
+    job.add_algorithm("second", [*job.modules[:2], {**job.modules[2], "name": "Undecided", "url": "algo/none.py"}])
     job.define("algo/bad.py", "Bad", body, "HEM")
     job.modules[2].update(name="Bad", url="algo/bad.py")
     job.hyperparameters(2, when=["init", "call"])
@@ -134,6 +136,7 @@ def test_a_router_that_raises(job: Job, capfd: pytest.CaptureFixture[str]) -> No
     error = capfd.readouterr().err
     assert "building hard_example_mining Bad: ValueError: no threshold" in error
     assert "row 1 of 10: KeyError: 'score'" in error
+    assert "row 1 of 10: TypeError: router Undecided returned None: True (to the cloud) or False" in error
 
 
 @pytest.mark.parametrize("place", ["workspace", "workspace/job/routing"])

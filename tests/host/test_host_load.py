@@ -128,16 +128,6 @@ def test_temperature_and_throttling_are_recorded(
     assert found["gpu"] == ["heat", "power cap"]
 
 
-def test_a_machine_without_sensors_has_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: list[float]
-) -> None:
-    measured(monkeypatch, own=1.0, busy=1.0)
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    watch = Watch(tmp_path)
-    watch.begin()
-    assert not {"celsius", "throttled", "gpu"} & watch.end().keys()
-
-
 def test_a_doubt_is_told_with_the_test_case_and_once_at_the_end(
     job: Job, monkeypatch: pytest.MonkeyPatch, clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import types
 from typing import Any
 
 import numpy as np
@@ -60,9 +59,6 @@ def test_registering_and_looking_up() -> None:
     assert not ClassFactory.is_exists("no type")
     with pytest.raises(ValueError, match="no class is registered as 'Another'"):
         ClassFactory.get_cls(ClassType.CALLBACK, "Another")
-    package = types.SimpleNamespace(Public=ByItsName, _Hidden=ByItsName, number=3)
-    ClassFactory.register_from_package(package, ClassType.MTL)
-    assert ClassFactory.is_exists(ClassType.MTL, "ByItsName")
 
 
 def test_a_copy_is_deep() -> None:
@@ -131,14 +127,6 @@ def test_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANSWER", "42")
     assert (Context.get_parameters("answer"), Context.get_parameters("nothing", "default")) == ("42", "default")
     assert BaseConfig.get("log_level") == "INFO"
-    assert Context.get_algorithm_from_api("HEM") == {}
-    monkeypatch.setenv("HEM_NAME", "IBT")
-    monkeypatch.setenv("HEM_PARAMETERS", '[{"key": "threshold_img", "value": 0.5}]')
-    expected = {"method": "IBT", "param": {"threshold_img": 0.5, "x": 1}}
-    assert Context.get_algorithm_from_api("HEM", x=1) == expected
-    monkeypatch.setenv("HEM_PARAMETERS", "not json")
-    with pytest.raises(ValueError, match="HEM_PARAMETERS is not JSON"):
-        Context.get_algorithm_from_api("HEM")
 
 
 def test_a_data_source_of_ones_own() -> None:

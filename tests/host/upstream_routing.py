@@ -44,18 +44,9 @@ ROUTING_FILES: Mapping[str, str] = {
               url: "./{ROUTING}/testenv/edge_ratio.py"
         """,
     "testenv/result_parser.py": """
-        from dataclasses import dataclass
+        from collections import namedtuple
 
-        @dataclass
-        class JointInferenceResult:
-            is_hard_example: bool
-            result: dict
-            edge_result: dict
-            cloud_result: dict
-
-            @classmethod
-            def from_list(cls, *row):
-                return cls(*row)
+        JointInferenceResult = namedtuple("JointInferenceResult", "is_hard_example result edge_result cloud_result")
         """,
     "testenv/accuracy.py": HEAD
     + textwrap.dedent("""
@@ -63,7 +54,7 @@ ROUTING_FILES: Mapping[str, str] = {
 
         @ClassFactory.register(ClassType.GENERAL, alias="Accuracy")
         def acc(y_true, y_pred):
-            rows = [JointInferenceResult.from_list(*row) for row in y_pred]
+            rows = [JointInferenceResult(*row) for row in y_pred]
             right = [row.result["prediction"] == gold for row, gold in zip(rows, y_true)]
             return round(100 * sum(right) / len(right), 2)
         """),
@@ -73,7 +64,7 @@ ROUTING_FILES: Mapping[str, str] = {
 
         @ClassFactory.register(ClassType.GENERAL, alias="Edge Ratio")
         def edge_ratio(_, y_pred):
-            rows = [JointInferenceResult.from_list(*row) for row in y_pred]
+            rows = [JointInferenceResult(*row) for row in y_pred]
             return round(100 * sum(not row.is_hard_example for row in rows) / len(rows), 2)
         """),
     "testalgorithms/query-routing/test_queryrouting.yaml": f"""
@@ -101,8 +92,8 @@ ROUTING_FILES: Mapping[str, str] = {
               url: "./{ROUTING}/testalgorithms/query-routing/hard_sample_mining.py"
         """,
     "testalgorithms/query-routing/models/__init__.py": """
-        from .api_llm import APIBasedLLM
         from .local_llm import HuggingfaceLLM, VllmLLM
+        from .base_llm import BaseLLM as APIBasedLLM
         """,
     "testalgorithms/query-routing/models/base_llm.py": """
         class BaseLLM:
@@ -120,20 +111,13 @@ ROUTING_FILES: Mapping[str, str] = {
                 answer = self.letter or data["query"][-1]
                 return {"completion": answer, "prediction": answer, "usage": usage, "perf": perf}
         """,
-    "testalgorithms/query-routing/models/api_llm.py": """
-        from models.base_llm import BaseLLM
-
-        class APIBasedLLM(BaseLLM):
-            pass
-        """,
     "testalgorithms/query-routing/models/local_llm.py": """
         from models.base_llm import BaseLLM
 
         class HuggingfaceLLM(BaseLLM):
             letter = "A"
 
-        class VllmLLM(HuggingfaceLLM):
-            pass
+        VllmLLM = HuggingfaceLLM
         """,
     "testalgorithms/query-routing/edge_model.py": "from __future__ import absolute_import, division\nimport os\n"
     + HEAD
@@ -155,9 +139,6 @@ ROUTING_FILES: Mapping[str, str] = {
 
             def predict(self, data, **kwargs):
                 return self.model.inference(data)
-
-            def cleanup(self):
-                self.model = None
         """),
     "testalgorithms/query-routing/cloud_model.py": "import os\n"
     + HEAD
@@ -181,9 +162,6 @@ ROUTING_FILES: Mapping[str, str] = {
 
         @ClassFactory.register(ClassType.GENERAL, alias="OracleRouterDatasetProcessor")
         class OracleRouterDatasetProcessor:
-            def __init__(self, **kwargs):
-                pass
-
             def __call__(self, dataset):
                 dataset.x = [{"query": x, "gold": y} for x, y in zip(dataset.x, dataset.y)]
                 return dataset
@@ -206,9 +184,6 @@ ROUTING_FILES: Mapping[str, str] = {
             def __call__(self, data=None):
                 edge, cloud = self.edge_model.predict(data), self.cloud_model.inference(data)
                 return edge["prediction"] != data["gold"] and cloud["prediction"] == data["gold"]
-
-            def cleanup(self):
-                pass
         """),
 }
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.support import journals
-from tests.support.counting_api import CountingAPI
 from tests.support.harness import Outcome, Workplace, questions
 
 HEAVY = ("torch", "transformers", "openai", "pandas")
@@ -51,13 +50,3 @@ def test_a_replayed_job_imports_no_model_library_and_gives_the_same_leaderboard(
         rows = workplace.answers(*case)
         assert all(row["result"]["replayed"] and turn["replayed"] for row in rows for turn in row["result"]["turns"])
     assert journals.entries(workplace.workspace) == kept
-
-
-def test_answers_of_the_same_run_are_shared_but_not_called_replayed(workplace: Workplace, api: CountingAPI) -> None:
-    workplace.on_api(api.url)
-    workplace.data(questions(5))
-    assert workplace.ianvs().code == 0
-    assert len(api.asked) == 10
-    for case in workplace.leaderboard():
-        assert workplace.environment_of(*case)["run"]["replayed"] == 0
-    assert all(row["result"]["cached"] for row in workplace.answers("OracleRouter", "api"))

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin import observers
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 from ianvs_specdec.report.metrics.table import Table
@@ -71,13 +70,3 @@ def test_the_edge_is_asked_once_and_its_time_is_not_the_routers(job: Path, tiny_
         assert observer.heard == [(what, side) for side in heard for what in ("began", "ended")]
         edge = result.get("edge_answer", result)
         assert 0 <= result["routing"]["seconds"] < edge["perf"]["latency"]
-
-
-def test_what_is_missing_is_told(job: Path, tiny_model: Path) -> None:
-    cascade = router("CascadeRouter")(signal="mean_probability", threshold=0.5)
-    edge = EdgeModel(model=str(tiny_model), logprobs=True, **SETTINGS)
-    with pytest.raises(UserError, match="the module dataset_processor"):
-        cascade("a bare question")
-    del edge
-    with pytest.raises(UserError, match="an edge model"):
-        cascade({"query": "question", "gold": "B", "index": 0})

@@ -146,11 +146,11 @@ OWN_DATA = {
 """Jobs whose leaderboard is by the rounds or the subjects that only one data file has."""
 
 
-@pytest.mark.parametrize("data", ["mmlu", "mt_bench"])
 def test_a_job_on_data_of_the_users_says_what_makes_it(
-    data: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     main = pytest.importorskip("core.cmd.benchmarking", reason="needs the ianvs command: pip install -e host").main
+    data = "mt_bench"
     folder = tmp_path / "examples" / EXAMPLE.name
     ignored = shutil.ignore_patterns("__pycache__", f"{data}.jsonl", "*.safetensors")
     shutil.copytree(EXAMPLE, folder, ignore=ignored)

@@ -146,29 +146,6 @@ def test_more_failures_than_permitted_end_the_test_case(cloud: Any) -> None:
         model.inference("q0")
 
 
-def test_a_thread_that_was_given_up_does_not_load_the_model_again(cloud: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, llm = cloud()
-    loads: list[str] = []
-    answering, given_up = threading.Event(), threading.Event()
-    generate = llm.generate
-
-    def first_turn_hangs(messages: Any, *arguments: Any, **keywords: Any) -> Completion:
-        answering.set()
-        assert given_up.wait(60)
-        return generate(messages, *arguments, **keywords)
-
-    monkeypatch.setattr(llm, "load", lambda: loads.append("loaded"))
-    monkeypatch.setattr(llm, "generate", first_turn_hangs)
-    with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(model.inference, {"query": {"turns": ["one", "two"], "scorer": "none"}})
-        assert answering.wait(60)
-        model.cleanup()
-        given_up.set()
-        with pytest.raises(UserError, match="the test case has ended"):
-            answer.result(60)
-    assert (loads, llm.asked) == (["loaded"], {"one": 1})
-
-
 def test_a_model_that_does_not_load_is_tried_once_for_all_who_wait(cloud: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model, llm = cloud(max_failures=9)
     loads: list[str] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -64,16 +63,6 @@ def test_whole_numbers_need_their_scales(tmp_path: Path, scale: str | None, monk
         refused(folder, f"{UP}.weight", "I8", "no scale beside it")
     else:
         check(folder)
-
-
-@pytest.mark.parametrize("ends", [-1, [1, 1024], True, "</s>"])
-@pytest.mark.parametrize("file", ["config.json", "generation_config.json"])
-def test_ends_are_ids_of_the_vocabulary(tmp_path: Path, ends: Any, file: str) -> None:
-    folder = copy_of(EDGE, tmp_path / "m")
-    (folder / "generation_config.json").write_text("{}")
-    path = folder / file
-    path.write_text(json.dumps({**json.loads(path.read_text()), "eos_token_id": ends}))
-    refused(folder, file, "eos_token_id must be the id of a token")
 
 
 def test_a_tokenizer_names_the_package_that_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,16 +88,6 @@ def test_near_ties_that_nobody_measured_are_unknown(
     assert (turn["baseline"]["identical"], turn["baseline"]["near_tie"]) == (False, known)
 
 
-def test_an_answer_that_ends_before_the_baseline_differs_where_it_ends(job: Path, tiny_model: Path) -> None:
-    edge(tiny_model).predict(row("x"))
-    changed = kept(job)
-    whole = len(changed.token_ids)
-    changed.token_ids.append(5)
-    keep(job, changed)
-    baseline = edge(tiny_model, backend="PromptLookup").predict(row("x"))["turns"][0]["baseline"]
-    assert (baseline["identical"], baseline["difference"]) == (False, whole)
-
-
 def test_cached_within_a_run_replayed_across_runs_and_asked_again_when_fresh(
     job: Path, tiny_model: Path, new_run: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,17 +164,6 @@ def test_a_changed_head_is_named(job: Path, new_run: Start, tmp_path: Path, capl
     with caplog.at_level(logging.WARNING):
         assert not edge(MODELS / "edge", **settings).predict(row("x"))["replayed"]
     assert "config.json of options.head changed" in caplog.text
-
-
-def test_a_job_inside_the_model_folder_has_baselines(
-    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = shutil.copytree(tiny_model, tmp_path / "model")
-    monkeypatch.setenv("RESULT_SAVED_URL", str(folder / "workspace" / "job" / "algorithm"))
-    edge(folder).predict(row("x"))
-    (folder / "workspace" / "job" / "answers.jsonl").write_text("{}\n")
-    answer = edge(folder, backend="PromptLookup").predict(row("x"))
-    assert answer["turns"][0]["baseline"]["identical"] is True
 
 
 def test_changed_model_files_are_noticed_whatever_they_are_called(

@@ -38,18 +38,6 @@ def test_a_replay_tells_what_the_times_were_taken_with(job: Path, tiny_model: Pa
     assert again.environment_details()["answers"] == 2
 
 
-@pytest.mark.slow
-def test_another_target_is_told_apart(job: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ianvs_specdec.targets import registry
-
-    monkeypatch.setattr(registry, "fits", lambda model: False)
-    monkeypatch.setattr(registry, "why_not_native", lambda model: "it does not fit")
-    model = edge(tiny_model)
-    model.predict(row("x"))
-    assert model.environment_details()["target"] == "transformers"
-    model.cleanup()
-
-
 def test_a_limit_on_the_instructions_is_told(job: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = edge(tiny_model)
     model.predict(row("x"))
