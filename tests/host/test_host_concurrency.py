@@ -87,7 +87,7 @@ class Concurrent(Counting):
 
 
 @pytest.mark.parametrize(("name", "most"), [("Careful", 1), ("Concurrent", 2)])
-def test_a_router_is_asked_by_one_thread_at_a_time_unless_it_says_otherwise(
+def test_a_router_is_asked_by_one_thread_at_a_time(
     job: Job, capfd: pytest.CaptureFixture[str], name: str, most: int
 ) -> None:
     job.plugin("algo/counting.py", ROUTERS)
@@ -122,9 +122,7 @@ class EdgeModel:
 """
 
 
-def test_after_a_failure_the_rows_in_progress_come_home_and_no_other_begins(
-    job: Job, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_after_a_failure_no_row_begins(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     job.plugin("algo/edge_model.py", FAILING)
     job.job["concurrency"] = 4
     job.rows([{"question": f"question {i} A", "answer": "A"} for i in range(400)])

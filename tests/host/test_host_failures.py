@@ -140,9 +140,7 @@ def test_a_router_that_raises_or_decides_nothing(job: Job, capfd: pytest.Capture
 
 
 @pytest.mark.parametrize("place", ["workspace", "workspace/job/routing"])
-def test_a_workspace_that_cannot_be_written_is_told_before_anything_runs(
-    job: Job, capfd: pytest.CaptureFixture[str], place: str
-) -> None:
+def test_an_unwritable_workspace_is_told_first(job: Job, capfd: pytest.CaptureFixture[str], place: str) -> None:
     assert main(["check", "-f", job.save()]) == 0
     assert not (job.folder / "workspace").exists(), "checking makes nothing"
     (job.folder / place).parent.mkdir(parents=True, exist_ok=True)

@@ -142,7 +142,7 @@ def test_a_doubt_is_told_with_the_test_case_and_once_at_the_end(
     assert loads(job)[0]["doubt"] == "other programs took 50% of the processors"
 
 
-def test_a_replay_keeps_the_load_under_which_the_answers_were_made(
+def test_a_replay_keeps_the_load_of_its_answers(
     job: Job, monkeypatch: pytest.MonkeyPatch, clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     measured(monkeypatch, own=1.0, busy=1.1)

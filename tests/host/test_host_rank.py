@@ -115,9 +115,7 @@ def test_selected_only_writes_one_file_and_keeps_its_rows(job: Job) -> None:
     ]  # fmt: skip
 
 
-def test_of_rows_that_look_alike_one_is_shown_and_the_difference_told(
-    job: Job, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_of_rows_that_look_alike_one_is_shown(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
     job.hyperparameters(0, tag=["a", "b"], size=[1, 2])
     job.job["rank"]["selected_dataitem"] = {"hyperparameters": ["edgemodel-tag"], "metrics": ["Accuracy"]}
     assert job.run() == 0
@@ -159,9 +157,7 @@ def test_another_content_of_the_data_file_is_another_configuration(job: Job) -> 
     assert len(job.leaderboard()) == 3, "as many rows, other labels"
 
 
-def test_an_earlier_row_of_a_test_case_that_fails_now_is_not_shown(
-    job: Job, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_earlier_row_of_a_failed_case_is_not_shown(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
     broken = job.folder / "broken"
     job.plugin(
         "algo/edge_model.py",

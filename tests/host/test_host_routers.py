@@ -87,9 +87,7 @@ def test_what_a_routers_constructor_refuses(
     assert f"algorithm.yaml:{job.line_of('algorithm.yaml', f'{name}:')}: " in line
 
 
-def test_a_router_is_built_by_check_and_cleaned_up_unless_it_says_no(
-    job: Job, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_check_builds_routers_and_cleans_up(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     own(job, PLAIN, threshold=[0.1, 0.2])
     assert main(["check", "-f", job.save()]) == 0
     assert capfd.readouterr().out.splitlines()[:4] == ["built", "cleaned up"] * 2

@@ -6,13 +6,11 @@ import subprocess
 import sys
 from typing import Any
 
-import numpy as np
 import pytest
 
 from sedna.algorithms.hard_example_mining import CrossEntropyFilter, IBTFilter, RandomFilter, ThresholdFilter
 from sedna.common.class_factory import ClassFactory, ClassType
 from sedna.common.config import BaseConfig, Context
-from sedna.common.utils import copy_tree
 from sedna.core.joint_inference import JointInference
 from sedna.datasources import BaseDataSource
 
@@ -59,17 +57,6 @@ def test_registering_and_looking_up() -> None:
     assert not ClassFactory.is_exists("no type")
     with pytest.raises(ValueError, match="no class is registered as 'Another'"):
         ClassFactory.get_cls(ClassType.CALLBACK, "Another")
-
-
-def test_a_copy_is_deep() -> None:
-    value = {"trace": {"chunks": [[0.1, 1]]}, "array": np.zeros(1), "pair": ([1],)}
-    copied = copy_tree(value)
-    copied["trace"]["chunks"][0][1] = 9
-    copied["array"][0] = 9
-    copied["pair"][0].append(9)
-    assert value["trace"]["chunks"] == [[0.1, 1]]
-    assert value["array"][0] == 0
-    assert value["pair"] == ([1],)
 
 
 def test_routers_of_sedna() -> None:

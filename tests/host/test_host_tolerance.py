@@ -48,9 +48,7 @@ def test_what_upstream_tolerates_is_a_warning(
     assert len(job.leaderboard()) in (1, 2)
 
 
-def test_a_top_level_key_of_ones_own_is_a_warning_and_one_that_was_not_indented_is_not(
-    job: Job, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_top_level_keys_are_warnings_or_not_indented(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     job.save()
     text = Path("job.yaml").read_text()
     Path("job.yaml").write_text(text + "x-defaults: {a: 1}\n")
@@ -59,11 +57,6 @@ def test_a_top_level_key_of_ones_own_is_a_warning_and_one_that_was_not_indented_
     Path("job.yaml").write_text(text + "workspce: x\n")
     assert main(["check", "-f", "job.yaml"]) == 2
     assert "unknown key 'workspce' beside 'benchmarkingjob'; indent it" in capfd.readouterr().err
-
-
-def test_keys_of_the_hosts_own_runner_stay_strict(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
-    job.job["runner"] = {"name": "local", "colour": "red"}
-    assert "unknown key 'colour' in runner." in "\n".join(job.checked(capfd, 2))
 
 
 def test_a_metric_without_url_that_no_file_defines(job: Job, capfd: pytest.CaptureFixture[str]) -> None:

@@ -20,9 +20,7 @@ def imported(outcome: Outcome) -> set[str]:
 
 
 @pytest.mark.slow
-def test_a_replayed_job_imports_no_model_library_and_gives_the_same_leaderboard(
-    workplace: Workplace, models: tuple[Path, Path]
-) -> None:
+def test_a_replayed_job_imports_no_model_library(workplace: Workplace, models: tuple[Path, Path]) -> None:
     workplace.backends("autoregressive", "PromptLookup")
     workplace.settings("edge", model=str(models[0]), max_tokens=12)
     workplace.settings("cloud", model=str(models[1]), max_tokens=12)

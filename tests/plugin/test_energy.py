@@ -114,7 +114,7 @@ def test_a_long_request_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.joules >= 105.0
 
 
-def test_idle_power_is_measured_once_before_anything_is_loaded(
+def test_idle_power_is_measured_once(
     job: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch, clock: list[float]
 ) -> None:
     monkeypatch.setattr(MACHINE, "meter", Rising())

@@ -88,7 +88,7 @@ def test_near_ties_that_nobody_measured_are_unknown(
     assert (turn["baseline"]["identical"], turn["baseline"]["near_tie"]) == (False, known)
 
 
-def test_cached_within_a_run_replayed_across_runs_and_asked_again_when_fresh(
+def test_cached_replayed_and_fresh(
     job: Path, tiny_model: Path, new_run: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = edge(tiny_model).predict(row("x"))
@@ -166,9 +166,7 @@ def test_a_changed_head_is_named(job: Path, new_run: Start, tmp_path: Path, capl
     assert "config.json of options.head changed" in caplog.text
 
 
-def test_changed_model_files_are_noticed_whatever_they_are_called(
-    job: Path, tiny_model: Path, tmp_path: Path, new_run: Start
-) -> None:
+def test_changed_model_files_are_noticed(job: Path, tiny_model: Path, tmp_path: Path, new_run: Start) -> None:
     folder = tmp_path / "own" / "model"
     shutil.copytree(tiny_model, folder)
     edge(folder).predict(row("x"))
@@ -181,9 +179,7 @@ def test_changed_model_files_are_noticed_whatever_they_are_called(
     assert not edge(moved).predict(row("x"))["replayed"]
 
 
-def test_options_of_other_back_ends_are_accepted_and_not_part_of_the_key(
-    job: Path, tiny_model: Path, new_run: Start
-) -> None:
+def test_options_of_other_back_ends_are_no_part_of_a_key(job: Path, tiny_model: Path, new_run: Start) -> None:
     edge(tiny_model).predict(row("x"))
     assert edge(tiny_model, max_ngram=2, api_retries=2).predict(row("x"))["cached"]
     assert not edge(tiny_model, backend="PromptLookup", max_ngram=2).predict(row("x"))["cached"]

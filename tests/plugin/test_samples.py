@@ -25,9 +25,7 @@ def confidences(response: Any) -> list[Any]:
     return [turn["trace"].get("confidence") for turn in response["turns"]]
 
 
-def test_an_answer_without_probabilities_does_not_serve_who_needs_them(
-    job: Path, tiny_model: Path, new_run: Start
-) -> None:
+def test_probabilities_are_asked_for_where_missing(job: Path, tiny_model: Path, new_run: Start) -> None:
     plain = edge(tiny_model).predict(ROW)
     new_run()
     asked = edge(tiny_model, logprobs=True).predict(ROW)
@@ -112,9 +110,7 @@ def test_a_sample_that_fails_is_told_and_the_answer_stays(
         model.predict({**ROW, "query": "another question"})
 
 
-def test_a_back_end_that_cannot_draw_samples_says_so_before_the_run(
-    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_back_end_without_samples_says_so_first(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def check(self: Any, sampling: Sampling) -> None:
         if not sampling.greedy:
             raise UserError("this back end does not sample", key="temperature")

@@ -37,7 +37,7 @@ from tests.support.models import build_model
         ({"backend": "PromptLookup", "length": "fixd:3"}, "length", "Did you mean 'fixed'"),
     ],
 )
-def test_wrong_hyperparameters_name_their_key_before_anything_is_loaded(
+def test_wrong_hyperparameters_name_their_key(
     tiny_model: Path, hyperparameters: dict[str, Any], key: str, message: str
 ) -> None:
     with pytest.raises(UserError) as error:
@@ -81,7 +81,7 @@ def test_all_faults_are_found_at_once(tiny_model: Path) -> None:
         ({"engine_args": {"hf_token": "1234secret"}}, "engine_args.hf_token holds"),
     ],
 )
-def test_secrets_are_refused_before_they_are_published_whatever_the_back_end(
+def test_secrets_are_refused(
     tiny_model: Path, options: dict[str, Any], what: str, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "the-known-one")

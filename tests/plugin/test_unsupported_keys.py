@@ -41,7 +41,7 @@ def test_keys_of_our_own_host_are_told_once(
     ]
 
 
-def test_what_upstream_or_our_own_host_does_is_not_told(
+def test_what_has_an_effect_is_not_told(
     job: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job.write_text(yaml.safe_dump({"benchmarkingjob": {"repeats": 1, "runner": {"name": "local"}}}))

@@ -77,9 +77,7 @@ def test_an_export_has_all_that_is_known(tmp_path: Path) -> None:
     ("run", "fresh", "replayed"),
     [("run-1", False, False), ("run-2", False, True), ("run-1", True, False), ("run-2", True, None)],
 )
-def test_replayed_means_from_an_earlier_run_and_fresh_ignores_those(
-    tmp_path: Path, run: str, fresh: bool, replayed: bool | None
-) -> None:
+def test_replayed_answers_are_of_earlier_runs(tmp_path: Path, run: str, fresh: bool, replayed: bool | None) -> None:
     fill(tmp_path, 1)
     entry = open_journal(tmp_path, run, fresh).get(configuration().key(messages(0)))
     assert (entry.replayed if entry else None) is replayed
@@ -222,7 +220,6 @@ def test_a_change_of_configuration_is_explained_once(tmp_path: Path) -> None:
     assert journal.explain_miss(warmer, messages(1), "edge") is None
     changed = journal.explain_miss(configuration(model="new"), messages(0), "edge")
     assert "the files of model models/edge changed" in str(changed)
-    assert journal.explain_miss(configuration(backend="huggingface"), messages(99), "edge") is None
 
 
 def test_of_configurations_that_differ_as_much_the_one_with_the_most_answers_is_named(tmp_path: Path) -> None:
@@ -230,6 +227,22 @@ def test_of_configurations_that_differ_as_much_the_one_with_the_most_answers_is_
         fill(tmp_path, count, configuration(sampling={"temperature": temperature}))
     why = open_journal(tmp_path, run="run-2").explain_miss(configuration(), messages(0), "edge")
     assert str(why).startswith("5 earlier answers")
+
+
+def test_what_stands_beside_a_configuration_has_not_gone_stale(tmp_path: Path) -> None:
+    fill(tmp_path, 5)
+    journal = open_journal(tmp_path, run="run-2")
+    other_model = Configuration("models/other", {**configuration().value, "model": "new"})
+    for other, side in (
+        (configuration(backend="huggingface"), "edge"),
+        (configuration(method="eagle"), "edge"),
+        (other_model, "edge"),
+        (configuration(sampling={"temperature": 0.5}), "cloud"),
+    ):
+        assert journal.explain_miss(other, messages(0), side) is None
+    # A test case of this run still has it.
+    journal.get(configuration().key(messages(0)))
+    assert journal.explain_miss(configuration(length="fixed:4"), messages(0), "edge") is None
 
 
 def test_of_a_further_repeat_nothing_is_explained(tmp_path: Path) -> None:

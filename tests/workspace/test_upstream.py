@@ -135,7 +135,7 @@ def test_nothing_is_written_twice_or_under_our_own_host(upstream: Upstream) -> N
     assert len(list(upstream.job.glob("edgeonly/*"))) == 1
 
 
-def test_a_workspace_that_cannot_be_written_ends_no_test_case(
+def test_a_full_disk_ends_no_test_case(
     upstream: Upstream, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*args: object, **more: object) -> None:

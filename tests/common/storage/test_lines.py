@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -72,21 +70,6 @@ def test_lines_are_forced_onto_the_disk_after_a_while(
     file.append(LINE)
     (message,) = caplog.messages
     assert message.endswith("may not be on the disk: Input/output error")
-
-
-def test_a_sync_of_another_thread_comes_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file, clock = LineFile(tmp_path / "lines"), time.monotonic
-    monkeypatch.setattr(lines, "SYNC_SECONDS", 0.0)
-
-    def monotonic() -> float:
-        other = threading.Thread(target=file.sync)
-        other.start()
-        other.join(0.1)
-        return clock()
-
-    monkeypatch.setattr(lines.time, "monotonic", monotonic)
-    file.append(LINE)
-    assert file.path.read_bytes() == LINE
 
 
 KILLED = """
