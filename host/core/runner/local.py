@@ -24,11 +24,8 @@ class RowFailed(Exception):
 def in_order(
     items: Iterable[tuple[int, Any, Any]], progress: Progress, stop: Callable[[], None]
 ) -> Generator[Any, None, None]:
-    """Each row's result. ``items``: ``(index, result, fault)`` as they come; a fault of None means an answer.
-
-    At a fault ``stop`` is called: ``items`` is to end soon. What it still gives counts, and then RowFailed tells the
-    first row that failed, after the results of the rows before it.
-    """
+    """Each row's result, in order. ``items``: ``(index, result, fault)`` as they come. A fault calls ``stop``;
+    RowFailed names the first failed row, after the results of the rows before it."""
     early: dict[int, Any] = {}
     faults: dict[int, Any] = {}
     delivered = 0
@@ -77,9 +74,7 @@ class LocalRunner(Runner):
 
 
 class Threads:
-    """A pool of threads that end with the process: those of ``concurrent.futures`` would keep it from ending as long as
-    a request hangs.
-    """
+    """Daemon threads: those of ``concurrent.futures`` would keep the process alive while a request hangs."""
 
     def __init__(self, answer: Callable[[Any], Any], rows: Sequence[Any], size: int) -> None:
         self._answer, self._rows = answer, rows
