@@ -182,14 +182,15 @@ def test_a_key_within_a_value_is_placed_in_its_own_line(job: Job, capfd: pytest.
         """
         @classmethod
         def check_hyperparameters(cls, hyperparameters):
-            unfit = ValueError("unknown back end 'Eagel' in head. Did you mean 'Eagle'?")
-            unfit.key = "head"
-            raise unfit
+            if "Eagel" in hyperparameters["head"]:
+                unfit = ValueError("unknown back end 'Eagel' in head. Did you mean 'Eagle'?")
+                unfit.key = "head"
+                raise unfit
         def inference(self, data, head):
             pass
         """,
     )
-    job.hyperparameters(1, head=[{"Eagle": 1, "Eagel": 2}])
+    job.hyperparameters(1, head=[{"Eagle": 1}, {"Eagle": 1, "Eagel": 2}])
     error = refused(job, capfd)
     assert f"algorithm.yaml:{job.line_of('algorithm.yaml', 'Eagel')}: cloudmodel CloudModel: unknown back end" in error
 

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from sedna.datasources import JsonlDataParse
+from sedna.datasources import JsonlDataParse, JSONMetaDataParse
 from tests.host.host_job import Job
 
 GOOD = {"question": "q A", "answer": "A"}
@@ -105,6 +105,15 @@ def test_metadata_without_its_data(job: Job, capfd: pytest.CaptureFixture[str]) 
     job.env["dataset"] = {"test_data_info": "alone/metadata.json"}
     assert job.run() == 2
     assert "data.jsonl, which belongs to alone/metadata.json" in capfd.readouterr().err.replace("\\", "/")
+
+
+def test_the_prompt_of_a_metadata_set_goes_before_the_query(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "metadata.json").write_text(json.dumps(dict.fromkeys(JSONMetaDataParse.described, "")))
+    row = {"prompt": "Answer. ", "query": "Why?", "response": "r", "level_3_dim": "", "level_4_dim": ""}
+    (tmp_path / "data.jsonl").write_text(json.dumps(row))
+    source = JSONMetaDataParse("test")
+    source.parse(str(tmp_path / "metadata.json"))
+    assert (list(source.x), list(source.y)) == (["Answer. Why?"], ["r"])
 
 
 def test_rows_stay_objects(tmp_path) -> None:  # type: ignore[no-untyped-def]

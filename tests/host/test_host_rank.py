@@ -13,36 +13,23 @@ from core.storymanager.table import print_table
 from tests.host.host_job import EDGE, Job
 
 SCORES = """
-from sedna.common.class_factory import ClassFactory, ClassType
-import math
-
-def register(name):
-    @ClassFactory.register(ClassType.GENERAL, alias=name)
-    def metric(y_true, y_pred):
-        return y_pred[0][1][name]
+from sedna.common.class_factory import ClassFactory
 
 for name in ("Accuracy", "Latency"):
-    register(name)
+    ClassFactory.register(alias=name)(lambda y_true, y_pred, name=name: y_pred[0][1][name])
 """
 
 MODEL = """
-from sedna.common.class_factory import ClassFactory, ClassType
-@ClassFactory.register(ClassType.GENERAL, alias="EdgeModel")
-class EdgeModel:
-    def __init__(self, score=0.0, latency=0.0, fail=False):
-        self.score, self.latency, self.fail = score, latency, fail
-    def load(self):
-        if self.fail:
-            raise ValueError("no")
-    def predict(self, data):
-        nan = float("nan")
-        return {"Accuracy": nan if self.score is None else self.score, "Latency": self.latency}
+def __init__(self, score=0.0, latency=0.0, fail=False):
+    self.score, self.latency = score, latency
+def predict(self, data):
+    return {"Accuracy": float("nan") if self.score is None else self.score, "Latency": self.latency}
 """
 
 
 def scored(job: Job, *points: tuple[float | None, float]) -> Job:
     """A job whose test cases have these values of Accuracy and Latency, one algorithm each."""
-    job.plugin("algo/edge_model.py", MODEL)
+    job.define("algo/edge_model.py", "EdgeModel", MODEL)
     job.plugin("env/scores.py", SCORES)
     job.env["metrics"] = [{"name": name, "url": "env/scores.py"} for name in ("Accuracy", "Latency")]
     job.job["test_object"]["algorithms"] = []

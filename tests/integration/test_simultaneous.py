@@ -15,9 +15,9 @@ def test_the_second_of_two_runs_is_told_of_the_first(workplace: Workplace, api: 
     workplace.algorithms("EdgeOnly", "CloudOnly")
     workplace.data(questions(ROWS))
     assert workplace.ianvs().code == 0
-    before, api.slow = len(api.asked), 0.2
+    before, api.slow = len(api.asked), 2.0
     first = workplace.start("--fresh")
-    first.wait_for(lambda: len(api.asked) > before + 1)
+    first.wait_for(lambda: len(api.asked) > before)
     job = ["-f", f"examples/{workplace.example.name}/benchmarkingjob.yaml"]
     second = subprocess.run(
         command() + job, cwd=workplace.root, env=workplace.environment, capture_output=True, text=True, timeout=300

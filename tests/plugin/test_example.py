@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import yaml
 
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 from ianvs_specdec.report.metrics import METRICS
-from tests.support.paths import EXAMPLE
+from tests.support.paths import EXAMPLE, ROOT
 
 ROUTING = Path("testalgorithms") / "query-routing"
 ROUTERS = {"EdgeOnly", "CloudOnly", "RandomRouter", "OracleRouter", "LearnedRouter", "BudgetRouter", "CascadeRouter"}
@@ -167,3 +168,10 @@ def test_what_upstream_s_sedna_needs(tiny_model: Path, monkeypatch: pytest.Monke
     assert not callable(EdgeModel(model=str(tiny_model), backend="autoregressive"))
     loaders: list[Callable[..., Any]] = [EdgeModel.load, EdgeModel.predict, CloudModel.inference]
     assert all(loader.__code__.co_flags & 0x08 for loader in loaders)
+
+
+def test_the_requirements_of_the_example_are_those_of_the_package() -> None:
+    text = (EXAMPLE / "requirements.txt").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert lines == project["project"]["dependencies"]

@@ -72,6 +72,10 @@ def test_a_difference_to_the_baseline_is_found_and_near_ties_are_told_apart(job:
         assert (baseline["identical"], baseline["difference"], baseline["near_tie"]) == (False, 2, expected)
         changed.token_ids[2] -= 1
         keep(job, changed)
+    changed.token_ids.append(5)
+    keep(job, changed)
+    baseline = edge(tiny_model, backend="PromptLookup").predict(row("x"))["turns"][0]["baseline"]
+    assert (baseline["identical"], baseline["difference"]) == (False, len(changed.token_ids) - 1)
 
 
 @pytest.mark.parametrize(("target", "known"), [("native", None), ("fused", False)])
