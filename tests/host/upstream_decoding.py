@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.host.upstream_routing import HEAD, write_files
+from tests.host.upstream_routing import write_files
 
 DECODING = Path("examples") / "cloud-edge-speculative-decoding-for-llm"
 
@@ -20,8 +19,6 @@ _PATHS = """
         for path in (MODULE_DIR, SPECDEC_DIR):
             if path not in sys.path:
                 sys.path.insert(0, path)
-
-        from sedna.common.class_factory import ClassFactory, ClassType
         """
 
 DECODING_FILES: Mapping[str, str] = {
@@ -56,12 +53,11 @@ DECODING_FILES: Mapping[str, str] = {
             - name: "Rounds"
               url: "./{DECODING}/testenv/rounds.py"
         """,
-    "testenv/rounds.py": HEAD
-    + textwrap.dedent("""
+    "testenv/rounds.py": """
         @ClassFactory.register(ClassType.GENERAL, alias="Rounds")
         def rounds(_, y_pred):
             return sum(row[1]["simulation"]["rounds"] for row in y_pred)
-        """),
+        """,
     "testalgorithms/ar/algorithm.yaml": f"""
         algorithm:
           paradigm_type: "jointinference"
