@@ -10,6 +10,7 @@ import pytest
 from ianvs_specdec.plugin import observers
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 from ianvs_specdec.report.metrics.table import Table
+from ianvs_specdec.routing.learned.doubt import Beginning, Doubt
 from ianvs_specdec.routing.routers import router
 from sedna.core.joint_inference import JointInference
 
@@ -70,3 +71,18 @@ def test_the_edge_is_asked_once_and_its_time_is_not_the_routers(job: Path, tiny_
         assert observer.heard == [(what, side) for side in heard for what in ("began", "ended")]
         edge = result.get("edge_answer", result)
         assert 0 <= result["routing"]["seconds"] < edge["perf"]["latency"]
+
+
+def test_an_answer_that_ends_early_is_the_whole_one(job: Path, tmp_path: Path, tiny_model: Path) -> None:
+    row = {"query": "question 0", "gold": "B", "index": 0}
+    text = EdgeModel(model=str(tiny_model), **SETTINGS).predict(dict(row))["completion"]
+    settings = {"model": str(tiny_model), **SETTINGS, "logprobs": True, "stop": [text[0]]}
+    signal = (("max_entropy",), {"max_entropy": 1.0}, 0.0, 1.0)
+    file = tmp_path / "cascade.json"
+    Doubt(*signal, after=Beginning(3, Doubt(*signal))).save(file)
+    ended = JointInference(EdgeModel(**settings), CloudModel(model=str(tiny_model), **SETTINGS))
+    ended.hard_example_mining_algorithm = router("CascadeRouter")(calibration=str(file), decide_after=3)
+    _, first, _, _ = ended.inference(dict(row), mining_mode="mining-then-inference")
+    again = EdgeModel(**settings).predict(dict(row))
+    assert first["turns"][0]["finish_reason"] == "stop"
+    assert (again["cached"], again["completion"]) == (True, first["completion"])
