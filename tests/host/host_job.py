@@ -8,6 +8,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from core.cmd.benchmarking import main
@@ -157,6 +158,12 @@ class Job:
         file.write_text(textwrap.dedent(text), encoding="utf-8")
         return file
 
+    def define(self, path: str, alias: str, body: str, kind: str = "GENERAL") -> None:
+        """Write a plugin file with one class, which is registered under ``alias``."""
+        head = "from sedna.common.class_factory import ClassFactory, ClassType\n"
+        head += f'@ClassFactory.register(ClassType.{kind}, alias="{alias}")\nclass {alias}:\n'
+        self.plugin(path, head + textwrap.indent(textwrap.dedent(body).lstrip("\n"), "    "))
+
     def rows(self, rows: list[Any]) -> None:
         lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
         (self.folder / "data.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -180,6 +187,11 @@ class Job:
 
     def run(self, *options: str) -> int:
         return main(["-f", self.save(), *options])
+
+    def checked(self, capfd: pytest.CaptureFixture[str], code: int = 0) -> list[str]:
+        """The lines of standard error of ``ianvs check``, which ends with this exit code."""
+        assert main(["check", "-f", self.save()]) == code
+        return capfd.readouterr().err.splitlines()
 
     def line_of(self, file: str, text: str) -> int:
         lines = (self.folder / file).read_text(encoding="utf-8").splitlines()

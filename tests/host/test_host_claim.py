@@ -15,35 +15,25 @@ import pytest
 
 from core.common import claim
 from core.common.claim import HOLDER, LOCK
-from tests.host.host_job import Job, answers
+from tests.host.host_job import Job
 
 SLOW = """
-import os, sys
-from sedna.common.class_factory import ClassFactory, ClassType
-@ClassFactory.register(ClassType.GENERAL, alias="EdgeModel")
-class EdgeModel:
-    def predict(self, data):
-        if data.split()[1] == "4" and "WAITING" in os.environ:
-            print("ready", flush=True)
-            sys.stdin.readline()
-        return {"prediction": "A"}
+def predict(self, data):
+    import os, sys
+    if data.split()[1] == "4" and "WAITING" in os.environ:
+        print("ready", flush=True)
+        sys.stdin.readline()
+    return {"prediction": "A"}
 """
 
 
 @contextmanager
-def running(job: Job, *options: str) -> Iterator[subprocess.Popen[str]]:
+def running(job: Job) -> Iterator[subprocess.Popen[str]]:
     """A run in another process that has come to its fifth row, where it waits for a line."""
-    job.plugin("algo/edge_model.py", SLOW)
-    command = [sys.executable, "-m", "core.cmd.benchmarking", "-f", job.save(), *options]
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-        env={**os.environ, "WAITING": "1"},
-    ) as process:
+    job.define("algo/edge_model.py", "EdgeModel", SLOW)
+    command = [sys.executable, "-m", "core.cmd.benchmarking", "-f", job.save()]
+    environment, pipe = {**os.environ, "WAITING": "1"}, subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
         assert process.stdout is not None
         assert "ready" in process.stdout.readline(), process.communicate()
         yield process
@@ -53,23 +43,6 @@ def running(job: Job, *options: str) -> Iterator[subprocess.Popen[str]]:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claim, "PATIENCE", 0.01)
-
-
-@pytest.mark.slow
-def test_a_second_run_is_told_of_the_first_which_ends_as_if_alone(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
-    with running(job, "--fresh") as first:
-        assert job.run() == 1
-        error = capsys.readouterr().err
-        assert f"in use by another run: process {first.pid} on " in error
-        assert "job.yaml --fresh)" in error
-        assert f"Wait until it has ended, or end it (kill {first.pid}), or name another workspace" in error
-        assert "Traceback" not in error
-        assert job.run("check") == 0, "a check disturbs nobody"
-        first.communicate("\n")
-        assert first.returncode == 0
-    assert len(answers(job)) == 10
-    assert job.run() == 0
-    assert not list((job.folder / "workspace").rglob(HOLDER))
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
@@ -105,16 +78,15 @@ def test_who_holds_it_may_be_unknown(job: Job, capsys: pytest.CaptureFixture[str
             assert job.run() == 1
             error = capsys.readouterr().err
             assert "is in use by another run. Wait until it has ended, or name another workspace" in error
+        assert job.run("check") == 0, "a check disturbs nobody"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="limits the size of files")
 def test_a_full_disk_leaves_whole_answers_only(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
     from tests.support.full_disk import files_end_at
 
-    job.plugin(
-        "algo/answers.py",
-        "def answer(who, data):\n    return {'prediction': data[-1], 'completion': 'x' * 1000}\n",
-    )
+    answer = "def answer(who, data):\n    return {'prediction': data[-1], 'completion': 'x' * 1000}\n"
+    job.plugin("algo/answers.py", answer)
     with files_end_at(7_000):
         assert job.run() == 1
     assert "cannot write " in capsys.readouterr().err

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
-import threading
-import time
 from typing import Any
 
 import pytest
 
-from core.runner import local
-from core.runner.local import AHEAD, RowFailed, Threads, in_order
+from core.runner.local import RowFailed, in_order
 from tests.host.host_job import Job, answers
 
 MEETING = """
-import threading
+import os, threading
 from sedna.common.class_factory import ClassFactory, ClassType
 
 @ClassFactory.register(ClassType.GENERAL, alias="EdgeModel")
@@ -35,7 +33,8 @@ class EdgeModel:
             self.turn.wait_for(lambda: self.answered >= last, 20)
             self.answered += 1
             self.turn.notify_all()
-        return {"completion": data, "prediction": data[-1], "order": self.answered}
+        told = os.environ["IANVS_CONCURRENCY"]
+        return {"completion": data, "prediction": data[-1], "order": self.answered, "told": told}
 """
 
 
@@ -48,39 +47,11 @@ def test_rows_are_answered_at_once_and_written_in_order(job: Job) -> None:
     assert [row["index"] for row in rows] == list(range(12))
     assert [row["result"]["completion"].split()[1] for row in rows] == [str(i) for i in range(12)]
     assert [row["result"]["order"] for row in rows[:4]] == [4, 3, 2, 1], "the rows did not meet"
+    assert {row["result"]["told"] for row in rows} == {"4"}
+    assert "IANVS_CONCURRENCY" not in os.environ
     assert job.leaderboard()[0]["Accuracy"] == "50.0"
     run = json.loads((job.case_folder() / "environment.json").read_text())["run"]
     assert (run["runner"], run["concurrency"]) == ("local", 4)
-
-
-def test_how_a_job_is_run_is_not_what_is_tested(job: Job) -> None:
-    assert job.run() == 0
-    folder = job.case_folder()
-    job.job["concurrency"] = 3
-    assert job.run() == 0
-    assert job.case_folder() == folder
-    assert len(job.leaderboard()) == 1
-
-
-@pytest.mark.parametrize("concurrency", [1, 3])
-def test_plugins_are_told_how_many_rows_are_answered_at_once(job: Job, concurrency: int) -> None:
-    job.plugin(
-        "algo/edge_model.py",
-        """
-import os
-from sedna.common.class_factory import ClassFactory, ClassType
-
-@ClassFactory.register(ClassType.GENERAL, alias="EdgeModel")
-class EdgeModel:
-    def __init__(self, size=4): ...
-    def predict(self, data):
-        return {"completion": data, "prediction": "A", "told": os.environ["IANVS_CONCURRENCY"]}
-""",
-    )
-    job.job["concurrency"] = concurrency
-    assert job.run() == 0
-    assert {row["result"]["told"] for row in answers(job)} == {str(concurrency)}
-    assert "IANVS_CONCURRENCY" not in os.environ
 
 
 ROUTERS = """
@@ -116,7 +87,7 @@ class Concurrent(Counting):
 
 
 @pytest.mark.parametrize(("name", "most"), [("Careful", 1), ("Concurrent", 2)])
-def test_a_router_is_asked_by_one_thread_at_a_time_unless_it_says_otherwise(
+def test_a_router_is_asked_by_one_thread_at_a_time(
     job: Job, capfd: pytest.CaptureFixture[str], name: str, most: int
 ) -> None:
     job.plugin("algo/counting.py", ROUTERS)
@@ -151,9 +122,7 @@ class EdgeModel:
 """
 
 
-def test_after_a_failure_the_rows_in_progress_come_home_and_no_other_begins(
-    job: Job, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_after_a_failure_no_row_begins(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     job.plugin("algo/edge_model.py", FAILING)
     job.job["concurrency"] = 4
     job.rows([{"question": f"question {i} A", "answer": "A"} for i in range(400)])
@@ -179,60 +148,14 @@ def test_what_still_comes_after_a_failure_counts() -> None:
     assert stopped
 
 
-def test_a_row_that_hangs_does_not_hold_back_the_failure_of_another_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "LAST_WAIT", 0.05)
-    hanging, came = threading.Event(), []
-
-    def answer(row: int) -> int:
-        if row == 1:
-            hanging.wait(20)
-            came.append(row)
-        if row == 2:
-            raise ValueError("two")
-        return row
-
-    results = Threads(answer, range(50), 3).results(lambda _: None)
-    assert next(results) == 0
-    with pytest.raises(RowFailed) as failure:
-        list(results)
-    assert not came
-    hanging.set()
-    assert failure.value.index == 2
-
-
-def test_rows_are_not_begun_without_end_ahead_of_one_that_takes_long() -> None:
-    begun: list[int] = []
-    ahead: list[int] = []
-
-    def answer(row: int) -> int:
-        begun.append(row)
-        if row == 0:
-            while len(begun) < 2 * AHEAD:
-                time.sleep(0.01)
-            time.sleep(0.1)
-            ahead.append(len(begun))
-        return row
-
-    done: list[int] = []
-    results = Threads(answer, range(1000), 2).results(done.append)
-    assert next(results) == 0
-    assert ahead == [2 * AHEAD]
-    assert len(done) >= 2 * AHEAD - 1, "completions must be told before the first row is there"
-    assert list(results) == list(range(1, 1000))
-
-
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
         ({"concurrency": 0}, "concurrency must be from 1 to 1024, not 0"),
-        ({"concurrency": 2.5}, "concurrency must be a whole number, got the value 2.5"),
-        ({"repeats": 0}, "repeats must be from 1 to 1000, not 0"),
         ({"runner": "rai"}, "runner must be one of local, ray, got the string 'rai'. Did you mean 'ray'?"),
-        ({"runner": 3}, "runner must be one of local, ray, got the value 3"),
         ({"runner": {"workers": 2}}, "the key 'name' is missing in runner"),
         ({"runner": {"name": "local", "workers": 2}}, "workers is an option of runner ray, not of local"),
         ({"runner": {"name": "ray", "shards": 2}}, "unknown key 'shards' in runner. Did you mean 'shard'?"),
-        ({"runner": {"name": "ray", "workers": 0}}, "workers must be 1 or more, not 0"),
         ({"runner": {"name": "ray", "resources": {"npu": -1}}}, "resources must map the names of resources to numbers"),
         ({"runner": {"name": "ray", "address": "ray://head:1"}}, "address must be HOST:PORT of a Ray cluster, or auto"),
     ],
@@ -250,8 +173,6 @@ def test_keys_of_the_run_are_checked(
 def test_without_ray_the_runner_says_how_to_get_it(
     job: Job, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import importlib.util
-
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     job.job["runner"] = "ray"
     assert job.run() == 2

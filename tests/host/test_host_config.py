@@ -20,16 +20,14 @@ Change = Callable[[Job], Any]
 
 def refused(job: Job, capfd: pytest.CaptureFixture[str], *options: str) -> str:
     """Run a job that must be refused; what is on standard error."""
-    job.plugin(
+    job.define(
         "algo/edge_model.py",
+        "EdgeModel",
         """
-        from sedna.common.class_factory import ClassFactory, ClassType
-        @ClassFactory.register(ClassType.GENERAL, alias="EdgeModel")
-        class EdgeModel:
-            def __init__(self, model="", seed=0):
-                raise AssertionError("built in spite of the fault")
-            def predict(self, data):
-                pass
+        def __init__(self, model="", seed=0):
+            raise AssertionError("built in spite of the fault")
+        def predict(self, data):
+            pass
         """,
     )
     assert main(["-f", job.save(), *options]) == 2
@@ -47,16 +45,9 @@ def rename(mapping: dict[str, Any], old: str, new: str) -> None:
 
 MISSPELT: list[tuple[str, Change, str, str, str]] = [
     ("workspace", lambda j: rename(j.job, "workspace", "workspce"), "job.yaml", "workspce:", "Did you mean 'workspace'?"),
-    ("testenv", lambda j: rename(j.job, "testenv", "test_env"), "job.yaml", "test_env:", "Did you mean 'testenv'?"),
-    ("algorithms", lambda j: rename(j.job["test_object"], "algorithms", "algorithm"), "job.yaml", "algorithm:", "'algorithms'?"),
     ("sort_by", lambda j: rename(j.job["rank"], "sort_by", "sortby"), "job.yaml", "sortby:", "Did you mean 'sort_by'?"),
     ("metrics", lambda j: rename(j.env, "metrics", "metric"), "testenv.yaml", "metric:", "Did you mean 'metrics'?"),
-    ("mode", lambda j: j.env.update(hard_example_mining="self-design"), "testenv.yaml", "hard_example_mining:", "'hard_example_mining_mode'?"),
-    ("test_data", lambda j: rename(j.env["dataset"], "test_data", "test_dat"), "testenv.yaml", "test_dat:", "Did you mean 'test_data'?"),
-    ("metric url", lambda j: rename(j.env["metrics"][0], "url", "ulr"), "testenv.yaml", "ulr:", "Did you mean 'url'?"),
     ("modules", lambda j: rename(j.algorithm, "modules", "module"), "algorithm.yaml", "module:", "Did you mean 'modules'?"),
-    ("paradigm", lambda j: rename(j.algorithm, "paradigm_type", "paradigm"), "algorithm.yaml", "paradigm:", "'paradigm_type'?"),
-    ("hyperparameters", lambda j: j.modules[0].update(hyperparams=[]), "algorithm.yaml", "hyperparams:", "Did you mean 'hyperparameters'?"),
     ("values", lambda j: j.modules[0].update(hyperparameters=[{"seed": {"value": [1]}}]), "algorithm.yaml", "value:", "Did you mean 'values'?"),
     ("others", lambda j: j.hyperparameters(0, other_hyperparams=["x.yaml"]), "algorithm.yaml", "other_hyperparams:", "'other_hyperparameters'?"),
 ]  # fmt: skip
@@ -78,27 +69,15 @@ def test_a_misspelt_key(
 WRONG: list[tuple[str, Change, str, str, str]] = [
     ("workspace with a NUL", lambda j: j.job.update(workspace="a\0b"), "job.yaml", "workspace:", "cannot be the name of a folder"),
     ("string for a list", lambda j: j.env.update(metrics="Accuracy"), "testenv.yaml", "metrics:", "metrics must be a list, got the string 'Accuracy'"),
-    ("values no list", lambda j: j.modules[0].update(hyperparameters=[{"seed": {"values": 3}}]), "algorithm.yaml", "values:", "values must be a list, got the value 3"),
     ("no values", lambda j: j.hyperparameters(0, seed=[]), "algorithm.yaml", "seed:", "seed has no values"),
-    ("hyperparameters a mapping", lambda j: j.modules[0].update(hyperparameters={"seed": [1]}), "algorithm.yaml", "hyperparameters:", "must be a list"),
     ("two in one item", lambda j: j.modules[0].update(hyperparameters=[{"seed": {"values": [1]}, "model": {"values": [2]}}]), "algorithm.yaml", "- seed:", "is written '- NAME: {values: [...]}'"),
-    ("sort_by a mapping", lambda j: j.job["rank"].update(sort_by={"Accuracy": "descend"}), "job.yaml", "sort_by:", "sort_by must be a list, got a mapping"),
     ("direction", lambda j: j.job["rank"].update(sort_by=[{"Accuracy": "descending"}]), "job.yaml", "Accuracy:", "must be ascend or descend, got the string 'descending'. Did you mean 'descend'?"),
     ("sort metric", lambda j: j.job["rank"].update(sort_by=[{"Acuracy": "descend"}]), "job.yaml", "Acuracy:", "no metric of the testenv file. Did you mean 'Accuracy'?"),
-    ("save_mode", lambda j: j.job["rank"].update(save_mode="selected_and_al"), "job.yaml", "save_mode:", "Did you mean 'selected_and_all'?"),
     ("pictures", lambda j: j.job["rank"].update(save_mode="selected_and_all_and_picture"), "job.yaml", "save_mode:", "lifelong learning"),
-    ("visualization", lambda j: j.job["rank"].update(visualization={"method": "print_tabel"}), "job.yaml", "method:", "Did you mean 'print_table'?"),
     ("selected metric", lambda j: j.job["rank"].update(selected_dataitem={"metrics": ["Edge Rato"]}), "job.yaml", "Edge Rato", "Did you mean 'Edge Ratio'?"),
-    ("selected module", lambda j: j.job["rank"].update(selected_dataitem={"modules": ["edge_model"]}), "job.yaml", "edge_model", "Did you mean 'edgemodel'?"),
     ("selected hyperparameter", lambda j: (j.hyperparameters(0, seed=[1]), j.job["rank"].update(selected_dataitem={"hyperparameters": ["edgemodel-sede"]})), "job.yaml", "edgemodel-sede", "Did you mean 'edgemodel-seed'?"),
-    ("selected paradigm", lambda j: j.job["rank"].update(selected_dataitem={"paradigms": ["jointinferense"]}), "job.yaml", "jointinferense", "Did you mean 'jointinference'?"),
-    ("test_object type", lambda j: j.job["test_object"].update(type="algorithm"), "job.yaml", "type:", "Did you mean 'algorithms'?"),
     ("module type", lambda j: j.modules[0].update(type="edge_model"), "algorithm.yaml", "type: edge_model", "Did you mean 'edgemodel'?"),
-    ("mode value", lambda j: j.env.update(hard_example_mining_mode="inference_then_mining"), "testenv.yaml", "hard_example_mining_mode:", "Did you mean 'inference-then-mining'?"),
-    ("on_malformed_row", lambda j: j.env.update(on_malformed_row="ignore"), "testenv.yaml", "on_malformed_row:", "must be one of stop, skip"),
     ("incremental_rounds", lambda j: j.env.update(incremental_rounds=1), "testenv.yaml", "incremental_rounds:", "2 or more"),
-    ("use_gpu", lambda j: j.env.update(use_gpu="yes"), "testenv.yaml", "use_gpu:", "must be true or false"),
-    ("round", lambda j: j.env.update(round=True), "testenv.yaml", "round:", "must be a whole number"),
     ("other paradigm", lambda j: j.algorithm.update(paradigm_type="lifelonglearning"), "algorithm.yaml", "paradigm_type:", "lifelonglearning is run by upstream KubeEdge Ianvs"),
     ("unknown paradigm", lambda j: j.algorithm.update(paradigm_type="jointinfrence"), "algorithm.yaml", "paradigm_type:", "Did you mean 'jointinference'?"),
     ("simulation", lambda j: j.job.update(simulation={}), "job.yaml", "simulation:", "upstream KubeEdge Ianvs only"),
@@ -106,7 +85,6 @@ WRONG: list[tuple[str, Change, str, str, str]] = [
     ("missing sides", lambda j: j.env.update(hard_example_mining_mode="mining-free"), "algorithm.yaml", "modules:", "needs a module of type drafter and verifier"),
     ("module twice", lambda j: j.modules.append(dict(j.modules[0])), "algorithm.yaml", "- type: edgemodel", "a second module of type edgemodel"),
     ("hyperparameter twice", lambda j: j.modules[0].update(hyperparameters=[{"seed": {"values": [1]}}, {"seed": {"values": [2]}}]), "algorithm.yaml", "- seed:", "duplicate hyperparameter"),
-    ("number for a name", lambda j: j.modules[0].update(hyperparameters=[{3: {"values": [1]}}]), "algorithm.yaml", "- 3:", "is written '- NAME:"),
     ("column name", lambda j: j.env["metrics"].append({"name": "time", "url": "env/metrics.py"}), "testenv.yaml", "name: time", "a column of every leaderboard"),
     ("no metrics", lambda j: j.env.update(metrics=[]), "testenv.yaml", "metrics:", "metrics is empty"),
     ("no algorithms", lambda j: j.job["test_object"].update(algorithms=[]), "job.yaml", "algorithms:", "algorithms is empty"),
@@ -116,18 +94,14 @@ WRONG: list[tuple[str, Change, str, str, str]] = [
     ("empty name", lambda j: j.job.update(name=""), "job.yaml", "name:", "name must not be empty"),
     ("no url", lambda j: j.modules[0].pop("url"), "algorithm.yaml", "- type: edgemodel", "the key 'url' is missing"),
     ("metric alias", lambda j: j.env["metrics"][0].update(name="Acuracy") or j.job["rank"].update(sort_by=[]), "testenv.yaml", "name: Acuracy", "registers nothing as 'Acuracy'. Did you mean 'Accuracy'?"),
-    ("metric url", lambda j: j.env["metrics"][0].update(url="env/metric.py"), "testenv.yaml", "url: env/metric.py", "file not found: env/metric.py. Did you mean 'metrics.py'"),
     ("class alias", lambda j: j.modules[1].update(name="CloudModle"), "algorithm.yaml", "name: CloudModle", "registers nothing as 'CloudModle'. Did you mean 'CloudModel'?"),
     ("wrong class type", lambda j: j.modules[0].update(name="EdgeOnly", url="algo/routers.py"), "algorithm.yaml", "name: EdgeOnly", "is registered as ClassType.HEM, but this needs ClassType.GENERAL"),
     ("wrong class", lambda j: j.modules[0].update(name="CloudModel", url="algo/cloud_model.py"), "algorithm.yaml", "name: CloudModel", "edgemodel CloudModel has no method predict"),
     ("hyperparameter name", lambda j: j.hyperparameters(0, seed=[1], modle=["m"]), "algorithm.yaml", "modle:", "unknown hyperparameter 'modle' of EdgeModel. Did you mean 'model'?"),
     ("algorithm file", lambda j: j.job["test_object"]["algorithms"][0].update(url="algoritm.yaml"), "job.yaml", "url: algoritm.yaml", "file not found: algoritm.yaml. Did you mean 'algorithm.yaml'"),
-    ("testenv file", lambda j: j.job.update(testenv="tstenv.yaml"), "job.yaml", "testenv:", "file not found: tstenv.yaml. Did you mean 'testenv.yaml'"),
     ("no yaml", lambda j: j.job.update(testenv="data.jsonl"), "job.yaml", "testenv:", "data.jsonl is not a .yaml or .yml file"),
     ("data file", lambda j: j.env.update(dataset={"test_data": "dat.jsonl"}), "testenv.yaml", "test_data:", "file not found: dat.jsonl. Did you mean 'data.jsonl'"),
     ("data format", lambda j: j.env.update(dataset={"test_data": "data.csv"}), "testenv.yaml", "test_data:", "joint inference reads test_data: a .jsonl file"),
-    ("index", lambda j: j.env.update(dataset={"test_index": "index.txt"}), "testenv.yaml", "test_index:", "joint inference reads test_data"),
-    ("metadata", lambda j: j.env.update(dataset={"test_data_info": "no/metadata.json"}), "testenv.yaml", "test_data_info:", "file not found: no/metadata.json"),
     ("no data", lambda j: j.env.update(dataset={"train_data": "data.jsonl"}), "testenv.yaml", "dataset:", "the test data is missing"),
     ("other hyperparameters", lambda j: j.hyperparameters(0, other_hyperparameters=["nope.yaml"]), "algorithm.yaml", "- nope.yaml", "file not found: nope.yaml"),
 ]  # fmt: skip
@@ -148,7 +122,7 @@ def test_a_wrong_value(
 
 YAML = [
     ("010", "YAML reads 010 as 8"), ("08", "YAML reads 08 as 08 (a text)"), ("1:30", "YAML reads 1:30 as 90"),
-    ("2026-11-28", "YAML reads 2026-11-28 as"), ("off", "unknown dtype False. YAML reads on and yes, off and no so"),
+    ("off", "unknown dtype False. YAML reads on and yes, off and no so"),
 ]  # fmt: skip
 
 
@@ -202,57 +176,39 @@ def test_an_unknown_other_hyperparameter_is_placed_in_its_own_file(job: Job, cap
 
 
 def test_a_key_within_a_value_is_placed_in_its_own_line(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
-    job.plugin(
+    job.define(
         "algo/cloud_model.py",
+        "CloudModel",
         """
-        from sedna.common.class_factory import ClassFactory, ClassType
-        class Unfit(Exception):
-            key = "head"
-        @ClassFactory.register(ClassType.GENERAL, alias="CloudModel")
-        class CloudModel:
-            @classmethod
-            def check_hyperparameters(cls, hyperparameters):
-                raise Unfit("unknown back end 'Eagel' in head. Did you mean 'Eagle'?")
-            def inference(self, data, head):
-                pass
+        @classmethod
+        def check_hyperparameters(cls, hyperparameters):
+            if "Eagel" in hyperparameters["head"]:
+                unfit = ValueError("unknown back end 'Eagel' in head. Did you mean 'Eagle'?")
+                unfit.key = "head"
+                raise unfit
+        def inference(self, data, head):
+            pass
         """,
     )
-    job.hyperparameters(1, head=[{"Eagle": 1, "Eagel": 2}])
+    job.hyperparameters(1, head=[{"Eagle": 1}, {"Eagle": 1, "Eagel": 2}])
     error = refused(job, capfd)
     assert f"algorithm.yaml:{job.line_of('algorithm.yaml', 'Eagel')}: cloudmodel CloudModel: unknown back end" in error
 
 
+CLASS = """
+def __init__(self, model): ...
+def predict(self, data): ...
+def __call__(self): ...
+"""
+
+
 def test_a_hyperparameter_without_default_is_needed(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
-    job.plugin(
-        "algo/cloud_model.py",
-        """
-        from sedna.common.class_factory import ClassFactory, ClassType
-        @ClassFactory.register(ClassType.GENERAL, alias="CloudModel")
-        class CloudModel:
-            def __init__(self, model):
-                pass
-            def inference(self, data):
-                pass
-            def __call__(self):
-                pass
-        """,
-    )
+    job.define("algo/cloud_model.py", "CloudModel", CLASS.replace("predict", "inference"))
     assert "cloudmodel CloudModel needs the hyperparameter 'model'" in refused(job, capfd)
 
 
 def test_an_edge_model_that_sedna_would_call(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
-    job.plugin(
-        "algo/callable.py",
-        """
-        from sedna.common.class_factory import ClassFactory, ClassType
-        @ClassFactory.register(ClassType.GENERAL, alias="Callable")
-        class Callable:
-            def predict(self, data):
-                pass
-            def __call__(self):
-                pass
-        """,
-    )
+    job.define("algo/callable.py", "Callable", CLASS)
     job.modules[0].update(name="Callable", url="algo/callable.py")
     assert "Sedna would use the model as a factory" in refused(job, capfd)
 
@@ -262,7 +218,6 @@ def test_an_edge_model_that_sedna_would_call(job: Job, capfd: pytest.CaptureFixt
     [
         ("import no_such_package\n", "No module named 'no_such_package' (algo/cloud_model.py:1"),
         ("def broken(:\n", "SyntaxError"),
-        ("\n1 / 0\n", "ZeroDivisionError: division by zero (algo/cloud_model.py:2"),
     ],
 )
 def test_a_plugin_file_that_cannot_be_imported(
@@ -278,12 +233,10 @@ def test_a_plugin_file_that_cannot_be_imported(
     ("text", "message"),
     [
         ("benchmarkingjob:\n  name: [\n", "job.yaml:3: not valid YAML"),
-        ("benchmarkingjob:\n\tname: x\n", "job.yaml:2: not valid YAML"),
         ("benchmarkingjob:\n  name: a\n  name: b\n", "job.yaml:3: the key 'name' stands twice, first in line 2"),
         ("benchmarkjob:\n  name: a\n", "job.yaml:1: unknown key 'benchmarkjob'; the file must begin with the key 'benchmarkingjob'"),
         ("benchmarkingjob:\n  name: a\nrank: {}\n", "job.yaml:3: unknown key 'rank' beside 'benchmarkingjob'"),
         ("benchmarkingjob: &a\n  name: *a\n", "job.yaml:1: an anchor that contains itself"),
-        ("benchmarkingjob: []\n", "job.yaml:1: benchmarkingjob must be a mapping, got a list"),
         ("", "job.yaml:1: the file must begin with the key 'benchmarkingjob'"),
         ("\x00", "job.yaml:1: not valid YAML: unacceptable character"),
     ],
@@ -299,23 +252,11 @@ def test_a_file_that_is_no_job(
     assert "Traceback" not in error
 
 
-def test_a_job_file_that_is_not_there(capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["-f", "no/job.yaml"]) == 2
-    assert "job file not found: no/job.yaml" in capfd.readouterr().err
-
-
 def test_no_job_at_all(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main([])
     assert stop.value.code == 2
     assert "ianvs -f benchmarkingjob.yaml" in capfd.readouterr().err
-
-
-def test_debug_shows_the_traceback(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
-    job.job["workspce"] = "x"
-    job.save()
-    assert main(["-f", "job.yaml", "--debug"]) == 2
-    assert "Traceback" in capfd.readouterr().err
 
 
 def test_keys_of_other_paradigms_are_accepted(job: Job) -> None:

@@ -7,22 +7,21 @@ import json
 import numpy as np
 import pytest
 
-from sedna.datasources import JsonlDataParse, JSONMetaDataParse, MalformedRow
+from sedna.datasources import JsonlDataParse, JSONMetaDataParse
 from tests.host.host_job import Job
 
 GOOD = {"question": "q A", "answer": "A"}
 MALFORMED = [
-    ("not JSON", '{"question": "q"', "not JSON"),
-    ("no object", '["q", "a"]', "a row must be a JSON object, this is list"),
-    ("missing key", '{"question": "q"}', "the key 'answer' is missing"),
-    ("misspelt key", '{"qestion": "q", "answer": "A"}', "the key 'question' is missing"),
-    ("blank line", "", "blank line"),
-    ("number for a question", '{"question": 3, "answer": "A"}', "'question' must be a text or an object, this is 3"),
-    ("empty question", '{"question": "", "answer": "A"}', "'question' is empty"),
+    ('{"question": "q"', "not JSON"),
+    ('["q", "a"]', "a row must be a JSON object, this is list"),
+    ('{"question": "q"}', "the key 'answer' is missing"),
+    ("", "blank line"),
+    ('{"question": 3, "answer": "A"}', "'question' must be a text or an object, this is 3"),
+    ('{"question": "", "answer": "A"}', "'question' is empty"),
 ]
 
 
-@pytest.mark.parametrize(("row", "reason"), [m[1:] for m in MALFORMED], ids=[m[0] for m in MALFORMED])
+@pytest.mark.parametrize(("row", "reason"), MALFORMED)
 def test_a_malformed_row_stops_the_job_before_it_starts(
     job: Job, capfd: pytest.CaptureFixture[str], row: str, reason: str
 ) -> None:
@@ -35,26 +34,24 @@ def test_a_malformed_row_stops_the_job_before_it_starts(
     assert not (job.folder / "workspace").exists()
 
 
-@pytest.mark.parametrize(("row", "reason"), [m[1:] for m in MALFORMED], ids=[m[0] for m in MALFORMED])
-def test_or_is_left_out_and_counted(job: Job, capfd: pytest.CaptureFixture[str], row: str, reason: str) -> None:
+def test_or_is_left_out_and_counted(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    row = '{"question": "q"}'
     job.rows([GOOD, row, GOOD, row, GOOD])
     job.env["on_malformed_row"] = "skip"
     assert job.run() == 0
     error = capfd.readouterr().err
-    assert "2 malformed rows left out: data.jsonl:2: " in error
-    assert reason in error
+    assert "2 malformed rows left out: data.jsonl:2: the key 'answer' is missing" in error
     environment = json.loads((job.case_folder() / "environment.json").read_text())
     assert (environment["run"]["queries"], environment["run"]["malformed_rows_left_out"]) == (3, 2)
 
 
 @pytest.mark.parametrize(
     "content",
-    [json.dumps([GOOD]), json.dumps([GOOD], indent=1), "question,answer\nq,A\n", b"\x1f\x8b\x08\xff\n"],
-    ids=["array", "array in lines", "CSV", "binary"],
+    [json.dumps([GOOD]).encode(), b"question,answer\nq,A\n", b"\x1f\x8b\x08\xff\n"],
+    ids=["array", "CSV", "binary"],
 )
-def test_a_file_of_another_format(job: Job, capfd: pytest.CaptureFixture[str], content: str | bytes) -> None:
-    data = content if isinstance(content, bytes) else content.encode()
-    (job.folder / "data.jsonl").write_bytes(data)
+def test_a_file_of_another_format(job: Job, capfd: pytest.CaptureFixture[str], content: bytes) -> None:
+    (job.folder / "data.jsonl").write_bytes(content)
     assert job.run() == 2
     error = capfd.readouterr().err
     assert "data.jsonl:1: " in error
@@ -75,13 +72,6 @@ def test_bytes_that_are_no_text(job: Job, capfd: pytest.CaptureFixture[str]) -> 
     assert "data.jsonl:2: not UTF-8 text (byte 15 of the line)" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("content", ["", "\n\n"])
-def test_an_empty_file(job: Job, capfd: pytest.CaptureFixture[str], content: str) -> None:
-    (job.folder / "data.jsonl").write_text(content)
-    assert job.run() == 2
-    assert "data.jsonl: the dataset has no rows" in capfd.readouterr().err
-
-
 def test_a_file_of_malformed_rows_only(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     job.rows(["x", "y"])
     job.env["on_malformed_row"] = "skip"
@@ -94,9 +84,12 @@ def test_a_file_of_malformed_rows_only(job: Job, capfd: pytest.CaptureFixture[st
     [
         ('{"dataset": "d"}', "metadata.json:1: the key 'description', 'level_1_dim', 'level_2_dim' is missing"),
         ("{\n", "metadata.json:2: not JSON"),
+        ("[" * 100_000, "metadata.json:1: not usable JSON: nested too deeply"),
+        ('{"dataset": ' + "9" * 10_000 + "}", "metadata.json:1: not JSON: Exceeds the limit"),
     ],
+    ids=["keys", "JSON", "depth", "digits"],
 )
-def test_metadata_that_says_too_little(
+def test_metadata_that_cannot_be_read(
     job: Job, capfd: pytest.CaptureFixture[str], described: str, message: str
 ) -> None:
     (job.folder / "metadata.json").write_text(described)
@@ -114,12 +107,13 @@ def test_metadata_without_its_data(job: Job, capfd: pytest.CaptureFixture[str]) 
     assert "data.jsonl, which belongs to alone/metadata.json" in capfd.readouterr().err.replace("\\", "/")
 
 
-def test_rows_of_metadata_sets_need_their_keys(tmp_path, capfd: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]
-    described = dict.fromkeys(JSONMetaDataParse.described, "")
-    (tmp_path / "metadata.json").write_text(json.dumps(described))
-    (tmp_path / "data.jsonl").write_text(json.dumps({"query": "q", "response": "r", "level_3_dim": ""}))
-    with pytest.raises(MalformedRow, match=r"data\.jsonl:1: the key 'level_4_dim' is missing"):
-        JSONMetaDataParse("test").parse(str(tmp_path / "metadata.json"))
+def test_the_prompt_of_a_metadata_set_goes_before_the_query(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "metadata.json").write_text(json.dumps(dict.fromkeys(JSONMetaDataParse.described, "")))
+    row = {"prompt": "Answer. ", "query": "Why?", "response": "r", "level_3_dim": "", "level_4_dim": ""}
+    (tmp_path / "data.jsonl").write_text(json.dumps(row))
+    source = JSONMetaDataParse("test")
+    source.parse(str(tmp_path / "metadata.json"))
+    assert (list(source.x), list(source.y)) == (["Answer. Why?"], ["r"])
 
 
 def test_rows_stay_objects(tmp_path) -> None:  # type: ignore[no-untyped-def]
@@ -136,18 +130,13 @@ def test_rows_stay_objects(tmp_path) -> None:  # type: ignore[no-untyped-def]
 
 def test_a_test_case_cannot_spoil_the_next_ones_rows(job: Job) -> None:
     job.rows([{"question": {"turns": ["A"]}, "answer": "A"}] * 2)
-    job.plugin(
-        "algo/edge_model.py",
-        """
-        from sedna.common.class_factory import ClassFactory, ClassType
-        @ClassFactory.register(ClassType.GENERAL, alias="EdgeModel")
-        class EdgeModel:
-            def __init__(self, tag=""):
-                pass
-            def predict(self, data):
-                return {"prediction": data["turns"].pop()}
-        """,
-    )
+    body = """
+    def __init__(self, tag=""):
+        pass
+    def predict(self, data):
+        return {"prediction": data["turns"].pop()}
+    """
+    job.define("algo/edge_model.py", "EdgeModel", body)
     job.hyperparameters(0, tag=["first", "second"])
     assert job.run() == 0
     assert [row["Accuracy"] for row in job.leaderboard()] == ["100.0", "100.0"]

@@ -19,21 +19,19 @@ def test_a_failing_test_case_leaves_the_others_alone(job: Job, capfd: pytest.Cap
     (row,) = job.leaderboard()
     assert row["edgemodel-fail"] == ""
     error = capfd.readouterr().err
-    assert (
-        "failed: loading edgemodel EdgeModel: OSError: no such model (algo/edge_model.py:15 in load)"
-        in error.replace("\\", "/")
-    )
-    assert "failed: row 1 of 10: RuntimeError: out of memory (algo/edge_model.py:20 in predict)" in error.replace(
-        "\\", "/"
-    )
+    assert "failed: loading edgemodel EdgeModel: OSError: no such model (algo/edge_model.py:15 in load)" in error
+    assert "failed: row 1 of 10: RuntimeError: out of memory (algo/edge_model.py:20 in predict)" in error
     assert "2 of 3 test cases failed" in error
     assert "Traceback" not in error
 
 
-def test_debug_shows_a_plugins_traceback(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_debug_shows_tracebacks_of_plugins_and_of_the_host(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     job.hyperparameters(0, fail=["predict"])
     assert job.run("--debug") == 1
     assert 'raise RuntimeError("out of memory")' in capfd.readouterr().err
+    job.job["workspce"] = "x"
+    assert job.run("--debug") == 2
+    assert "Traceback" in capfd.readouterr().err
 
 
 def test_answers_before_a_failure_are_kept(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
@@ -61,10 +59,7 @@ def test_a_cleanup_that_raises_costs_no_result(job: Job, capfd: pytest.CaptureFi
     job.modules[2]["name"] = "Longer"
     assert job.run() == 1
     captured = capfd.readouterr()
-    assert (
-        "failed: cleanup of edgemodel EdgeModel: ValueError: already closed (algo/edge_model.py:25 in cleanup)"
-        in captured.err.replace("\\", "/")
-    )
+    assert "failed: cleanup of edgemodel EdgeModel: ValueError: already closed (algo/edge_model.py:25" in captured.err
     assert "router cleaned up" in captured.out, "the other modules must still be cleaned up"
     assert len(job.leaderboard()) == 1
 
@@ -110,54 +105,42 @@ def test_metrics_that_fail_alike_are_told_in_one_line(job: Job, capfd: pytest.Ca
 
 
 def test_the_original_error_of_a_chain_is_told(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
-    job.plugin(
-        "algo/cloud_model.py",
-        """
-        from sedna.common.class_factory import ClassFactory, ClassType
-        @ClassFactory.register(ClassType.GENERAL, alias="CloudModel")
-        class CloudModel:
-            def inference(self, data, **kwargs):
-                try:
-                    raise ConnectionError("503 from the server")
-                except Exception as error:
-                    raise RuntimeError("Inference failed.") from error
-        """,
-    )
+    body = """
+    def inference(self, data, **kwargs):
+        try:
+            raise ConnectionError("503 from the server")
+        except Exception as error:
+            raise RuntimeError("Inference failed.") from error
+    """
+    job.define("algo/cloud_model.py", "CloudModel", body)
     job.modules[2]["name"] = "CloudOnly"
     assert job.run() == 1
-    error = capfd.readouterr().err.replace("\\", "/")
-    assert (
-        "RuntimeError: Inference failed. - caused by ConnectionError: 503 from the server "
-        "(algo/cloud_model.py:7 in inference)" in error
-    )
+    told = "Inference failed. - caused by ConnectionError: 503 from the server (algo/cloud_model.py:6 in inference)"
+    assert f"RuntimeError: {told}" in capfd.readouterr().err
 
 
-def test_a_router_that_raises(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
-    job.plugin(
-        "algo/bad.py",
-        """
-        from sedna.common.class_factory import ClassFactory, ClassType
-        @ClassFactory.register(ClassType.HEM, alias="Bad")
-        class Bad:
-            def __init__(self, when=""):
-                if when == "init":
-                    raise ValueError("no threshold")
-            def __call__(self, data=None):
-                raise KeyError("score")
-        """,
-    )
+def test_a_router_that_raises_or_decides_nothing(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    body = """
+    def __init__(self, when=""):
+        if when == "init":
+            raise ValueError("no threshold")
+    def __call__(self, data=None):
+        raise KeyError("score")
+    """
+    job.define("algo/none.py", "Undecided", "def __call__(self, data=None): ...", "HEM")
+    job.add_algorithm("second", [*job.modules[:2], {**job.modules[2], "name": "Undecided", "url": "algo/none.py"}])
+    job.define("algo/bad.py", "Bad", body, "HEM")
     job.modules[2].update(name="Bad", url="algo/bad.py")
     job.hyperparameters(2, when=["init", "call"])
     assert job.run() == 1
     error = capfd.readouterr().err
     assert "building hard_example_mining Bad: ValueError: no threshold" in error
     assert "row 1 of 10: KeyError: 'score'" in error
+    assert "row 1 of 10: TypeError: router Undecided returned None: True (to the cloud) or False" in error
 
 
-@pytest.mark.parametrize("place", ["workspace", "workspace/job/rank", "workspace/job/routing"])
-def test_a_workspace_that_cannot_be_written_is_told_before_anything_runs(
-    job: Job, capfd: pytest.CaptureFixture[str], place: str
-) -> None:
+@pytest.mark.parametrize("place", ["workspace", "workspace/job/routing"])
+def test_an_unwritable_workspace_is_told_first(job: Job, capfd: pytest.CaptureFixture[str], place: str) -> None:
     assert main(["check", "-f", job.save()]) == 0
     assert not (job.folder / "workspace").exists(), "checking makes nothing"
     (job.folder / place).parent.mkdir(parents=True, exist_ok=True)
@@ -172,16 +155,7 @@ def test_a_workspace_that_cannot_be_written_is_told_before_anything_runs(
         assert "in order" not in screen.out
 
 
-@pytest.mark.skipif(
-    os.name == "nt" or getattr(os, "geteuid", lambda: 0)() == 0, reason="permissions do not bind the superuser"
-)
-def test_a_read_only_workspace(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
-    (job.folder / "workspace").mkdir(mode=0o555)
-    assert job.run() == 1
-    assert "no permission: name another workspace" in capfd.readouterr().err
-
-
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES])
 def test_a_leaderboard_that_cannot_be_written_keeps_the_old_one(
     job: Job, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
@@ -215,21 +189,15 @@ def test_a_leaderboard_that_is_none(job: Job, capfd: pytest.CaptureFixture[str])
 
 
 def test_a_plugin_that_calls_exit_ends_its_test_case_only(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
-    job.plugin(
-        "algo/edge_model.py",
-        """
-        import sys
-        from sedna.common.class_factory import ClassFactory, ClassType
-        @ClassFactory.register(ClassType.GENERAL, alias="EdgeModel")
-        class EdgeModel:
-            def __init__(self, give_up):
-                self.give_up = give_up
-            def predict(self, data):
-                if self.give_up:
-                    sys.exit("no accelerator")
-                return {"prediction": "A"}
-        """,
-    )
+    body = """
+    def __init__(self, give_up):
+        self.give_up = give_up
+    def predict(self, data):
+        if self.give_up:
+            raise SystemExit("no accelerator")
+        return {"prediction": "A"}
+    """
+    job.define("algo/edge_model.py", "EdgeModel", body)
     job.hyperparameters(0, give_up=[True, False])
     assert job.run() == 1
     assert "row 1 of 10: SystemExit: no accelerator" in capfd.readouterr().err

@@ -75,14 +75,15 @@ def test_shares_are_those_of_all_processors(monkeypatch: pytest.MonkeyPatch, clo
 @pytest.mark.parametrize(
     ("told", "words"),
     [
-        ({"others": 0.02, "steal": 0.0}, ""),
-        ({"others": 0.1, "steal": 0.0}, "other programs took 10% of the processors"),
-        ({"others": 0.0, "steal": 0.05}, "the hypervisor gave 5% of them to other guests"),
-        ({"own": 1.0, "mhz": [1500, 2500, 3000]}, "they slowed down from 3000 to 1500 MHz"),
+        ({"others": 0.099, "steal": 0.049, "gpu": ["power cap"], "throttled": 0}, ""),
+        (
+            {"others": 0.1, "steal": 0.05, "own": 1.0, "mhz": [1500, 2500, 3000]},
+            "other programs took 10% of the processors, the hypervisor gave 5% of them to other guests, they slowed "
+            "down from 3000 to 1500 MHz",
+        ),
         ({"own": 0.1, "mhz": [1500, 2500, 3000]}, ""),
         ({"throttled": 3}, "processors were throttled by heat (count: 3)"),
         ({"gpu": ["heat", "power cap"]}, "heat slowed a GPU down"),
-        ({"throttled": 0, "gpu": ["power cap"], "celsius": [40, 60, 99]}, ""),
         ({}, ""),
     ],
 )
@@ -127,16 +128,6 @@ def test_temperature_and_throttling_are_recorded(
     assert found["gpu"] == ["heat", "power cap"]
 
 
-def test_a_machine_without_sensors_has_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: list[float]
-) -> None:
-    measured(monkeypatch, own=1.0, busy=1.0)
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    watch = Watch(tmp_path)
-    watch.begin()
-    assert not {"celsius", "throttled", "gpu"} & watch.end().keys()
-
-
 def test_a_doubt_is_told_with_the_test_case_and_once_at_the_end(
     job: Job, monkeypatch: pytest.MonkeyPatch, clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -151,7 +142,7 @@ def test_a_doubt_is_told_with_the_test_case_and_once_at_the_end(
     assert loads(job)[0]["doubt"] == "other programs took 50% of the processors"
 
 
-def test_a_replay_keeps_the_load_under_which_the_answers_were_made(
+def test_a_replay_keeps_the_load_of_its_answers(
     job: Job, monkeypatch: pytest.MonkeyPatch, clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     measured(monkeypatch, own=1.0, busy=1.1)
@@ -169,7 +160,7 @@ def test_a_replay_keeps_the_load_under_which_the_answers_were_made(
     assert [told["answers"] for told in loads(job)] == [10, 6]
 
 
-@pytest.mark.parametrize("text", ["[]", "7", "null", '{"load": 1}', "[" * 100_000, ""])
+@pytest.mark.parametrize("text", ["[]", '{"load": 1}', "[" * 100_000])
 def test_what_an_earlier_run_has_left_ends_no_run(job: Job, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     job.plugin("algo/edge_model.py", REPLAYING)
     monkeypatch.setenv("REPLAYED", "4")

@@ -1,15 +1,18 @@
 """``ianvs check`` tells what upstream Ianvs would refuse or ignore; a run does not speak of it."""
 
+# ruff: noqa: E501 - the table below reads best with one case per line
+
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from core.cmd.benchmarking import main
 from tests.host.host_job import EDGE, Job
-
-HEAD = "from sedna.common.class_factory import ClassFactory, ClassType\n"
 
 
 @pytest.fixture
@@ -23,80 +26,40 @@ def portable(job: Job, monkeypatch: pytest.MonkeyPatch) -> Job:
 
 
 def upstream(job: Job, capfd: pytest.CaptureFixture[str], file: str = "") -> list[str]:
-    assert main(["check", "-f", file if file else job.save()]) == 0
-    told = [line for line in capfd.readouterr().err.splitlines() if "upstream" in line]
-    assert all(line.startswith("ianvs: warning: ") for line in told)
-    return told
+    assert main(["check", "-f", file or job.save()]) == 0
+    return [line for line in capfd.readouterr().err.splitlines() if "upstream" in line]
 
 
-def edge(job: Job, body: str, head: str = 'import os\nos.environ["BACKEND_TYPE"] = "TORCH"\n') -> None:
-    path = 'os.environ["model_path"] = "org/model"\n' if "import os" in head else ""
-    text = f'@ClassFactory.register(ClassType.GENERAL, alias="EdgeModel")\nclass EdgeModel:\n{body}'
-    job.plugin("algo/edge_model.py", head + path + HEAD + text)
+def edge(job: Job, body: str, variables: str = 'environ.update(BACKEND_TYPE="TORCH", model_path="org/model")') -> None:
+    job.define("algo/edge_model.py", "EdgeModel", f"from os import environ\n{variables}\n{body}")
 
 
-def test_a_job_that_upstream_would_run(portable: Job, capfd: pytest.CaptureFixture[str]) -> None:
-    assert upstream(portable, capfd) == []
+REFUSED: list[tuple[str, Callable[[Job], Any], list[str]]] = [
+    ("nothing", lambda j: None, []),
+    ("a cloud model without keywords", lambda j: j.define("algo/cloud_model.py", "CloudModel", "def inference(self, data, post_process=None): ..."), ["inference() is called with mining_mode as well"]),
+    ("another first parameter", lambda j: edge(j, "def predict(self, x, **kw): ..."), ["its first parameter is x: rename it"]),
+    ("predict without keywords", lambda j: edge(j, "def predict(self, data): ..."), ["predict() is called with mining_mode as well"]),
+    ("any parameters", lambda j: edge(j, "def predict(self, *args, **kw): ..."), []),
+    ("the keyword by name", lambda j: edge(j, "def predict(self, data, mining_mode=None): ..."), []),
+    ("no variables", lambda j: edge(j, "def predict(self, data, **kw): ...", ""), ["variable BACKEND_TYPE is set nowhere", "variable model_path is set nowhere"]),
+    ("load without keywords", lambda j: edge(j, "def load(self): ...\ndef predict(self, data): ...", 'environ.update(BACKEND_TYPE="OWN", model_path="a/b")'), ["load() is called with model_url"]),
+    ("no training data", lambda j: j.env["dataset"].pop("train_data"), ["the training data is missing"]),
+    ("no router", lambda j: (j.modules.pop(), j.env.update(hard_example_mining_mode="self-design")), ["asks for a module of type hard_example_mining"]),
+    ("keys of this host", lambda j: (j.job.update(repeats=2, concurrency=2, runner="local"), j.env.update(on_malformed_row="skip")), ["concurrency", "repeats", "runner", "on_malformed_row"]),
+    ("few selected items", lambda j: j.job["rank"].update(selected_dataitem={"metrics": ["Accuracy"]}), ["selected_dataitem names no paradigms and no modules and no hyperparameters"]),
+]  # fmt: skip
 
 
-def test_a_cloud_model_without_keywords(portable: Job, capfd: pytest.CaptureFixture[str]) -> None:
-    head = HEAD + '@ClassFactory.register(ClassType.GENERAL, alias="CloudModel")\nclass CloudModel:\n'
-    portable.plugin("algo/cloud_model.py", head + "    def inference(self, data):\n        return data\n")
-    (line,) = upstream(portable, capfd)
-    assert f"algorithm.yaml:{portable.line_of('algorithm.yaml', 'name: CloudModel')}: upstream Ianvs would fail" in line
-    assert "inference() is called with post_process and mining_mode" in line
-    portable.plugin(
-        "algo/cloud_model2.py", head + "    def inference(self, data, post_process=None):\n        return data\n"
-    )
-    portable.modules[1]["url"] = "algo/cloud_model2.py"
-    (line,) = upstream(portable, capfd)
-    assert "inference() is called with mining_mode as well" in line
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        ("    def predict(self, x, **kw): pass\n", "its first parameter is x: rename it"),
-        ("    def predict(self, data): pass\n", "predict() is called with mining_mode as well"),
-        ("    def predict(self, *args, **kw): pass\n", ""),
-        ("    def predict(self, data, mining_mode=None): pass\n", ""),
-    ],
-)
-def test_how_predict_is_called(portable: Job, capfd: pytest.CaptureFixture[str], body: str, message: str) -> None:
-    edge(portable, body)
-    assert [message in line for line in upstream(portable, capfd)] == [True] * bool(message)
-
-
-def test_variables_that_sedna_needs(portable: Job, capfd: pytest.CaptureFixture[str]) -> None:
-    edge(portable, "    def predict(self, data, **kw): pass\n", head="")
-    lines = "\n".join(upstream(portable, capfd))
-    assert "the environment variable BACKEND_TYPE is set nowhere" in lines
-    assert "the environment variable model_path is set nowhere" in lines
-
-
-def test_load_without_keywords(portable: Job, capfd: pytest.CaptureFixture[str]) -> None:
-    body = "    def load(self): pass\n    def predict(self, data): pass\n"
-    edge(portable, body, head='import os\nos.environ["BACKEND_TYPE"] = "OWN"\n')
-    (line,) = upstream(portable, capfd)
-    assert "load() is called with model_url" in line
-
-
-def test_data_and_module_that_upstream_asks_for(portable: Job, capfd: pytest.CaptureFixture[str]) -> None:
-    del portable.env["dataset"]["train_data"]
-    portable.env["hard_example_mining_mode"] = "self-design"
-    portable.modules.pop()
-    lines = "\n".join(upstream(portable, capfd))
-    assert "the training data is missing" in lines
-    assert "asks for a module of type hard_example_mining" in lines
-
-
-def test_what_upstream_ignores(portable: Job, capfd: pytest.CaptureFixture[str]) -> None:
-    portable.job.update(repeats=2, concurrency=2, runner="local")
-    portable.env["on_malformed_row"] = "skip"
-    told = upstream(portable, capfd)
-    assert [line.rpartition(" ")[2] for line in told] == ["concurrency", "repeats", "runner", "on_malformed_row"]
-    assert portable.run() == 0
-    assert "upstream" not in capfd.readouterr().err
+@pytest.mark.parametrize(("change", "told"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED])
+def test_what_upstream_would_refuse_or_ignore(
+    portable: Job, capfd: pytest.CaptureFixture[str], change: Callable[[Job], Any], told: list[str]
+) -> None:
+    change(portable)
+    lines = upstream(portable, capfd)
+    assert all(re.match(r"ianvs: warning: \w+\.yaml:\d+: upstream Ianvs ", line) for line in lines)
+    assert [words in line for words, line in zip(told, lines, strict=True)] == [True] * len(told)
+    portable.run()
+    assert "upstream" not in capfd.readouterr().err, "a run does not speak of it"
 
 
 def test_files_that_upstream_would_not_find_or_mix_up(
@@ -115,9 +78,3 @@ def test_files_that_upstream_would_not_find_or_mix_up(
     lines = upstream(portable, capfd, str(Path("..") / "job.yaml"))
     assert any("testenv.yaml is found beside job.yaml only" in line for line in lines)
     assert any("algo/edge_model.py is found beside algorithm.yaml only" in line for line in lines)
-
-
-def test_selected_items_that_upstream_asks_for(portable: Job, capfd: pytest.CaptureFixture[str]) -> None:
-    portable.job["rank"]["selected_dataitem"] = {"metrics": ["Accuracy"]}
-    (line,) = upstream(portable, capfd)
-    assert "selected_dataitem names no paradigms and no modules and no hyperparameters" in line

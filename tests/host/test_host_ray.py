@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -29,7 +28,7 @@ from tests.host.host_job import Job
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray: pip install ray")
 
 EDGE = """
-import os, sqlite3, sys, time
+import os, sqlite3, time
 from contextlib import closing
 from pathlib import Path
 from sedna.common.class_factory import ClassFactory, ClassType
@@ -66,9 +65,8 @@ class EdgeModel:
         with closing(sqlite3.connect(self.journal)) as connection, connection:
             connection.execute("CREATE TABLE IF NOT EXISTS answers (id INTEGER PRIMARY KEY, text TEXT)")
             connection.execute("INSERT INTO answers VALUES (NULL, ?)", (f"{self.how} {number}",))
-            (known,) = connection.execute("SELECT count(*) FROM answers").fetchone()
         worker = os.environ.get("IANVS_WORKER")
-        return {"prediction": data[-1], "pid": os.getpid(), "loads": self.loads, "known": known, "worker": worker}
+        return {"prediction": data[-1], "loads": self.loads, "worker": worker}
     def cleanup(self):
         if self.how == "answer":
             raise ValueError("already closed")
@@ -141,9 +139,7 @@ def test_a_job_does_not_wait_for_workers_that_still_load(job: Job) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_and_sigterm_leave_no_process_behind(job: Job, number: signal.Signals) -> None:
     command, mark = prepared(job, "hang"), f"RUN_{uuid.uuid4().hex}"
-    process = subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, encoding="utf-8", env={**os.environ, mark: ""}
-    )
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, mark: ""})
     deadline = time.monotonic() + 300
     while not (job.folder / "hanging").exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -174,68 +170,16 @@ def test_a_cluster_that_is_not_there(job: Job, capfd: pytest.CaptureFixture[str]
     assert "Traceback" not in error
 
 
-def setup(folder: Path) -> Setup:
-    return Setup(str(folder), "job.yaml", read_test_cases, lambda piece: piece)
-
-
-@pytest.fixture
-def worker(job: Job) -> Iterator[Worker]:
-    """A worker of a job, in this process. It knows the jobs that ``prepared`` writes."""
-    with plugin_environment():
-        made = Worker(setup(job.folder))
-        yield made
-        made.release()
-
-
-def opened(worker: Worker, *journal: Piece) -> list[str]:
-    """Open the job's test case on the worker: its rows."""
-    (case,) = read_test_cases("job.yaml")
-    _, failure = worker.open(case.id, {"IANVS_RUN_ID": "1"}, journal)
-    assert failure is None
-    return list(case.env.dataset.fresh().x)
-
-
-def test_a_worker_keeps_its_models_between_rows(job: Job, worker: Worker) -> None:
+@pytest.mark.parametrize(
+    ("folder", "message"), [("", "job.yaml describes other test cases there"), ("gone", "gone is not there")]
+)
+def test_a_worker_without_the_jobs_files_says_so(job: Job, folder: str, message: str) -> None:
     prepared(job, "answer")
-    rows = opened(worker, (STATEMENT, [(1, 1, "known")]))
-    assert os.environ["IANVS_RUN_ID"] == "1"
-    items = [item for row in rows[:5] if (item := worker.answer("row", row))]
-    assert [added(news) for _, _, news in items] == [[f"answer {i}"] for i in range(5)]
-    results = [result[1] for result, _, _ in items]
-    assert {result["loads"] for result in results} == {1}
-    assert [result["known"] for result in results] == [2, 3, 4, 5, 6], "the journal's lines were not carried there"
-    assert not (job.folder / "workspace").exists(), "a worker writes nothing beside the job"
-    (failure,), news = worker.release()
-    assert failure.where == "cleanup of edgemodel EdgeModel"
-    assert failure.message.startswith("ValueError: already closed")
-    assert news == []
-
-
-def test_a_worker_stops_at_a_failure(job: Job, worker: Worker) -> None:
-    prepared(job, "raise")
-    rows = opened(worker)
-    item = worker.answer("row 8 of 10", rows[7])
-    assert item is not None
-    _, failure, news = item
+    worker = Worker(Setup(str(job.folder / folder), "job.yaml", read_test_cases, lambda piece: piece))
+    with plugin_environment():
+        _, failure = worker.open("another", {}, ())
     assert failure is not None
-    assert (failure.where, news) == ("row 8 of 10", [])
-    assert failure.message.startswith("RuntimeError: out of memory")
-    assert worker.answer("row 1 of 10", rows[0]) is None
-
-
-def test_a_worker_that_cannot_prepare_says_why(job: Job, worker: Worker, tmp_path: Path) -> None:
-    prepared(job, "unbuilt")
-    (case,) = read_test_cases("job.yaml")
-    _, failure = worker.open(case.id, {}, ())
-    assert failure is not None
-    assert failure.where.startswith("building edgemodel EdgeModel on ")
-    assert failure.message.startswith("OSError: no such model")
-    _, failure = worker.open("another", {}, ())
-    assert failure is not None
-    assert "job.yaml describes other test cases there (every node needs the job's files" in failure.message
-    _, failure = Worker(setup(tmp_path / "gone")).open(case.id, {}, ())
-    assert failure is not None
-    assert f"the folder {tmp_path / 'gone'} is not there" in failure.message
+    assert f"{message} (every node needs the job's files" in failure.message
 
 
 STATEMENT = "CREATE TABLE answers (id INTEGER PRIMARY KEY, text TEXT)"

@@ -6,7 +6,6 @@ import csv
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,37 +14,32 @@ from tests.host.host_job import Job
 
 METRICS = """
 import os
-from sedna.common.class_factory import ClassFactory, ClassType
-
-def register(name, function):
-    ClassFactory.register(ClassType.GENERAL, alias=name)(function)
+from sedna.common.class_factory import ClassFactory
 
 VALUES = {"Speed": [10.0, 12.0, 14.5], "Speed CI95": [0.5, 0.5, 0.5], "Queries": [10, 10, 10],
           "Gaps": [1.0, None, 2.0], "Gaps CI95": [0.1, 0.1, 0.1], "Word": ["fast", "fast", "fast"]}
 for name, values in VALUES.items():
-    register(name, lambda y_true, y_pred, values=values: values[int(os.environ["IANVS_REPEAT"])])
-register("Answered", lambda y_true, y_pred: y_pred[0][1]["repeat"])
+    metric = lambda y_true, y_pred, values=values: values[int(os.environ["IANVS_REPEAT"])]
+    ClassFactory.register(alias=name)(metric)
+ClassFactory.register(alias="Answered")(lambda y_true, y_pred: y_pred[0][1]["repeat"])
 """
 
 EDGE = """
 import os
-from sedna.common.class_factory import ClassFactory, ClassType
-@ClassFactory.register(ClassType.GENERAL, alias="EdgeModel")
-class EdgeModel:
-    def __init__(self, fail=-1):
-        self.fail = fail
-    def predict(self, data):
-        repeat = int(os.environ["IANVS_REPEAT"])
-        if repeat == self.fail:
-            raise RuntimeError("lost")
-        return {"repeat": repeat}
+def __init__(self, fail=-1):
+    self.fail = fail
+def predict(self, data):
+    repeat = int(self.os.environ["IANVS_REPEAT"])
+    if repeat == self.fail:
+        raise RuntimeError("lost")
+    return {"repeat": repeat}
 """
 
 
 @pytest.fixture
 def repeated(job: Job) -> Job:
     """A job that runs each test case three times, and whose values depend on the repeat."""
-    job.plugin("algo/edge_model.py", EDGE)
+    job.define("algo/edge_model.py", "EdgeModel", EDGE)
     job.plugin("env/values.py", METRICS)
     names = ("Speed", "Speed CI95", "Queries", "Gaps", "Gaps CI95", "Word", "Answered")
     job.env["metrics"] = [{"name": name, "url": "env/values.py"} for name in names]
@@ -111,25 +105,6 @@ def test_an_interval_without_its_metric_is_refused(repeated: Job, capfd: pytest.
     assert "'Speed CI95' is the interval of 'Speed' over them: add the metric 'Speed'" in capfd.readouterr().err
 
 
-def test_plugins_see_no_repeat_of_another_job(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("IANVS_REPEAT", "7")
-    job.plugin("algo/edge_model.py", EDGE)
-    job.env["metrics"] = [{"name": "Answered", "url": "env/values.py"}]
-    job.plugin("env/values.py", METRICS)
-    job.job["rank"]["sort_by"] = [{"Answered": "descend"}]
-    assert job.run() == 0
-    assert job.leaderboard()[0]["Answered"] == "0"
-
-
-@pytest.mark.parametrize(
-    ("repeats", "wanted"),
-    [
-        ([{"X": 5}], {"X": 5}),
-        ([{"X": 5, "X CI95": 1.0}, {"X": 5, "X CI95": 2.0}], {"X": 5, "X CI95": 0.0}),
-        ([{"X": "a"}, {"X": "b"}], {"X": None}),
-        ([{"X": None}, {"X": None}], {"X": None}),
-        ([{"X": 1}, {"X": 2}], {"X": 1.5}),
-    ],
-)
-def test_values_of_repeats_are_combined(repeats: list[dict[str, Any]], wanted: dict[str, Any]) -> None:
-    assert combined(repeats) == wanted
+def test_equal_values_have_no_width_and_different_words_no_mean() -> None:
+    repeats = [{"X": 5, "X CI95": 1.0, "Word": "a"}, {"X": 5, "X CI95": 2.0, "Word": "b"}]
+    assert combined(repeats) == {"X": 5, "X CI95": 0.0, "Word": None}

@@ -1,7 +1,5 @@
 """``ianvs check`` builds routers of the user's own, and lets shipped ones look at the modules beside them."""
 
-# ruff: noqa: E501 - the table below reads best with one case per line
-
 from __future__ import annotations
 
 from typing import Any
@@ -47,11 +45,11 @@ SHIPPED = (
     + """
 from ianvs_specdec.plugin.processor import DatasetProcessor
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
-from ianvs_specdec.routing.routers import CascadeRouter, LatencyRouter, BudgetRouter
+from ianvs_specdec.routing.routers import CascadeRouter, LatencyRouter
 
 for one in (DatasetProcessor, EdgeModel, CloudModel):
     ClassFactory.register(ClassType.GENERAL, alias=one.__name__)(one)
-for one in (CascadeRouter, LatencyRouter, BudgetRouter):
+for one in (CascadeRouter, LatencyRouter):
     ClassFactory.register(ClassType.HEM, alias=one.__name__)(one)
 """
 )
@@ -59,8 +57,7 @@ API = {"model": ["m"], "backend": ["api"], "api_base_url": ["http://127.0.0.1:9/
 
 
 def told(job: Job, capfd: pytest.CaptureFixture[str], code: int = 2) -> list[str]:
-    assert main(["check", "-f", job.save()]) == code
-    return [line for line in capfd.readouterr().err.splitlines() if "warning" not in line]
+    return [line for line in job.checked(capfd, code) if "warning" not in line]
 
 
 def own(job: Job, text: str, **hyperparameters: list[Any]) -> None:
@@ -73,13 +70,8 @@ def own(job: Job, text: str, **hyperparameters: list[Any]) -> None:
     ("text", "values", "message"),
     [
         (PLAIN, {"threshold": [0.5, -1]}, "ValueError: threshold must be from 0 to 1 (algo/mine.py:7 in __init__)"),
-        (PLAIN, {"threshold": [1.5]}, "ValueError: threshold must be from 0 to 1"),
         (PLAIN, {"threshold": ["high"]}, "TypeError: '<=' not supported"),
-        (OWN, {"threshold": [-1]}, "threshold must be a number from 0 to 1, not -1"),
         (OWN, {"threshold": [1.5]}, "threshold must be a number from 0 to 1, not 1.5"),
-        (OWN, {"threshold": ["high"]}, "threshold must be a number from 0 to 1, not 'high'"),
-        (OWN, {"threshold": [float("nan")]}, "threshold must be a number from 0 to 1, not nan"),
-        (OWN, {"limit": ["many"]}, "ValueError: invalid literal for int()"),
         (OWN, {"limt": [3]}, "unexpected keyword argument 'limt'"),
     ],
 )
@@ -95,14 +87,12 @@ def test_what_a_routers_constructor_refuses(
     assert f"algorithm.yaml:{job.line_of('algorithm.yaml', f'{name}:')}: " in line
 
 
-def test_a_router_is_built_by_check_and_cleaned_up_unless_it_says_no(
-    job: Job, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_check_builds_routers_and_cleans_up(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     own(job, PLAIN, threshold=[0.1, 0.2])
     assert main(["check", "-f", job.save()]) == 0
     assert capfd.readouterr().out.splitlines()[:4] == ["built", "cleaned up"] * 2
-    own(job, PLAIN.replace("    def __call__", "    built_by_check = False\n    def __call__"), threshold=[7])
-    job.plugin("algo/other.py", (job.folder / "algo/mine.py").read_text())
+    own(job, PLAIN, threshold=[7])
+    job.plugin("algo/other.py", PLAIN.replace("    def __call__", "    built_by_check = False\n    def __call__"))
     job.modules[2]["url"] = "algo/other.py"
     assert main(["check", "-f", job.save()]) == 0
     assert "built" not in capfd.readouterr().out
@@ -124,56 +114,31 @@ def shipped(job: Job) -> Job:
 
 
 CASCADE = {"name": "CascadeRouter", "signal": "min_margin"}
-LATENCY = {"name": "LatencyRouter"}
-BESIDE: list[tuple[str, dict[str, Any], dict[str, Any], str, str]] = [
-    ("CascadeRouter", {"signal": "min_margin"}, {}, "signal:", "signal min_margin looks at token probabilities: set logprobs"),
-    ("CascadeRouter", {"signal": "min_margin"}, {"logprobs": False}, "signal:", "set logprobs: true"),
-    ("CascadeRouter", {"signal": ["option_mismatch", "max_entropy"]}, {}, "signal:", "signal max_entropy looks"),
-    ("CascadeRouter", {"signal": "disagreement"}, {"logprobs": True}, "signal:", "set samples: 2 or more"),
-    ("LatencyRouter", {}, {}, "CascadeRouter", "LatencyRouter needs an objective"),
-    ("LatencyRouter", {"router": CASCADE, "slo_latency": 1.0}, {}, "", "set logprobs: true"),
-    ("BudgetRouter", {"router": LATENCY, "cloud_share": 0.5}, {}, "", "LatencyRouter needs an objective"),
-]  # fmt: skip
+BESIDE: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any], str]] = [
+    ("CascadeRouter", {"signal": "min_margin"}, {}, {}, "signal min_margin looks at token probabilities: set logprobs"),
+    ("CascadeRouter", {"signal": "min_margin"}, {"logprobs": True}, {}, ""),
+    ("CascadeRouter", {"signal": "disagreement"}, {"logprobs": True}, {}, "set samples: 2 or more"),
+    ("CascadeRouter", {"signal": "disagreement"}, {"samples": 2}, {}, ""),
+    ("LatencyRouter", {}, {}, {}, "LatencyRouter needs an objective"),
+    ("LatencyRouter", {}, {}, {"slo_latency": 2.0}, ""),
+    ("LatencyRouter", {"router": CASCADE, "slo_latency": 1.0}, {}, {}, "set logprobs: true"),
+]
 
 
-@pytest.mark.parametrize(("router", "values", "edge", "place", "message"), BESIDE)
-def test_a_shipped_router_that_cannot_work_beside_the_other_modules(
-    shipped: Job,
-    capfd: pytest.CaptureFixture[str],
-    router: str,
-    values: dict[str, Any],
-    edge: dict[str, Any],
-    place: str,
-    message: str,
-) -> None:
-    shipped.modules[3]["name"] = router
-    shipped.hyperparameters(3, **{name: [value] for name, value in values.items()})
-    shipped.hyperparameters(1, **API, **{name: [value] for name, value in edge.items()})
-    (line,) = told(shipped, capfd)
-    assert message in line
-    if place == "signal:":
-        assert f"algorithm.yaml:{shipped.line_of('algorithm.yaml', place)}: " in line
-
-
-@pytest.mark.parametrize(
-    ("router", "values", "edge", "processor"),
-    [
-        ("CascadeRouter", {"signal": "min_margin"}, {"logprobs": True}, {}),
-        ("CascadeRouter", {"signal": "option_mismatch"}, {}, {}),
-        ("CascadeRouter", {"signal": "disagreement"}, {"samples": 2}, {}),
-        ("LatencyRouter", {"slo_ttft": 1.0}, {}, {}),
-        ("LatencyRouter", {}, {}, {"slo_latency": 2.0}),
-    ],
-)
-def test_a_shipped_router_that_works(
+@pytest.mark.parametrize(("router", "values", "edge", "processor", "message"), BESIDE)
+def test_a_shipped_router_beside_the_other_modules(
     shipped: Job,
     capfd: pytest.CaptureFixture[str],
     router: str,
     values: dict[str, Any],
     edge: dict[str, Any],
     processor: dict[str, Any],
+    message: str,
 ) -> None:
     shipped.modules[3]["name"] = router
     for place, more in ((0, processor), (1, {**{name: one[0] for name, one in API.items()}, **edge}), (3, values)):
         shipped.hyperparameters(place, **{name: [value] for name, value in more.items()})
-    assert told(shipped, capfd, 0) == []
+    lines = told(shipped, capfd, 2 if message else 0)
+    assert [message in line for line in lines] == [True] * bool(message)
+    if "signal" in values and message:
+        assert f"algorithm.yaml:{shipped.line_of('algorithm.yaml', 'signal:')}: " in lines[0]

@@ -18,27 +18,17 @@ COLUMNS = ["rank", "algorithm", "Accuracy", "Edge Ratio", "paradigm", "edgemodel
 def test_leaderboards_have_the_layout_of_ianvs(job: Job) -> None:
     job.hyperparameters(0, tag=["edge"])
     job.job["rank"]["selected_dataitem"] = {
-        "paradigms": ["all"],
-        "modules": ["hard_example_mining"],
-        "hyperparameters": ["edgemodel-tag"],
+        "paradigms": ["all"], "modules": ["hard_example_mining"], "hyperparameters": ["edgemodel-tag"],
         "metrics": ["Accuracy"],
-    }
+    }  # fmt: skip
     assert job.run() == 0
     (row,) = job.leaderboard()
     assert list(row) == [*COLUMNS, "edgemodel-tag", "time", "url"]
     assert (row["rank"], row["Accuracy"], row["Edge Ratio"]) == ("1", "50.0", "1.0")
     assert (row["algorithm"], row["paradigm"], row["edgemodel-tag"]) == ("routing", "jointinference", "edge")
     (selected,) = job.leaderboard("selected")
-    assert list(selected) == [
-        "rank",
-        "algorithm",
-        "Accuracy",
-        "paradigm",
-        "hard_example_mining",
-        "edgemodel-tag",
-        "time",
-        "url",
-    ]
+    names = ["rank", "algorithm", "Accuracy", "paradigm", "hard_example_mining", "edgemodel-tag", "time", "url"]
+    assert list(selected) == names
 
 
 def test_the_folder_of_a_test_case(job: Job) -> None:
@@ -81,91 +71,64 @@ def test_other_hyperparameters_lie_underneath(job: Job) -> None:
     assert (row["edgemodel-tag"], row["edgemodel-seed"]) == ("own", "5")
 
 
-PROCESSORS = """
-from sedna.common.class_factory import ClassFactory, ClassType
-
-@ClassFactory.register(ClassType.GENERAL, alias="Pairs")
-class Pairs:
+def with_processor(job: Job, makes: str) -> Job:
+    """``makes``: the inputs and labels that a dataset processor makes of ``x`` and ``y``."""
+    body = f"""
     def __call__(self, dataset):
-        dataset.x = [{"query": x, "gold": y} for x, y in zip(dataset.x, dataset.y)]
+        x, y = dataset.x, dataset.y
+        dataset.x, dataset.y = {makes}
         return dataset
-
-@ClassFactory.register(ClassType.GENERAL, alias="Reversed")
-class Reversed:
-    def __call__(self, dataset):
-        dataset.x, dataset.y = dataset.x[::-1], dataset.y[::-1]
-        return dataset
-
-@ClassFactory.register(ClassType.GENERAL, alias="OnlyA")
-class OnlyA:
-    def __call__(self, dataset):
-        keep = [i for i, x in enumerate(dataset.x) if x.endswith("A")]
-        dataset.x, dataset.y = [dataset.x[i] for i in keep], [dataset.y[i] for i in keep]
-        return dataset
-
-@ClassFactory.register(ClassType.GENERAL, alias="Careless")
-class Careless:
-    def __call__(self, dataset):
-        dataset.x = dataset.x[:3]
-        return dataset
-
-@ClassFactory.register(ClassType.GENERAL, alias="Nothing")
-class Nothing:
-    def __call__(self, dataset):
-        dataset.x, dataset.y = [], []
-        return dataset
-"""
-
-
-def with_processor(job: Job, name: str) -> Job:
-    job.plugin("algo/processors.py", PROCESSORS)
-    job.modules.insert(0, {"type": "dataset_processor", "name": name, "url": "algo/processors.py"})
+    """
+    job.define("algo/processor.py", "Processor", body)
+    job.modules.insert(0, {"type": "dataset_processor", "name": "Processor", "url": "algo/processor.py"})
     job.rows([{"question": f"question {i} {c}", "answer": c} for i, c in enumerate("ABCABDAAB")])
     return job
 
 
-@pytest.mark.parametrize(("name", "rows"), [("Pairs", 9), ("Reversed", 9), ("OnlyA", 4)])
-def test_labels_stay_with_their_rows(job: Job, name: str, rows: int) -> None:
-    assert with_processor(job, name).run() == 0
+@pytest.mark.parametrize(
+    ("makes", "rows"),
+    [
+        ("[{'query': q} for q in x], [label.lower() for label in y]", 9),
+        ("x[::-1], y[::-1]", 9),
+        ("[q for q in x if q.endswith('A')], [label for label in y if label == 'A']", 4),
+    ],
+)
+def test_labels_stay_with_their_rows(job: Job, makes: str, rows: int) -> None:
+    assert with_processor(job, makes).run() == 0
     assert job.leaderboard()[0]["Accuracy"] == "100.0"
     assert len(answers(job)) == rows
 
 
-@pytest.mark.parametrize(("name", "message"), [("Careless", "cannot be matched"), ("Nothing", "left no rows")])
+@pytest.mark.parametrize(("makes", "message"), [("x[:3], y", "cannot be matched"), ("[], []", "left no rows")])
 def test_a_processor_that_loses_labels_or_rows(
-    job: Job, name: str, message: str, capfd: pytest.CaptureFixture[str]
+    job: Job, makes: str, message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert with_processor(job, name).run() == 1
+    assert with_processor(job, makes).run() == 1
     assert message in capfd.readouterr().err
 
 
 def test_plugins_find_their_environment(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("IANVS_FRESH", "model_path"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("IANVS_RUN_ID", "stale")
-    monkeypatch.setenv("RESULT_SAVED_URL", "stale")
-    job.plugin(
-        "algo/edge_model.py",
-        """
-        import os
-        from sedna.common.class_factory import ClassFactory, ClassType
-        @ClassFactory.register(ClassType.GENERAL, alias="EdgeModel")
-        class EdgeModel:
-            def __init__(self):
-                os.environ["model_path"] = "of this test case only"
-                self.at_start = os.environ["RESULT_SAVED_URL"]
-            def predict(self, data):
-                names = ("RESULT_SAVED_URL", "IANVS_RUN_ID", "IANVS_FRESH")
-                return {"prediction": "A", "start": self.at_start, "env": {n: os.environ.get(n) for n in names}}
-        """,
-    )
+    for name in ("IANVS_RUN_ID", "IANVS_REPEAT", "RESULT_SAVED_URL"):
+        monkeypatch.setenv(name, "7")
+    body = """
+    from os import environ
+    def __init__(self):
+        self.environ["model_path"] = "of this test case only"
+        self.at_start = self.environ["RESULT_SAVED_URL"]
+    def predict(self, data):
+        names = ("RESULT_SAVED_URL", "IANVS_RUN_ID", "IANVS_FRESH", "IANVS_REPEAT")
+        return {"prediction": "A", "start": self.at_start, "env": {n: self.environ.get(n) for n in names}}
+    """
+    job.define("algo/edge_model.py", "EdgeModel", body)
     assert job.run() == 0
     result = answers(job)[0]["result"]
     assert result["start"] == result["env"]["RESULT_SAVED_URL"] == os.path.join("workspace", "job", "routing")
     assert os.path.isdir(result["start"])
     first = result["env"]["IANVS_RUN_ID"]
-    assert first != "stale"
-    assert result["env"]["IANVS_FRESH"] is None
+    assert first != "7"
+    assert (result["env"]["IANVS_FRESH"], result["env"]["IANVS_REPEAT"]) == (None, "0")
     assert "model_path" not in os.environ
     before = dict(os.environ)
     assert job.run("--fresh") == 0
@@ -175,33 +138,13 @@ def test_plugins_find_their_environment(job: Job, monkeypatch: pytest.MonkeyPatc
     assert again["IANVS_RUN_ID"] != first
 
 
-def test_metadata_format(job: Job) -> None:
-    folder = job.folder / "set"
-    folder.mkdir()
-    described = {"dataset": "d", "description": "", "level_1_dim": "1", "level_2_dim": "2"}
-    (folder / "metadata.json").write_text(json.dumps(described))
-    row = {
-        "prompt": "Answer with a letter. ",
-        "query": "really A",
-        "response": "A",
-        "level_3_dim": "3",
-        "level_4_dim": "4",
-    }
-    (folder / "data.jsonl").write_text(json.dumps(row) + "\n")
-    job.env["dataset"] = {"test_data_info": "set/metadata.json"}
-    assert job.run() == 0
-    assert answers(job)[0]["result"]["completion"] == "edge:Answer with a letter. really A"
-
-
 def test_urls_may_be_relative_to_the_yaml_file(job: Job, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     job.save()
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
     assert main(["-f", "../job.yaml"]) == 0
-    assert (elsewhere / "workspace" / "job" / "rank" / "all_rank.csv").exists(), (
-        "the workspace belongs to the current directory"
-    )
+    assert (elsewhere / "workspace" / "job" / "rank").exists(), "the workspace belongs to the current directory"
 
 
 def test_check_validates_and_writes_nothing(job: Job, capfd: pytest.CaptureFixture[str]) -> None:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import types
 from typing import Any
 
-import numpy as np
 import pytest
 
 from sedna.algorithms.hard_example_mining import CrossEntropyFilter, IBTFilter, RandomFilter, ThresholdFilter
 from sedna.common.class_factory import ClassFactory, ClassType
 from sedna.common.config import BaseConfig, Context
-from sedna.common.utils import accepted, copy_tree
 from sedna.core.joint_inference import JointInference
 from sedna.datasources import BaseDataSource
 
@@ -24,8 +21,7 @@ def test_nothing_heavy_is_imported() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-@pytest.mark.parametrize("option", ["--help", "--version"])
-def test_help_imports_the_standard_library_alone(option: str) -> None:
+def test_help_imports_the_standard_library_alone() -> None:
     code = (
         "import atexit, sys; known = set(sys.modules); sys.argv[0] = 'ianvs'\n"
         "from core.cmd.start import main\n"
@@ -34,16 +30,15 @@ def test_help_imports_the_standard_library_alone(option: str) -> None:
         "atexit.register(lambda: print('imported:', sorted(new())))\n"
         "main()"
     )
-    done = subprocess.run([sys.executable, "-c", code, option], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "imported: []"
 
 
-@pytest.mark.parametrize("package", ["tabulate", "wcwidth"])
-def test_what_the_table_needs_is_missed_before_anything_runs(package: str) -> None:
-    code = f"import sys; sys.modules['{package}'] = None; from core.cmd.start import main; sys.exit(main())"
+def test_what_the_table_needs_is_missed_before_anything_runs() -> None:
+    code = "import sys; sys.modules['tabulate'] = None; from core.cmd.start import main; sys.exit(main())"
     done = subprocess.run([sys.executable, "-c", code, "-f", "job.yaml"], capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr == f"ianvs: the package {package} is not installed: pip install -r requirements.txt\n"
+    assert done.stderr == "ianvs: the package tabulate is not installed: pip install -r requirements.txt\n"
 
 
 def test_registering_and_looking_up() -> None:
@@ -62,39 +57,13 @@ def test_registering_and_looking_up() -> None:
     assert not ClassFactory.is_exists("no type")
     with pytest.raises(ValueError, match="no class is registered as 'Another'"):
         ClassFactory.get_cls(ClassType.CALLBACK, "Another")
-    package = types.SimpleNamespace(Public=ByItsName, _Hidden=ByItsName, number=3)
-    ClassFactory.register_from_package(package, ClassType.MTL)
-    assert ClassFactory.is_exists(ClassType.MTL, "ByItsName")
-
-
-def test_a_copy_is_deep() -> None:
-    value = {"trace": {"chunks": [[0.1, 1]]}, "array": np.zeros(1), "pair": ([1],)}
-    copied = copy_tree(value)
-    copied["trace"]["chunks"][0][1] = 9
-    copied["array"][0] = 9
-    copied["pair"][0].append(9)
-    assert value["trace"]["chunks"] == [[0.1, 1]]
-    assert value["array"][0] == 0
-    assert value["pair"] == ([1],)
-
-
-def test_keyword_arguments_that_a_function_takes() -> None:
-    names = ("mining_mode", "post_process")
-    assert accepted(lambda data, mining_mode=None: 0, names) == ("mining_mode",)
-    assert accepted(lambda data, *, post_process: 0, names) == ("post_process",)
-    assert accepted(lambda data, **anything: 0, names) == names
-    assert accepted(lambda data: 0, names) == ()
 
 
 def test_routers_of_sedna() -> None:
     sure, unsure = [[0, 0, 1, 1, 0.9, 1]], [[0, 0, 1, 1, 0.2, 1]]
     assert (ThresholdFilter(0.5)(unsure), ThresholdFilter(0.5)(sure), ThresholdFilter()(None)) == (True, False, False)
     assert (IBTFilter()(unsure), IBTFilter()(sure), IBTFilter()([[1]])) == (True, False, False)
-    assert (CrossEntropyFilter()([0.5, 0.5]), CrossEntropyFilter()([1.0, 0.0]), CrossEntropyFilter()([2])) == (
-        True,
-        False,
-        False,
-    )
+    assert [CrossEntropyFilter()(p) for p in ([0.5, 0.5], [1.0, 0.0], [2])] == [True, False, False]
     assert [RandomFilter(seed=1)() for _ in range(3)] == [RandomFilter(seed=1)() for _ in range(3)]
     assert (RandomFilter(0)(), RandomFilter(1)()) == (False, True)
 
@@ -145,14 +114,6 @@ def test_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANSWER", "42")
     assert (Context.get_parameters("answer"), Context.get_parameters("nothing", "default")) == ("42", "default")
     assert BaseConfig.get("log_level") == "INFO"
-    assert Context.get_algorithm_from_api("HEM") == {}
-    monkeypatch.setenv("HEM_NAME", "IBT")
-    monkeypatch.setenv("HEM_PARAMETERS", '[{"key": "threshold_img", "value": 0.5}]')
-    expected = {"method": "IBT", "param": {"threshold_img": 0.5, "x": 1}}
-    assert Context.get_algorithm_from_api("HEM", x=1) == expected
-    monkeypatch.setenv("HEM_PARAMETERS", "not json")
-    with pytest.raises(ValueError, match="HEM_PARAMETERS is not JSON"):
-        Context.get_algorithm_from_api("HEM")
 
 
 def test_a_data_source_of_ones_own() -> None:

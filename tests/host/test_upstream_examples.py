@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
 from core.cmd.benchmarking import main
-from tests.host.upstream_decoding import write_decoding_example
+from tests.host.upstream_decoding import DECODING, write_decoding_example
 from tests.host.upstream_routing import write_routing_example
 
 
@@ -50,10 +51,19 @@ def test_the_speculative_decoding_example(tmp_path: Path, capfd: pytest.CaptureF
     assert "warning" not in capfd.readouterr().err
     assert main(["-f", job]) == 0
     found = rows("workspace-specdec/specdec/rank/selected_rank.csv")
-    assert [list(row.values()) for row in found] == [
-        ["1", "cloud-only", "0"],
-        ["2", "edge-only", "2"],
-        ["3", "collaboration", "6"],
-    ]
+    expected = [["1", "cloud-only", "0"], ["2", "edge-only", "2"], ["3", "collaboration", "6"]]
+    assert [list(row.values()) for row in found] == expected
     assert list(found[0]) == ["rank", "drafter-inference_mode", "Rounds"]
-    assert len(rows("workspace-specdec/specdec/rank/all_rank.csv")) == 3
+    for row in rows("workspace-specdec/specdec/rank/all_rank.csv"):
+        first = json.loads(Path(row["url"], "answers.jsonl").read_text().splitlines()[0])
+        asked = [side for side in ("edge", "cloud") if first[side] is not None]
+        assert asked == [row["drafter-inference_mode"].removesuffix("-only")] * (row["Rounds"] != "6")
+        assert (first["is_hard"], first["result"]["completion"]) == (False, "QUESTIONS")
+
+
+def test_a_session_in_which_nothing_moves_ends(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    job = write_decoding_example(tmp_path)
+    verifier = tmp_path / DECODING / "testalgorithms" / "ar" / "verifier.py"
+    verifier.write_text(verifier.read_text().replace('"stop": stop, "progress": bool', '"progress": not bool'))
+    assert main(["-f", job]) == 1
+    assert "made no progress" in capfd.readouterr().err

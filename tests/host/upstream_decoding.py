@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.host.upstream_routing import HEAD, write_files
+from tests.host.upstream_routing import write_files
 
 DECODING = Path("examples") / "cloud-edge-speculative-decoding-for-llm"
 
@@ -20,8 +19,6 @@ _PATHS = """
         for path in (MODULE_DIR, SPECDEC_DIR):
             if path not in sys.path:
                 sys.path.insert(0, path)
-
-        from sedna.common.class_factory import ClassFactory, ClassType
         """
 
 DECODING_FILES: Mapping[str, str] = {
@@ -56,12 +53,11 @@ DECODING_FILES: Mapping[str, str] = {
             - name: "Rounds"
               url: "./{DECODING}/testenv/rounds.py"
         """,
-    "testenv/rounds.py": HEAD
-    + textwrap.dedent("""
+    "testenv/rounds.py": """
         @ClassFactory.register(ClassType.GENERAL, alias="Rounds")
         def rounds(_, y_pred):
             return sum(row[1]["simulation"]["rounds"] for row in y_pred)
-        """),
+        """,
     "testalgorithms/ar/algorithm.yaml": f"""
         algorithm:
           paradigm_type: "jointinference"
@@ -80,106 +76,70 @@ DECODING_FILES: Mapping[str, str] = {
                 - model: {{ values: [ "Qwen/Qwen2.5-7B-Instruct" ] }}
         """,
     "common/__init__.py": "",
-    "common/session_store.py": """
-        SESSIONS = {}
-
-        def get_or_create(key, make):
-            return SESSIONS.setdefault(key, make())
-
-        def get(key):
-            return SESSIONS.get(key)
-
-        def pop(key, default=None):
-            return SESSIONS.pop(key, default)
-        """,
-    "algorithms/__init__.py": "",
-    "algorithms/ar/__init__.py": "",
-    "algorithms/ar/core.py": """
+    "common/session_store.py": "SESSIONS = {}\n",
+    "testalgorithms/ar/result_builder.py": """
         def answer_to(query):
             return query.upper()
-        """,
-    "testalgorithms/ar/base_drafter.py": """
-        class BaseSpeculativeDrafter:
-            def __init__(self, **kwargs):
-                self.kwargs = dict(kwargs)
-        """,
-    "testalgorithms/ar/result_builder.py": """
-        def build(text, rounds, mode):
-            return {"completion": text, "simulation": {"rounds": rounds, "mode": mode}}
+
+        def build(text, rounds):
+            return {"completion": text, "simulation": {"rounds": rounds}}
         """,
     "testalgorithms/ar/drafter.py": _PATHS
     + """
-        from base_drafter import BaseSpeculativeDrafter
-        from common.session_store import get as get_shared_session
-        from common.session_store import get_or_create
-        from common.session_store import pop as pop_shared_session
-        from result_builder import build
-        from algorithms.ar.core import answer_to
+        from common.session_store import SESSIONS
+        from result_builder import answer_to, build
 
         os.environ["BACKEND_TYPE"] = "TORCH"
 
         @ClassFactory.register(ClassType.GENERAL, alias="SpeculativeDraftModel")
-        class SpeculativeDraftModel(BaseSpeculativeDrafter):
+        class SpeculativeDraftModel:
             def __init__(self, **kwargs):
-                super().__init__(**kwargs)
                 os.environ["model_path"] = kwargs["model"]
                 self.inference_mode = kwargs.get("inference_mode", "collaboration")
                 self.window = kwargs["draft_tokens_per_step"]
 
-            def load(self, *args, **kwargs):
-                self.loaded = True
-
-            def cleanup(self):
-                self.loaded = False
+            def load(self, *args, **kwargs): ...
 
             def start_session(self, data=None, request=None, **kwargs):
                 request = {"request_id": data, "query": data} if request is None else request
-                shared = get_or_create(data, lambda: {"committed": "", "rounds": 0})
-                return {"request_id": data, "request": request, "_shared_state": shared}
+                SESSIONS[data] = {"committed": "", "rounds": 0}
+                return {"request_id": data, "request": request}
 
             def step(self, session, feedback=None, max_draft_tokens=None, **kwargs):
-                done = len(session["_shared_state"]["committed"])
+                done = len(SESSIONS[session["request_id"]]["committed"])
                 return {"draft_ids": answer_to(session["request"]["query"])[done : done + self.window]}
 
             def close_session(self, session, request=None):
                 assert session.pop("_pending_feedback")["verify_output"]["stop"]
-                shared = get_shared_session(session["request_id"])
-                pop_shared_session(session["request_id"], None)
-                return build(shared["committed"], shared["rounds"], "collaboration")
+                return build(*SESSIONS.pop(session["request_id"]).values())
 
             def inference(self, data=None, request=None, **kwargs):
-                return build(answer_to(data), 1, "edge-only")
+                return build(answer_to(data), 1)
         """,
     "testalgorithms/ar/verifier.py": _PATHS
     + """
-        from common.session_store import get as get_shared_session
-        from result_builder import build
-        from algorithms.ar.core import answer_to
+        from common.session_store import SESSIONS
+        from result_builder import answer_to, build
 
         @ClassFactory.register(ClassType.GENERAL, alias="SpeculativeVerifyModel")
         class SpeculativeVerifyModel:
-            def __init__(self, **kwargs):
-                self.kwargs = kwargs
-
-            def load(self, *args, **kwargs):
-                self.loaded = True
+            def __init__(self, **kwargs): ...
 
             def start_session(self, data=None, draft_session=None, request=None, **kwargs):
                 return {"request": draft_session["request"], "request_id": draft_session["request_id"]}
 
             def verify(self, session, draft_output=None, **kwargs):
-                shared = get_shared_session(session["request_id"])
+                shared = SESSIONS[session["request_id"]]
                 shared["committed"] += draft_output["draft_ids"]
                 shared["rounds"] += 1
                 stop = shared["committed"] == answer_to(session["request"]["query"])
                 feedback = {"draft_output": draft_output, "verify_output": {"stop": stop}}
                 return {"stop": stop, "progress": bool(draft_output["draft_ids"]), "feedback": feedback}
 
-            def close_session(self, session, request=None):
-                return None
+            def close_session(self, session, request=None): ...
 
             def inference(self, data=None, request=None, **kwargs):
-                return build(answer_to(data), 0, "cloud-only")
+                return build(answer_to(data), 0)
         """,
 }
 

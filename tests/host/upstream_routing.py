@@ -44,38 +44,27 @@ ROUTING_FILES: Mapping[str, str] = {
               url: "./{ROUTING}/testenv/edge_ratio.py"
         """,
     "testenv/result_parser.py": """
-        from dataclasses import dataclass
+        from collections import namedtuple
 
-        @dataclass
-        class JointInferenceResult:
-            is_hard_example: bool
-            result: dict
-            edge_result: dict
-            cloud_result: dict
-
-            @classmethod
-            def from_list(cls, *row):
-                return cls(*row)
+        JointInferenceResult = namedtuple("JointInferenceResult", "is_hard_example result edge_result cloud_result")
         """,
-    "testenv/accuracy.py": HEAD
-    + textwrap.dedent("""
+    "testenv/accuracy.py": """
         from result_parser import JointInferenceResult
 
         @ClassFactory.register(ClassType.GENERAL, alias="Accuracy")
         def acc(y_true, y_pred):
-            rows = [JointInferenceResult.from_list(*row) for row in y_pred]
+            rows = [JointInferenceResult(*row) for row in y_pred]
             right = [row.result["prediction"] == gold for row, gold in zip(rows, y_true)]
             return round(100 * sum(right) / len(right), 2)
-        """),
-    "testenv/edge_ratio.py": HEAD
-    + textwrap.dedent("""
+        """,
+    "testenv/edge_ratio.py": """
         from result_parser import JointInferenceResult
 
         @ClassFactory.register(ClassType.GENERAL, alias="Edge Ratio")
         def edge_ratio(_, y_pred):
-            rows = [JointInferenceResult.from_list(*row) for row in y_pred]
+            rows = [JointInferenceResult(*row) for row in y_pred]
             return round(100 * sum(not row.is_hard_example for row in rows) / len(rows), 2)
-        """),
+        """,
     "testalgorithms/query-routing/test_queryrouting.yaml": f"""
         algorithm:
           paradigm_type: "jointinference"
@@ -101,8 +90,8 @@ ROUTING_FILES: Mapping[str, str] = {
               url: "./{ROUTING}/testalgorithms/query-routing/hard_sample_mining.py"
         """,
     "testalgorithms/query-routing/models/__init__.py": """
-        from .api_llm import APIBasedLLM
         from .local_llm import HuggingfaceLLM, VllmLLM
+        from .base_llm import BaseLLM as APIBasedLLM
         """,
     "testalgorithms/query-routing/models/base_llm.py": """
         class BaseLLM:
@@ -120,24 +109,16 @@ ROUTING_FILES: Mapping[str, str] = {
                 answer = self.letter or data["query"][-1]
                 return {"completion": answer, "prediction": answer, "usage": usage, "perf": perf}
         """,
-    "testalgorithms/query-routing/models/api_llm.py": """
-        from models.base_llm import BaseLLM
-
-        class APIBasedLLM(BaseLLM):
-            pass
-        """,
     "testalgorithms/query-routing/models/local_llm.py": """
         from models.base_llm import BaseLLM
 
         class HuggingfaceLLM(BaseLLM):
             letter = "A"
 
-        class VllmLLM(HuggingfaceLLM):
-            pass
+        VllmLLM = HuggingfaceLLM
         """,
-    "testalgorithms/query-routing/edge_model.py": "from __future__ import absolute_import, division\nimport os\n"
-    + HEAD
-    + textwrap.dedent("""
+    "testalgorithms/query-routing/edge_model.py": """
+        import os
         from core.common.log import LOGGER
         from models import HuggingfaceLLM, APIBasedLLM, VllmLLM
 
@@ -155,13 +136,9 @@ ROUTING_FILES: Mapping[str, str] = {
 
             def predict(self, data, **kwargs):
                 return self.model.inference(data)
-
-            def cleanup(self):
-                self.model = None
-        """),
-    "testalgorithms/query-routing/cloud_model.py": "import os\n"
-    + HEAD
-    + textwrap.dedent("""
+        """,
+    "testalgorithms/query-routing/cloud_model.py": """
+        import os
         from models import APIBasedLLM
 
         os.environ['BACKEND_TYPE'] = 'TORCH'
@@ -174,23 +151,19 @@ ROUTING_FILES: Mapping[str, str] = {
 
             def inference(self, data, **kwargs):
                 return self.model.inference(data)
-        """),
-    "testalgorithms/query-routing/data_processor.py": HEAD
-    + textwrap.dedent("""
+        """,
+    "testalgorithms/query-routing/data_processor.py": """
         from sedna.datasources import BaseDataSource
 
         @ClassFactory.register(ClassType.GENERAL, alias="OracleRouterDatasetProcessor")
         class OracleRouterDatasetProcessor:
-            def __init__(self, **kwargs):
-                pass
-
             def __call__(self, dataset):
                 dataset.x = [{"query": x, "gold": y} for x, y in zip(dataset.x, dataset.y)]
                 return dataset
-        """),
-    "testalgorithms/query-routing/hard_sample_mining.py": "import abc\n"
-    + HEAD
-    + textwrap.dedent("""
+        """,
+    "testalgorithms/query-routing/hard_sample_mining.py": """
+        import abc
+
         class BaseFilter(metaclass=abc.ABCMeta):
             def __init__(self, **kwargs):
                 pass
@@ -206,10 +179,7 @@ ROUTING_FILES: Mapping[str, str] = {
             def __call__(self, data=None):
                 edge, cloud = self.edge_model.predict(data), self.cloud_model.inference(data)
                 return edge["prediction"] != data["gold"] and cloud["prediction"] == data["gold"]
-
-            def cleanup(self):
-                pass
-        """),
+        """,
 }
 
 
@@ -234,4 +204,5 @@ def write_files(folder: Path, files: Mapping[str, str]) -> None:
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(textwrap.dedent(text), encoding="utf-8")
+        head = HEAD if "@ClassFactory" in text else ""
+        path.write_text(head + textwrap.dedent(text), encoding="utf-8")

@@ -53,7 +53,7 @@ def rows(workplace: Workplace) -> dict[Any, list[Any]]:
 @pytest.mark.parametrize(
     "settings", [{}, pytest.param({"temperature": 0.8, "acceptance": "coupled"}, marks=pytest.mark.slow)]
 )
-def test_answers_order_and_journal_are_those_of_one_at_a_time(
+def test_answers_are_those_of_one_at_a_time(
     workplace: Workplace, models: tuple[Path, Path], settings: dict[str, Any]
 ) -> None:
     prepared(workplace, models, "autoregressive", "PromptLookup", **settings)
@@ -73,28 +73,6 @@ def test_answers_order_and_journal_are_those_of_one_at_a_time(
     assert any("busy" in line["answer"]["trace"] for line in asked)
     # Of the time in which others were under way each has a share, and no more than there was is shared.
     assert sum(line["answer"]["trace"].get("busy") or 0.0 for line in asked) <= took
-
-
-def test_a_prompt_without_an_answer_takes_none_of_the_others_along(
-    workplace: Workplace, models: tuple[Path, Path]
-) -> None:
-    prepared(workplace, models, "autoregressive", max_failures=0)
-    workplace.algorithms("EdgeOnly")
-    data = questions(10)
-    data[AT_ONCE]["question"] = "word " * 5000
-    workplace.data(data)
-    at_once(workplace, AT_ONCE)
-    outcome = workplace.ianvs()
-    assert outcome.code == 1
-    (line,) = outcome.lines(f"failed: row {AT_ONCE + 1} of 10")
-    assert "leaves no room in the model's context window" in line
-    kept = answers(workplace)
-    assert len(kept) >= AT_ONCE, "those before it, and what was in flight beside it"
-    workplace.settings("edge", max_failures=1)
-    assert workplace.ianvs().code == 0
-    assert answers(workplace).items() >= kept.items()
-    assert len(workplace.journal()) == 9, "something was asked twice"
-    assert workplace.leaderboard()["EdgeOnly", "autoregressive"]["Failed"] == "1.0"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends signals")

@@ -103,26 +103,3 @@ def test_a_test_environment_from_its_command_to_the_leaderboard(job: Workplace, 
             expected = sum(right) / len(right) if own and name == "mmlu" else None
             assert (float(cell) if cell else None) == (None if expected is None else pytest.approx(expected, 1e-5))
     assert any(column.startswith("Accuracy: " if name != "spec_bench" else "Throughput: ") for column in shown)
-
-
-def test_answers_as_predictions_of_opencompass(job: Workplace) -> None:
-    rows = prepare_as_told(job, "mmlu")
-    use(job, "mmlu")
-    assert job.ianvs().code == 0
-    out = specdec(job.root, "data", "opencompass", "--workspace", "workspace", "--out", "opencompass/routed")
-    (model,) = (job.root / "opencompass" / "routed" / "predictions").iterdir()
-    assert model.name.startswith("edge-only-")
-    assert {file.name for file in model.iterdir()} == {
-        "lukaemon_mmlu_anatomy.json",
-        "lukaemon_mmlu_abstract_algebra.json",
-    }
-    predictions = json.loads((model / "lukaemon_mmlu_anatomy.json").read_text(encoding="utf-8"))
-    asked = [row for row in rows if row["question"]["group"] == "anatomy"]
-    answers = job.answers("EdgeOnly", "api")
-    assert list(predictions) == ["0", "1", "2"]
-    for row, entry in zip(asked, predictions.values(), strict=True):
-        assert entry["origin_prompt"] == [{"role": "HUMAN", "prompt": row["question"]["turns"][0]}]
-        assert entry["gold"] == row["answer"]
-        (own,) = [a["result"] for a in answers if a["result"]["query_id"] == row["question"]["id"]]
-        assert entry["prediction"] == own["turns"][0]["completion"]
-    assert "lukaemon_mmlu_anatomy.json: 3 questions\n" in out

@@ -129,16 +129,6 @@ def test_a_judge_that_answers_nonsense_costs_the_score_alone(
 
 
 @pytest.mark.slow
-def test_without_a_judge_only_the_score_is_missing(workplace: Workplace, api: CountingAPI) -> None:
-    workplace.on_api(api.url)
-    prepare(workplace, "EdgeOnly")
-    outcome = workplace.ianvs()
-    assert outcome.code == 0, outcome.output
-    assert len(outcome.lines("scorer judge: no judge_model is set")) == 1, "once, not for every test case"
-    assert accuracy(workplace) == ""
-
-
-@pytest.mark.slow
 def test_all_of_mt_bench(
     workplace: Workplace, judge: JudgeStub, api: CountingAPI, shared: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

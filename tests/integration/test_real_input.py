@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.harness import ALGORITHMS, EXAMPLE, LONGEST, Workplace, read_lines
+from tests.support.harness import ALGORITHMS, LONGEST, Workplace, read_lines
 
 BACKENDS = ("autoregressive", "PromptLookup")
 TEMPLATE = "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}</s>{% endfor %}[assistant]"
@@ -128,18 +128,3 @@ def test_a_local_model_folder_on_public_questions(workplace: Workplace, shared: 
     workplace.settings("edge", model=str(plain), max_tokens=limit, truncate_prompts=True)
     workplace.settings("cloud", model=str(chat), max_tokens=limit, truncate_prompts=True)
     check(workplace, data, limit, edge=(plain, transcript), cloud=(chat, templated))
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not (EXAMPLE / "models" / "edge").is_dir(), reason="the embedded models have not been trained")
-def test_the_embedded_models_on_public_questions(workplace: Workplace, shared: Path, tmp_path: Path) -> None:
-    data = mmlu(shared, tmp_path / "mmlu.jsonl", 6)
-    shutil.copytree(EXAMPLE / "models", workplace.example / "models")
-    workplace.data(data)
-    for side in ("edge", "cloud"):
-        workplace.settings(side, max_tokens=8)
-    outcome = workplace.ianvs()
-    assert outcome.code == 0, outcome.output
-    leaderboard = workplace.leaderboard()
-    assert len(leaderboard) == len(ALGORITHMS) * len(BACKENDS)
-    assert {row["Lossless"] for row in leaderboard.values()} == {"100.0"}

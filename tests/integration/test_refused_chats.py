@@ -8,7 +8,6 @@ import pytest
 
 from tests.support.harness import Workplace
 from tests.support.models import build_model
-from tests.support.paths import EXAMPLE
 
 STRICT = (
     "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
@@ -40,11 +39,3 @@ def test_refused_rows_are_told(workplace: Workplace, tmp_path: Path, template: s
     outcome = workplace.ianvs("check")
     assert outcome.code == 0, outcome.output
     assert words in outcome.output
-
-
-def test_shipped_models_pass(workplace: Workplace) -> None:
-    for side in ("edge", "cloud"):
-        workplace.settings(side, model=str(EXAMPLE / "models" / side))
-    workplace.data(ROWS)
-    outcome = workplace.ianvs("check")
-    assert outcome.code == 0, outcome.output

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.support import journals
-from tests.support.counting_api import CountingAPI
 from tests.support.harness import Outcome, Workplace, questions
 
 HEAVY = ("torch", "transformers", "openai", "pandas")
@@ -21,9 +20,7 @@ def imported(outcome: Outcome) -> set[str]:
 
 
 @pytest.mark.slow
-def test_a_replayed_job_imports_no_model_library_and_gives_the_same_leaderboard(
-    workplace: Workplace, models: tuple[Path, Path]
-) -> None:
+def test_a_replayed_job_imports_no_model_library(workplace: Workplace, models: tuple[Path, Path]) -> None:
     workplace.backends("autoregressive", "PromptLookup")
     workplace.settings("edge", model=str(models[0]), max_tokens=12)
     workplace.settings("cloud", model=str(models[1]), max_tokens=12)
@@ -51,28 +48,3 @@ def test_a_replayed_job_imports_no_model_library_and_gives_the_same_leaderboard(
         rows = workplace.answers(*case)
         assert all(row["result"]["replayed"] and turn["replayed"] for row in rows for turn in row["result"]["turns"])
     assert journals.entries(workplace.workspace) == kept
-
-
-def test_answers_of_the_same_run_are_shared_but_not_called_replayed(workplace: Workplace, api: CountingAPI) -> None:
-    workplace.on_api(api.url)
-    workplace.data(questions(5))
-    assert workplace.ianvs().code == 0
-    assert len(api.asked) == 10
-    for case in workplace.leaderboard():
-        assert workplace.environment_of(*case)["run"]["replayed"] == 0
-    assert all(row["result"]["cached"] for row in workplace.answers("OracleRouter", "api"))
-
-
-@pytest.mark.slow
-def test_a_changed_setting_is_told_in_one_line(workplace: Workplace, api: CountingAPI) -> None:
-    workplace.on_api(api.url)
-    workplace.data(questions(7))
-    assert workplace.ianvs().code == 0
-    before = len(api.asked)
-    workplace.settings("edge", max_tokens=99)
-    outcome = workplace.ianvs()
-    assert outcome.code == 0, outcome.output
-    (line,) = outcome.lines("do not match")
-    assert "edge model: 7 earlier answers in" in line
-    assert line.endswith("sampling.max_tokens 256 -> 99")
-    assert len(api.asked) == before + 7, "the cloud's answers still match"

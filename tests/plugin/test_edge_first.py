@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin import observers
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 from ianvs_specdec.report.metrics.table import Table
+from ianvs_specdec.routing.learned.doubt import Beginning, Doubt
 from ianvs_specdec.routing.routers import router
 from sedna.core.joint_inference import JointInference
 
@@ -74,16 +73,16 @@ def test_the_edge_is_asked_once_and_its_time_is_not_the_routers(job: Path, tiny_
         assert 0 <= result["routing"]["seconds"] < edge["perf"]["latency"]
 
 
-def test_it_survives_the_way_through_a_file(job: Path, tiny_model: Path) -> None:
-    ((_, result, _, _),) = answers(tiny_model, "mining-then-inference", 0.0, count=1)
-    assert json.loads(json.dumps(result))["edge_answer"]["turns"][0]["trace"]["confidence"]
-
-
-def test_what_is_missing_is_told(job: Path, tiny_model: Path) -> None:
-    cascade = router("CascadeRouter")(signal="mean_probability", threshold=0.5)
-    edge = EdgeModel(model=str(tiny_model), logprobs=True, **SETTINGS)
-    with pytest.raises(UserError, match="the module dataset_processor"):
-        cascade("a bare question")
-    del edge
-    with pytest.raises(UserError, match="an edge model"):
-        cascade({"query": "question", "gold": "B", "index": 0})
+def test_an_answer_that_ends_early_is_the_whole_one(job: Path, tmp_path: Path, tiny_model: Path) -> None:
+    row = {"query": "question 0", "gold": "B", "index": 0}
+    text = EdgeModel(model=str(tiny_model), **SETTINGS).predict(dict(row))["completion"]
+    settings = {"model": str(tiny_model), **SETTINGS, "logprobs": True, "stop": [text[0]]}
+    signal = (("max_entropy",), {"max_entropy": 1.0}, 0.0, 1.0)
+    file = tmp_path / "cascade.json"
+    Doubt(*signal, after=Beginning(3, Doubt(*signal))).save(file)
+    ended = JointInference(EdgeModel(**settings), CloudModel(model=str(tiny_model), **SETTINGS))
+    ended.hard_example_mining_algorithm = router("CascadeRouter")(calibration=str(file), decide_after=3)
+    _, first, _, _ = ended.inference(dict(row), mining_mode="mining-then-inference")
+    again = EdgeModel(**settings).predict(dict(row))
+    assert first["turns"][0]["finish_reason"] == "stop"
+    assert (again["cached"], again["completion"]) == (True, first["completion"])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import re
 import shutil
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,17 +16,12 @@ import yaml
 
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 from ianvs_specdec.report.metrics import METRICS
-from tests.support import journals
-from tests.support.harness import Run
-from tests.support.models import build_model
-from tests.support.paths import EXAMPLE
-from tests.support.stub_server import StubServer
+from tests.support.paths import EXAMPLE, ROOT
 
 ROUTING = Path("testalgorithms") / "query-routing"
 ROUTERS = {"EdgeOnly", "CloudOnly", "RandomRouter", "OracleRouter", "LearnedRouter", "BudgetRouter", "CascadeRouter"}
 MOST_ROWS = 12
 """Of the main job: its table fits on a screen."""
-TIMINGS = ("Time to", "Internal", "Latency", "Throughput", "Speedup", "Chunk Gap", "Routing Overhead", "time", "url")
 
 
 def questions(count: int) -> list[dict[str, Any]]:
@@ -38,61 +33,9 @@ def questions(count: int) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder from which the example can be started, with eight questions. Its settings files are left to the test."""
-    pytest.importorskip("core.cmd.benchmarking", reason="needs the ianvs command: pip install -e host")
-    folder = tmp_path / "examples" / EXAMPLE.name
-    for part in ("testenv", "testalgorithms"):
-        shutil.copytree(EXAMPLE / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(EXAMPLE / "benchmarkingjob.yaml", folder)
-    for part in ("router", "cascade"):
-        shutil.copytree(EXAMPLE / "models" / part, folder / "models" / part)
-    for name in algorithm_files():
-        choose_back_ends(folder / ROUTING / name)
-    (folder / "dataset" / "knowledge").mkdir(parents=True)
-    for name in ("train", "test"):
-        lines = "".join(json.dumps(row) + "\n" for row in questions(8))
-        (folder / "dataset" / "knowledge" / f"{name}.jsonl").write_text(lines)
-    for name in ("RESULT_SAVED_URL", "IANVS_RUN_ID", "IANVS_FRESH"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
-    return folder
-
-
-def choose_back_ends(path: Path) -> None:
-    """Token by token and prompt lookup, on both sides alike: what needs no draft head."""
-    config = yaml.safe_load(path.read_text())
-    lists = {"edgemodel": ["autoregressive", "PromptLookup"], "cloudmodel": ["same-as-edge"]}
-    for module in config["algorithm"]["modules"]:
-        for hyperparameter in module.get("hyperparameters", ()):
-            if "backend" in hyperparameter:
-                hyperparameter["backend"]["values"] = lists[module["type"]]
-    path.write_text(yaml.safe_dump(config, sort_keys=False))
-
-
 def algorithm_files(job: str = "benchmarkingjob.yaml") -> list[str]:
     told = yaml.safe_load((EXAMPLE / job).read_text())["benchmarkingjob"]
     return [Path(algorithm["url"]).name for algorithm in told["test_object"]["algorithms"]]
-
-
-def configure(root: Path, side: str, **changes: Any) -> None:
-    path = root / ROUTING / f"{side}_settings.yaml"
-    settings = {**yaml.safe_load(path.read_text()), **changes}
-    path.write_text(yaml.safe_dump({key: value for key, value in settings.items() if value is not None}))
-
-
-def leaderboard(root: Path) -> dict[tuple[str, str], dict[str, str]]:
-    path = root.parents[1] / "workspace" / EXAMPLE.name / "rank" / "all_rank.csv"
-    with path.open(newline="") as file:
-        return {(row["hard_example_mining"], row["edgemodel-backend"]): row for row in csv.DictReader(file)}
-
-
-def apart_from_timings(rows: dict[tuple[str, str], dict[str, str]]) -> dict[tuple[str, str], dict[str, str]]:
-    return {
-        key: {name: cell for name, cell in row.items() if not name.startswith(TIMINGS) and name != "rank"}
-        for key, row in rows.items()
-    }
 
 
 def test_the_files_fit_each_other() -> None:
@@ -148,11 +91,11 @@ OWN_DATA = {
 """Jobs whose leaderboard is by the rounds or the subjects that only one data file has."""
 
 
-@pytest.mark.parametrize("data", ["mmlu", "mt_bench"])
 def test_a_job_on_data_of_the_users_says_what_makes_it(
-    data: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     main = pytest.importorskip("core.cmd.benchmarking", reason="needs the ianvs command: pip install -e host").main
+    data = "mt_bench"
     folder = tmp_path / "examples" / EXAMPLE.name
     ignored = shutil.ignore_patterns("__pycache__", f"{data}.jsonl", "*.safetensors")
     shutil.copytree(EXAMPLE, folder, ignore=ignored)
@@ -214,129 +157,7 @@ def test_the_back_ends_that_the_example_compares_have_what_they_need(monkeypatch
             model.check_hyperparameters({**settings, "backend": backend})
 
 
-@pytest.mark.slow
-def test_eight_rows_then_replayed_and_nothing_asked_twice(root: Path, tmp_path: Path, tiny_model: Path) -> None:
-    from core.cmd.benchmarking import main
-
-    other = build_model(tmp_path / "cloud-model", seed=1)
-    configure(root, "edge", model=str(tiny_model), max_tokens=10)
-    configure(root, "cloud", model=str(other), max_tokens=10)
-    job = job_of(root)
-    assert main(job) == 0
-    first = leaderboard(root)
-    assert first.keys() == {(router, backend) for router in ROUTERS for backend in ("autoregressive", "PromptLookup")}
-    assert {row["Lossless"] for row in first.values()} == {"100.0"}
-    assert {row["Edge Ratio"] for (router, _), row in first.items() if router == "EdgeOnly"} == {"100.0"}
-    assert {row["Speedup"] for (router, backend), row in first.items() if backend == "autoregressive"} == {"1.0"}
-    assert all(float(row["Throughput"]) > 0 for row in first.values())
-
-    folder = tmp_path / "workspace" / EXAMPLE.name
-    answers = journals.answers(folder)
-    # Prompt lookup in cloud_only.yaml has a length of its own, so that its answers serve no router.
-    assert len(answers) == len({entry["key"] for entry in answers}) == 2 * 2 * 9 + 3 * 9
-    assert main(job) == 0
-    assert journals.answers(folder) == answers
-    assert apart_from_timings(leaderboard(root)) == apart_from_timings(first)
-    replayed = {row["Throughput"] for row in leaderboard(root).values()}
-    assert replayed == {row["Throughput"] for row in first.values()}
-
-
-def api(root: Path, stub: StubServer) -> None:
-    """Both models on the stub, which tells no log-probabilities: without the cascade."""
-    job = root / "benchmarkingjob.yaml"
-    text, count = re.subn(r' *- name: "cascade-router"\n.*cascade_router.yaml"\n', "", job.read_text())
-    assert count == 1
-    job.write_text(text)
-    for side in ("edge", "cloud"):
-        configure(root, side, model=f"{side}-name", api_base_url=stub.url, dtype=None, device=None)
-    for path in (root / ROUTING).glob("*.yaml"):
-        path.write_text(re.sub(r"\n *- PromptLookup\b", "", path.read_text()).replace("- autoregressive", "- api"))
-
-
-def job_of(root: Path) -> list[str]:
-    return ["-f", str(root / "benchmarkingjob.yaml")]
-
-
-@pytest.mark.slow
-def test_killed_again_and_again_it_loses_at_most_the_answer_in_flight(
-    root: Path, stub: StubServer, tmp_path: Path
-) -> None:
-    def done() -> None:
-        outcome = Run(tmp_path, job_of(root), os.environ).wait()
-        assert outcome.code == 0, outcome.output
-
-    api(root, stub)
-    done()
-    uninterrupted = apart_from_timings(leaderboard(root))
-    needed = len(stub.requests)
-    assert needed == 2 * 9
-    shutil.rmtree(tmp_path / "workspace")
-
-    stub.requests.clear()
-    stub.script = ["slow"]
-    kills = 0
-    for count in (2, 6, 9, 14):
-        run = Run(tmp_path, job_of(root), os.environ)
-        run.wait_for(lambda: len(stub.requests) >= count + kills)  # noqa: B023
-        run.kill()
-        kills += 1
-    stub.script = ["ok"]
-    done()
-    assert len(stub.requests) <= needed + kills
-    assert apart_from_timings(leaderboard(root)) == uninterrupted
-
-
-@pytest.mark.slow
-def test_a_dead_cloud_is_one_message_and_the_next_run_goes_on(
-    root: Path, stub: StubServer, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from core.cmd.benchmarking import main
-
-    api(root, stub)
-    stub.script = ["ok"] * 12 + [401]
-    assert main(job_of(root)) == 1
-    output = "".join(capsys.readouterr())
-    assert "refused the request" in output
-    assert "Traceback" not in output
-    stub.requests.clear()
-    stub.script = ["ok"]
-    assert main(job_of(root)) == 0
-    assert len(stub.requests) == 2 * 9 - 12
-    assert {router for router, _ in leaderboard(root)} == ROUTERS - {"CascadeRouter"}
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"modle": "x"}, "modle"),
-        ({"backend": "autoregresive"}, "autoregresive"),
-        ({"model": "./not/there"}, "no model folder ./not/there"),
-        ({"temperature": "hot"}, "temperature must be 0 (greedy) or a number"),
-        ({"temperature": "hot", "threads": 0}, "threads must be a whole number from 1"),
-    ],
-)
-def test_a_wrong_setting_is_found_before_anything_runs(
-    root: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str], change: dict[str, Any], message: str
-) -> None:
-    from core.cmd.benchmarking import main
-
-    configure(root, "edge", model=str(tiny_model))
-    configure(root, "cloud", model=str(tiny_model))
-    path = root / ROUTING / "edge_only.yaml"
-    if "backend" in change:
-        path.write_text(path.read_text().replace("- autoregressive", "- autoregresive"))
-    else:
-        configure(root, "edge", **change)
-    assert main(job_of(root)) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert "Traceback" not in error
-    assert not (root.parents[1] / "workspace").exists()
-
-
-def test_upstream_finds_a_file_to_look_at_and_a_framework_that_passes_errors_on(
-    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_upstream_s_sedna_needs(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("BACKEND_TYPE", "model_path"):
         monkeypatch.setenv(name, "before")
     EdgeModel(model=str(tiny_model), backend="autoregressive")
@@ -347,3 +168,10 @@ def test_upstream_finds_a_file_to_look_at_and_a_framework_that_passes_errors_on(
     assert not callable(EdgeModel(model=str(tiny_model), backend="autoregressive"))
     loaders: list[Callable[..., Any]] = [EdgeModel.load, EdgeModel.predict, CloudModel.inference]
     assert all(loader.__code__.co_flags & 0x08 for loader in loaders)
+
+
+def test_the_requirements_of_the_example_are_those_of_the_package() -> None:
+    text = (EXAMPLE / "requirements.txt").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert lines == project["project"]["dependencies"]

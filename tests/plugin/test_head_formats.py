@@ -10,10 +10,8 @@ import pytest
 import torch
 import transformers
 
-from ianvs_specdec import drafters, lengths
+from ianvs_specdec import drafters
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.types import Sampling
-from ianvs_specdec.engine import decode
 from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.targets.registry import target_of
 from tests.support.damage import copy_of, with_config, with_weights
@@ -40,48 +38,12 @@ def refused_everywhere(target: Any, head: Path, *told: str) -> None:
         assert all(text in str(error) for text in told), error
 
 
-def drafted(target: Any, head: Path) -> list[list[int]]:
-    """The tokens of every verified tree."""
-    trees: list[Any] = []
-    rows = (EXAMPLE / "dataset" / "knowledge" / "test.jsonl").read_text(encoding="utf-8").splitlines()[:2]
-    tokenizer = transformers.AutoTokenizer.from_pretrained(CLOUD)
-    for row in rows:
-        prompt = tokenizer(json.loads(row)["question"]["turns"][0])["input_ids"]
-        drafter = drafters.create("eagle", {"head": head})
-        settings: dict[str, Any] = {"eos_ids": (), "trace_trees": trees}
-        decode(target, drafter, lengths.create("full"), prompt, Sampling(max_tokens=32), **settings)
-    return [tree.tokens for tree in trees]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "config",
-    [
-        {"eagle_config": {IDS: [8, 5, 1]}},
-        {IDS: [9, 6, 2]},
-        {"aux_hidden_state_layer_ids": [9, 6, 2]},
-        {"eagle_config": {IDS: [9, 6, 2]}},
-    ],
-)
-def test_layers_in_another_order_are_the_same_head(target: Any, tmp_path: Path, config: dict[str, Any]) -> None:
-    def turn(tensors: dict[str, torch.Tensor]) -> None:
-        tensors["fc.weight"] = torch.cat(tensors["fc.weight"].chunk(3, dim=1)[::-1], dim=1)
-
-    turned = with_weights(EAGLE3, tmp_path / "weights", turn)
-    head = with_config(turned, tmp_path / "head", **config)
-    assert drafted(target, head) == drafted(target, EAGLE3)
-    assert drafted(target, turned) != drafted(target, EAGLE3)
-
-
 @pytest.mark.parametrize(
     ("ids", "told"),
     [
         ([99, 5, 9], "no layer 99"),
-        ([-1, 5, 9], "no layer -1"),
-        ([1, 5, 11], "no layer 11"),
         ([1, 5], "2 in eagle_aux"),
         ("1,5,9", "a list of layers"),
-        ([1.0, 5, 9], "a list of layers"),
     ],
 )
 def test_layers_that_are_not_there_are_named(target: Any, tmp_path: Path, ids: Any, told: str) -> None:
@@ -97,68 +59,29 @@ SPECULATORS = {"speculators_model_type": "eagle3", "norm_before_residual": True}
     [
         ({"fc_norm": True}, "lacks the tensor fc_norm.0.weight, expected [256] in an EAGLE-3 head with fc_norm"),
         ({"norm_before_fc": True}, "lacks the tensor input_norm.weight"),
-        ({"eagle_config": {"norm_before_fc": True}}, "lacks the tensor input_norm.weight"),
         ({"norm_before_fc": True, "fc_norm": True}, "norm_before_fc and fc_norm exclude each other"),
         ({"parallel_drafting": True}, "parallel_drafting"),
-        ({"mask_token_id": 5}, "mask_token_id is 5"),
-        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
         ({"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}, "partial_rotary_factor is 0.5"),
         ({"layer_types": ["sliding_attention"]}, "sliding_window is missing"),
-        ({"sliding_window": 0, "layer_types": ["sliding_attention"]}, "sliding_window is 0"),
-        ({"layer_types": 5}, "layer_types is 5"),
         ({"layer_types": ["chunked_attention"]}, "layer_types is ['chunked_attention']"),
-        ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types is ['full_attention', 'sliding_"),
         ({"use_sliding_window": True, "sliding_window": 128}, "use_sliding_window needs layer_types"),
         ({"mlp_bias": True}, "mlp.gate_proj.bias"),
-        ({"attention_bias": True}, "self_attn.o_proj.bias"),
-        ({"use_qk_norm": True}, "self_attn.q_norm.weight"),
         ({"model_type": "qwen3"}, "self_attn.q_norm.weight"),
-        ({"model_type": "qwen2"}, "self_attn.q_proj.bias"),
-        ({"model_type": "gpt_oss"}, "model_type is 'gpt_oss'"),
         ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope_type is 'dynamic'"),
         ({"eagle_config": {"use_aux_hidden_state": False}}, "use_aux_hidden_state is False"),
-        *(
-            ({"eagle_config": {name: value}}, f"{name} is {value}")
-            for name, value in (
-                ("next_layer_regular", False),
-                ("use_input_layernorm_in_first_layer", False),
-                ("use_last_layernorm", False),
-                ("use_mtp_layernorm", True),
-                ("parallel_draft_step", 2),
-            )
-        ),
+        ({"eagle_config": {"use_mtp_layernorm": True}}, "use_mtp_layernorm is True"),
+        ({"eagle_config": {"parallel_draft_step": 2}}, "parallel_draft_step is 2"),
         ({"norm_output": "false"}, "norm_output is 'false'"),
         ({"norm_before_fc": None, "eagle_config": {"norm_before_fc": True}}, "lacks the tensor input_norm.weight"),
         (
             {"norm_output": False, "eagle_config": {"norm_output": True}},
-            "norm_output is False and in eagle_config True: remove the wrong one",
+            "norm_output is False and in eagle_config",
         ),
-        ({"logit_scale": 0.5}, "logit_scale is 0.5"),
         ({"residual_multiplier": 0.2}, "residual_multiplier is 0.2"),
-        ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping is 50.0"),
-        ({"num_experts": 8}, "num_experts is 8"),
         ({"quantization_config": {"bits": 4}}, "quantization_config is {'bits': 4}"),
-        ({"rope_interleaved": True}, "rope_interleaved is True"),
-        ({"use_aux_norm": True}, "use_aux_norm is True"),
         ({"hidden_act": "gelu"}, "hidden_act silu"),
-        ({"num_hidden_layers": 2}, "num_hidden_layers 1"),
-        ({"target_hidden_size": 128}, "fc.weight has shape"),
-        ({"speculators_config": {}}, "a speculators head of type None"),
         (SPECULATORS, "must state transformer_layer_config and norm_before_residual"),
-        ({"speculators_model_type": "eagle3", "transformer_layer_config": {}}, "norm_before_residual"),
-        (
-            {"speculators_model_type": "dflash"},
-            "a speculators head of type dflash, and EagleSpecDec does not read it: no",
-        ),
-        (
-            {"speculators_model_type": "eagle"},
-            "a speculators head of type eagle, and EagleSpecDec does not read it: no",
-        ),
-        ({"speculators_model_type": "peagle"}, "a speculators head of type peagle"),
-        (
-            {"architectures": ["DFlashDraftModel"]},
-            "a DFlash head, and EagleSpecDec does not read it: use DFlashSpecDec",
-        ),
+        ({"speculators_model_type": "dflash"}, "a speculators head of type dflash, and EagleSpecDec does not read it"),
         ({"architectures": ["PEagleDraftModel"]}, "a P-EAGLE head, and EagleSpecDec does not read it: no back end"),
         ({"model_type": "medusa"}, "a Medusa head, and EagleSpecDec does not read it: use MedusaSpecDec"),
     ],
@@ -168,9 +91,7 @@ def test_a_flag_of_another_computation_is_named(target: Any, tmp_path: Path, val
 
 
 @pytest.mark.parametrize("flag", ["norm_before_residual", "norm_output"])
-def test_a_flag_that_needs_no_tensor_changes_the_drafts(target: Any, tmp_path: Path, flag: str) -> None:
-    """Of an EAGLE-3 head; what it computes is in ``test_eagle``."""
-    assert drafted(target, with_config(EAGLE3, tmp_path / "head", **{flag: True})) != drafted(target, EAGLE3)
+def test_a_flag_of_eagle3_is_refused_in_the_first_eagle(target: Any, tmp_path: Path, flag: str) -> None:
     first = with_config(MODELS / "cloud-eagle", tmp_path / "first", **{flag: True})
     refused_everywhere(target, first, f"{flag} is for EAGLE-3")
 
@@ -190,15 +111,10 @@ def as_speculators(folder: Path, **layer: Any) -> Path:
     return folder
 
 
-def test_a_head_in_the_format_of_speculators_is_the_same_head(target: Any, tmp_path: Path) -> None:
-    assert drafted(target, as_speculators(tmp_path / "head")) == drafted(target, EAGLE3)
-
-
 def test_faults_of_a_head_of_speculators_are_told(target: Any, tmp_path: Path) -> None:
     for values, told in (
         ({"vocab_size": 2048}, "lacks the tensor d2t"),
         ({"hidden_size": 128}, "has shape"),
-        ({"num_hidden_layers": 3}, "num_hidden_layers 1"),
         ({"model_type": "deepseek_v3"}, "model_type is 'deepseek_v3'"),
         ({"hidden_size": None}, "hidden_size is missing"),
     ):
@@ -214,10 +130,7 @@ def test_faults_of_a_head_of_speculators_are_told(target: Any, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("ids", "files", "told"),
     [
-        ([1, 1], 1, "a list of different token ids below 1024"),
         ([5, 99999], 1, "a list of different token ids below 1024"),
-        (["a"], 1, "a list of different token ids"),
-        ([], 1, "a list of different token ids"),
         (torch.arange(4), 1, "a list of different token ids"),
         ([1, 2], 2, "keep one of them"),
     ],
@@ -241,19 +154,16 @@ MODELOPT = {
 """What ModelOpt's export writes."""
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {},
-        {
-            "model_type": "qwen2",
-            "qkv_bias": False,
-            "sliding_window": None,
-            "layer_types": ["sliding_attention"],
-            "use_sliding_window": False,
-        },
-    ],
-)
+QWEN2 = {
+    "model_type": "qwen2",
+    "qkv_bias": False,
+    "sliding_window": None,
+    "use_sliding_window": False,
+    "layer_types": ["sliding_attention"],
+}
+
+
+@pytest.mark.parametrize("values", [{}, QWEN2])
 def test_flags_that_ask_for_nothing_are_fine(tmp_path: Path, values: dict[str, Any]) -> None:
     nothing: dict[str, Any] = {
         **dict.fromkeys(("norm_before_residual", "parallel_drafting", "attention_bias", "mlp_bias"), False),
@@ -270,27 +180,7 @@ def test_flags_that_ask_for_nothing_are_fine(tmp_path: Path, values: dict[str, A
     EdgeModel.check_hyperparameters({"model": str(CLOUD), "backend": "EagleSpecDec", "head": str(head)})
 
 
-@pytest.mark.parametrize("name", ["fc_norm.weight", "midlayer.input_norm.weight", "fc_norms.0.weight"])
+@pytest.mark.parametrize("name", ["fc_norm.weight", "midlayer.input_norm.weight"])
 def test_tensors_that_no_flag_asks_for_are_named(target: Any, tmp_path: Path, name: str) -> None:
     head = with_weights(EAGLE3, tmp_path / "head", lambda tensors: tensors.update({name: torch.ones(256)}))
     refused_everywhere(target, head, name, "no place in an EAGLE-3 head")
-
-
-def test_a_pickled_head_is_looked_at(target: Any, tmp_path: Path) -> None:
-    from safetensors.torch import load_file
-
-    head = copy_of(MODELS / "cloud-eagle", tmp_path / "head")
-    tensors = load_file(head / "model.safetensors")
-    (head / "model.safetensors").unlink()
-    tensors["fc.weight"] = tensors["fc.weight"][:, :-1].clone()
-    torch.save(tensors, head / "pytorch_model.bin")
-    refused_everywhere(target, head, "fc.weight has shape [256, 511]")
-    torch.save({"fc.weight": _Trap()}, head / "pytorch_model.bin")
-    refused_everywhere(target, head, "could run code and is not loaded")
-
-
-class _Trap:
-    """What pickle would call."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return print, ("called",)

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.benchmarks.rows import query_of
-from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.records.configuration import Configuration
 
@@ -58,38 +56,3 @@ def test_answers_with_a_prediction_are_compared_with_the_baseline_of_the_same_ro
     ask(tiny_model, "autoregressive", prediction=["", EXPECTED])
     told = ask(tiny_model, "PredictedOutput", prediction=["", EXPECTED])
     assert [turn["baseline"]["identical"] for turn in told] == [True, True]
-
-
-@pytest.mark.slow
-def test_the_group_of_a_query_is_the_task_of_its_requests(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ianvs_specdec.backends import AutoregressiveLLM
-    from ianvs_specdec.common.types import Sampling
-    from ianvs_specdec.lengths.uniform import Uniform
-
-    tasks = []
-
-    def budgets(self, load):
-        tasks.extend(stats.task for stats in load.running)
-        return [0] * len(load.running)
-
-    monkeypatch.setattr(Uniform, "budgets", budgets)
-    query = query_of({"turns": TURNS, "group": "physics"})
-    with AutoregressiveLLM(str(tiny_model), dtype="float32") as llm:
-        llm.load()
-        tasks.clear()
-        llm.generate([{"role": "user", "content": "x"}], Sampling(max_tokens=4), hints=query.hints(1))
-    assert set(tasks) == {"physics"}
-
-
-@pytest.mark.parametrize(
-    ("prediction", "message"),
-    [
-        ("a text", "'prediction' must be a list of strings"),
-        ([1, 2], "'prediction' must be a list of strings"),
-        (["a"], "1 texts in 'prediction' for 2 turns"),
-    ],
-)
-def test_a_malformed_prediction_names_the_row(prediction: Any, message: str) -> None:
-    with pytest.raises(UserError, match="data row 3") as caught:
-        query_of({"turns": TURNS, "prediction": prediction}, None, 2)
-    assert message in str(caught.value)

@@ -14,6 +14,7 @@ from ianvs_specdec.backends import backend
 from ianvs_specdec.backends.top_logprobs import ToldLogprobs, letters_of
 from ianvs_specdec.benchmarks.letters import LETTERS
 from ianvs_specdec.benchmarks.scorers import LOGPROB
+from ianvs_specdec.common.errors import AnswerError
 from ianvs_specdec.common.types import Completion, Query, Sampling, Trace
 from ianvs_specdec.plugin.response import with_letter
 from ianvs_specdec.plugin.rows_checked import without_letters
@@ -73,6 +74,8 @@ def test_choice_among_the_options(letters: list[tuple[str, float]], chosen: str)
     assert answer == chosen
     result: dict[str, Any] = {"scorer": LOGPROB, "turns": [{"completion": answer}]}
     assert scores([result], ["C"]) == [100.0 * (chosen == "C")]
+    with pytest.raises(AnswerError, match="no log-probabilities of letters"):
+        with_letter(query, Completion("A. one", [], 1, 1, "stop", Trace()))
 
 
 def test_back_ends_without_log_probabilities_are_refused_by_name(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Completion, Trace
 from ianvs_specdec.plugin.models import CloudModel
+from ianvs_specdec.plugin.timings import Overlap, UnderWay, stamp
 from ianvs_specdec.records.journal import Journal
 from ianvs_specdec.report.metrics import METRICS
 from tests.support import journals
@@ -146,29 +147,6 @@ def test_more_failures_than_permitted_end_the_test_case(cloud: Any) -> None:
         model.inference("q0")
 
 
-def test_a_thread_that_was_given_up_does_not_load_the_model_again(cloud: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, llm = cloud()
-    loads: list[str] = []
-    answering, given_up = threading.Event(), threading.Event()
-    generate = llm.generate
-
-    def first_turn_hangs(messages: Any, *arguments: Any, **keywords: Any) -> Completion:
-        answering.set()
-        assert given_up.wait(60)
-        return generate(messages, *arguments, **keywords)
-
-    monkeypatch.setattr(llm, "load", lambda: loads.append("loaded"))
-    monkeypatch.setattr(llm, "generate", first_turn_hangs)
-    with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(model.inference, {"query": {"turns": ["one", "two"], "scorer": "none"}})
-        assert answering.wait(60)
-        model.cleanup()
-        given_up.set()
-        with pytest.raises(UserError, match="the test case has ended"):
-            answer.result(60)
-    assert (loads, llm.asked) == (["loaded"], {"one": 1})
-
-
 def test_a_model_that_does_not_load_is_tried_once_for_all_who_wait(cloud: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model, llm = cloud(max_failures=9)
     loads: list[str] = []
@@ -184,10 +162,10 @@ def test_a_model_that_does_not_load_is_tried_once_for_all_who_wait(cloud: Any, m
     assert loads == ["tried"]
 
 
-def test_what_the_journal_takes_is_no_time_of_a_request(cloud: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_journal_takes_is_no_time_of_a_request(
+    cloud: Any, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A long journal is read when the first answer is looked for, and tried before a model is loaded."""
-    clock = [100.0]
-    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
     for name, method in ((n, getattr(Journal, n)) for n in ("get", "explain_miss", "ensure_writable")):
 
         def slow(journal: Journal, *arguments: Any, original: Any = method) -> Any:
@@ -206,3 +184,44 @@ def test_a_querys_own_temperature_replaces_the_models(job: Path, tiny_model: Pat
     own = hot.inference({"query": {"turns": ["ab"], "scorer": "none"}})
     assert prescribed["turns"][0]["key"] == own["turns"][0]["key"]
     assert (prescribed["greedy"], greedy.inference("ab")["greedy"]) == (False, True)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [100.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    return now
+
+
+def test_shares_add_up_to_the_time_in_which_there_was_work(clock: list[float]) -> None:
+    overlap = Overlap()
+    first = overlap.begin()
+    clock[0] += 1.0
+    second = overlap.begin()
+    clock[0] += 2.0
+    assert overlap.end(first) == pytest.approx((3.0, 1.0 + 2.0 / 2))
+    clock[0] += 3.0
+    assert overlap.end(second) == pytest.approx((5.0, 2.0 / 2 + 3.0))
+    clock[0] += 10.0
+    third = overlap.begin()
+    clock[0] += 1.0
+    assert overlap.end(third) == pytest.approx((1.0, 1.0))
+
+
+@pytest.mark.parametrize(("answered", "told"), [(1.5, 3.5), (None, None)])
+def test_the_wait_for_others_is_before_every_time_of_an_answer(answered: float | None, told: float | None) -> None:
+    trace = Trace([(1.0, 1), (1.5, 1)], thinking=1, answered=answered)
+    stamp(trace, Scripted(), issued=0.0, waited=2.0, under_way=UnderWay(3.5, 2.0))
+    assert trace.chunks == [(3.0, 1), (3.5, 1)]
+    assert trace.answered == told
+
+
+@pytest.mark.parametrize(("number", "share"), [(1, None), (4, 0.25)])
+def test_an_answer_keeps_its_share_where_it_was_not_alone(
+    cloud: Any, job: Path, clock: list[float], number: int, share: float | None
+) -> None:
+    model, llm = cloud()
+    llm.all_there = threading.Barrier(number, action=lambda: clock.__setitem__(0, clock[0] + 1.0))
+    responses = ask(model, QUESTIONS[:number])
+    assert [response["turns"][0]["trace"].get("busy") for response in responses] == [share] * number
+    assert ('"busy"' in journals.text(job)) == (share is not None)

@@ -15,7 +15,7 @@ import torch
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
-from tests.support.damage import copy_of, with_config, with_weights
+from tests.support.damage import copy_of, with_config
 from tests.support.paths import EXAMPLE
 
 MODELS = EXAMPLE / "models"
@@ -35,11 +35,8 @@ def refused(key: str, *told: str, kind: Any = EdgeModel, **hyperparameters: Any)
     "hyperparameters",
     [
         {"model": EDGE, "backend": "huggingface"},
-        {"model": EDGE, "backend": "EagleSpecDec", "head": str(MODELS / "edge-eagle")},
-        {"model": CLOUD, "backend": "EagleSpecDec", "head": HEADS["eagle"]},
         {"model": CLOUD, "backend": "EagleSpecDec", "head": HEADS["eagle3"]},
         {"model": CLOUD, "backend": "MedusaSpecDec", "head": HEADS["medusa"]},
-        {"model": CLOUD, "backend": "SuffixSpecDec", "head": HEADS["eagle"]},
         {"model": CLOUD, "backend": "DraftModelSpecDec", "draft": EDGE},
         {"model": EDGE, "backend": "llamacpp"},
         {"model": "org/name", "backend": "huggingface"},
@@ -50,18 +47,17 @@ def test_whole_models_and_heads_that_fit_pass(hyperparameters: dict[str, Any]) -
     EdgeModel.check_hyperparameters(hyperparameters)
 
 
-@pytest.mark.parametrize("name", ["eagle", "eagle3", "medusa"])
-@pytest.mark.parametrize("backend", ["autoregressive", "huggingface", "vllm", "llamacpp"])
+BESIDE = [("eagle", "autoregressive"), ("eagle3", "vllm"), ("eagle", "llamacpp"), ("medusa", "huggingface")]
+
+
+@pytest.mark.parametrize(("name", "backend"), BESIDE)
 def test_a_head_is_no_model(name: str, backend: str) -> None:
     options = {"vllm_python": sys.executable} if backend == "vllm" else {}
     refused("model", "not a model", "name it as head", model=HEADS[name], backend=backend, **options)
 
 
 def test_a_model_is_no_head() -> None:
-    refused(
-        "head", "cloud/config.json", "an EAGLE head is one Llama layer", model=CLOUD, backend="EagleSpecDec", head=CLOUD
-    )
-    refused("head", "no Medusa heads", model=CLOUD, backend="MedusaSpecDec", head=CLOUD)
+    refused("head", "an EAGLE head is one Llama layer", model=CLOUD, backend="EagleSpecDec", head=CLOUD)
     refused("head", "no Medusa heads", model=CLOUD, backend="MedusaSpecDec", head=HEADS["eagle"])
     refused("draft", "not a model", model=CLOUD, backend="DraftModelSpecDec", draft=HEADS["eagle"])
 
@@ -129,20 +125,9 @@ def test_a_missing_part_of_a_model_in_parts_is_named(tmp_path: Path) -> None:
         refused("model", told, model=str(tmp_path / "m"))
 
 
-def test_weights_are_held_against_the_configuration(tmp_path: Path) -> None:
-    name = "model.layers.2.self_attn.v_proj.weight"
-    refused("model", name, model=str(with_weights(MODELS / "edge", tmp_path / "a", lambda tensors: tensors.pop(name))))
-    refused("model", "and 15 more", model=str(with_config(MODELS / "edge", tmp_path / "b", num_hidden_layers=10)))
-    refused(
-        "model", "num_hidden_layers", model=str(with_config(MODELS / "edge", tmp_path / "c", num_hidden_layers=10**9))
-    )
-
-
 @pytest.mark.parametrize("backend", ["autoregressive", "huggingface"])
-@pytest.mark.parametrize("device", ["cuda", "cuda:7", "abacus"])
+@pytest.mark.parametrize("device", ["cuda:7", "abacus"])
 def test_a_device_that_is_not_there_is_told(backend: str, device: str) -> None:
-    if device == "cuda" and torch.cuda.is_available():
-        pytest.skip("there is one")
     refused("device", f"device {device!r} is not there", model=EDGE, backend=backend, device=device)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Trace
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
@@ -22,18 +20,16 @@ from tests.support import journals
 from tests.support.edge import TWO_TURNS, Start, edge, row
 from tests.support.holding import held
 from tests.support.models import build_model
-from tests.support.stub_server import StubServer
 
 
-@pytest.mark.parametrize("backend", ["autoregressive", "PromptLookup", "huggingface"])
+@pytest.mark.parametrize("backend", ["PromptLookup", "huggingface"])
 def test_a_response_keeps_the_contract_and_counts_tokens(job: Path, tiny_model: Path, backend: str) -> None:
     model = edge(tiny_model, backend=backend)
     model.load()
     response = model.predict(TWO_TURNS)
-    assert (
-        response["usage"]["total_tokens"] == response["usage"]["prompt_tokens"] + response["usage"]["completion_tokens"]
-    )
-    assert response["usage"]["completion_tokens"] == sum(len(turn["token_ids"]) for turn in response["turns"])
+    usage = response["usage"]
+    assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+    assert usage["completion_tokens"] == sum(len(turn["token_ids"]) for turn in response["turns"])
     for turn in response["turns"]:
         trace = msgspec.convert(turn["trace"], Trace)
         assert trace.tokens == len(turn["token_ids"]) == turn["usage"]["completion_tokens"]
@@ -41,18 +37,14 @@ def test_a_response_keeps_the_contract_and_counts_tokens(job: Path, tiny_model: 
         if backend != "huggingface":
             assert sum(step.emitted for step in trace.steps) + 1 == trace.tokens
     assert response["perf"]["latency"] > response["perf"]["time_to_first_token"] > 0
-    assert (response["side"], response["backend"], response["query_id"], response["group"]) == (
-        "edge",
-        backend,
-        "q1",
-        "g",
-    )
+    told = [response[name] for name in ("side", "backend", "query_id", "group")]
+    assert told == ["edge", backend, "q1", "g"]
     assert json.loads(json.dumps(response))["usage"] == response["usage"]
     model.cleanup()
 
 
 @pytest.mark.slow
-def test_the_end_of_a_test_case_forces_its_answers_onto_the_disk_and_lets_other_runs_ask(
+def test_cleanup_syncs_the_journal_and_lets_others_ask(
     job: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = edge(tiny_model, backend="autoregressive")
@@ -66,9 +58,7 @@ def test_the_end_of_a_test_case_forces_its_answers_onto_the_disk_and_lets_other_
         pass
 
 
-def test_all_back_ends_give_the_same_tokens_and_the_second_turn_sees_the_first_answer(
-    job: Path, tiny_model: Path
-) -> None:
+def test_all_back_ends_give_the_same_tokens(job: Path, tiny_model: Path) -> None:
     responses = {
         name: edge(tiny_model, backend=name).predict(TWO_TURNS)
         for name in ("autoregressive", "PromptLookup", "huggingface")
@@ -77,11 +67,9 @@ def test_all_back_ends_give_the_same_tokens_and_the_second_turn_sees_the_first_a
     assert ids["autoregressive"] == ids["PromptLookup"] == ids["huggingface"]
     first, second = responses["autoregressive"]["turns"]
     chat = f"<user>ab ab ab<assistant>{first['completion']}<user>and again<assistant>"
-    assert abs(second["usage"]["prompt_tokens"] - len(chat.encode())) == 0
-    for name in ("PromptLookup", "huggingface", "autoregressive"):
-        for turn in responses[name]["turns"]:
-            assert turn["baseline"]["identical"] is True
-            assert turn["baseline"]["latency"] > 0
+    assert second["usage"]["prompt_tokens"] == len(chat.encode())
+    baselines = [turn["baseline"] for response in responses.values() for turn in response["turns"]]
+    assert all(baseline["identical"] is True and baseline["latency"] > 0 for baseline in baselines)
 
 
 def test_sampling_is_reproducible_and_depends_on_the_seed(job: Path, tiny_model: Path) -> None:
@@ -93,33 +81,7 @@ def test_sampling_is_reproducible_and_depends_on_the_seed(job: Path, tiny_model:
     assert ids(backend="huggingface") == ids(backend="huggingface")
 
 
-def test_stop_strings_end_the_text_on_every_back_end(job: Path, tiny_model: Path) -> None:
-    whole = edge(tiny_model).predict(row("x"))["completion"]
-    stop = whole[5:7]
-    expected = whole[: whole.index(stop)]
-    for backend in ("autoregressive", "PromptLookup", "huggingface"):
-        response = edge(tiny_model, backend=backend, stop=[stop]).predict(row("x"))
-        assert response["completion"] == expected
-        assert response["turns"][0]["finish_reason"] == "stop"
-
-
-def test_a_stream_of_text_adds_up_to_the_answer(tiny_model: Path) -> None:
-    from ianvs_specdec.backends import AutoregressiveLLM
-    from ianvs_specdec.common.types import Sampling
-
-    for stop in ((), ("e",)):
-        pieces: list[tuple[str, int]] = []
-        with AutoregressiveLLM(str(tiny_model), dtype="float32") as llm:
-            answer = llm.generate(
-                [{"role": "user", "content": "x"}],
-                Sampling(max_tokens=24, stop=stop),
-                on_chunk=lambda text, tokens, pieces=pieces: pieces.append((text, tokens)),
-            )
-        assert "".join(text for text, _ in pieces) == answer.text
-        assert sum(tokens for _, tokens in pieces) == answer.completion_tokens
-
-
-def test_a_prompt_that_is_too_long_loses_its_oldest_tokens_and_says_so(
+def test_a_long_prompt_is_cut_where_that_is_permitted(
     job: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     small = build_model(tmp_path / "small", window=64)
@@ -138,9 +100,7 @@ def test_a_prompt_that_is_too_long_loses_its_oldest_tokens_and_says_so(
     assert journals.text(job).count('"truncated":469') == 6
 
 
-def test_a_prompt_that_is_too_long_is_refused_unless_cutting_it_is_permitted(
-    job: Path, tmp_path: Path, new_run: Start
-) -> None:
+def test_a_long_prompt_is_refused_by_default(job: Path, tmp_path: Path, new_run: Start) -> None:
     small = build_model(tmp_path / "small", window=64)
     long = row("y" * 500)
     refused = r"the prompt has 517 tokens and leaves no room in the model's context window of 64: .*truncate_prompts"
@@ -171,20 +131,7 @@ def test_a_second_turn_that_does_not_fit_leaves_the_first_answer(job: Path, tmp_
     assert "leaves no room" in response["error"]
 
 
-def test_an_answer_without_letters_is_a_failure_that_may_be_permitted(
-    job: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ianvs_specdec.backends.local.letters_of", lambda likely: None)
-    query = {"turns": ["Which?\nA. one\nB. two\nAnswer:"], "id": "q", "scorer": "choice_logprob"}
-    model = edge(tiny_model, max_failures=1)
-    response = model.predict({"query": query, "gold": {}, "index": 0})
-    assert "no log-probabilities of letters" in response["error"]
-    assert response["turns"] == []
-    with pytest.raises(UserError, match="2 queries got no answer, max_failures permits 1"):
-        model.predict({"query": query, "gold": {}, "index": 0})
-
-
-def test_a_kept_answer_to_a_cut_prompt_serves_only_where_cutting_is_permitted(
+def test_a_cut_prompts_answer_serves_who_permits_it(
     job: Path, tmp_path: Path, new_run: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     small, long = build_model(tmp_path / "small", window=64), row("y" * 500)
@@ -196,18 +143,6 @@ def test_a_kept_answer_to_a_cut_prompt_serves_only_where_cutting_is_permitted(
     again = edge(small, truncate_prompts=True).predict(long)
     assert (again["replayed"], again["completion"]) == (True, cut["completion"])
     assert sum("Truncated Prompts" in record.message for record in caplog.records) == 2
-
-
-@pytest.mark.parametrize("value", ["yes", 1, 0.5])
-def test_to_cut_or_not_is_a_yes_or_a_no(tiny_model: Path, value: Any) -> None:
-    with pytest.raises(UserError, match="truncate_prompts must be true or false"):
-        edge(tiny_model, truncate_prompts=value)
-
-
-def test_a_model_without_a_chat_template_gets_a_transcript(job: Path, tmp_path: Path) -> None:
-    plain = build_model(tmp_path / "plain", chat_template=None)
-    response = edge(plain).predict(row("hi"))
-    assert response["usage"]["prompt_tokens"] == len("User: hi\n\nAssistant:")
 
 
 def test_the_cloud_can_follow_the_edge(job: Path, tiny_model: Path) -> None:
@@ -224,11 +159,8 @@ def test_cost_comes_from_the_prices(job: Path, tiny_model: Path) -> None:
     usage = (response := edge(tiny_model, price_prompt=2.0, price_completion=10).predict(row("x")))["usage"]
     assert response["cost"] == pytest.approx((usage["prompt_tokens"] * 2 + usage["completion_tokens"] * 10) / 1e6)
     assert edge(tiny_model).predict(row("x"))["cost"] is None
-    prices = {"model": str(tiny_model), "price_prompt": 2, "price_completion": 10}
-    assert ModelSettings.parse(prices).cost(100, 10, cached_tokens=60) == pytest.approx(300 / 1e6)
-    assert ModelSettings.parse({**prices, "price_cached": 0.5}).cost(100, 10, cached_tokens=60) == pytest.approx(
-        210 / 1e6
-    )
+    prices = {"model": str(tiny_model), "price_prompt": 2, "price_completion": 10, "price_cached": 0.5}
+    assert ModelSettings.parse(prices).cost(100, 10, cached_tokens=60) == pytest.approx(210 / 1e6)
 
 
 def test_a_deep_copy_is_equal_and_independent(job: Path, tiny_model: Path) -> None:
@@ -250,45 +182,6 @@ def test_the_journal_is_tried_before_the_model_works(
         edge(tiny_model).predict(row("x"))
 
 
-def test_a_cloud_that_dies_after_six_answers_loses_none_and_the_next_run_goes_on(
-    job: Path, stub: StubServer, new_run: Start
-) -> None:
-    def cloud() -> CloudModel:
-        return CloudModel(model="stub", backend="api", api_base_url=stub.url, api_retries=1, api_key_env="NO_KEY")
-
-    stub.script = ["ok"] * 6 + ["die"]
-    model = cloud()
-    for index in range(6):
-        model.inference(row(f"question {index}", index=index))
-    with pytest.raises(UserError, match="gave no answer"):
-        model.inference(row("question 6", index=6))
-    new_run()
-    asked, stub.script = len(stub.requests), ["ok"]
-    responses = [cloud().inference(row(f"question {index}", index=index)) for index in range(10)]
-    assert [response["replayed"] for response in responses] == [True] * 6 + [False] * 4
-    assert len(stub.requests) == asked + 4
-    assert responses[0]["prediction"] == "B"
-    assert responses[0]["turns"][0]["baseline"] is None
-
-
-def test_no_secret_is_written_anywhere(
-    job: Path, stub: StubServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    secret, password = "sk-do-not-tell-4711", "pa55word"
-    monkeypatch.setenv("STUB_KEY", secret)
-    monkeypatch.setenv("STUB_URL", stub.url.replace("http://", f"http://user:{password}@"))
-    stub.script = ["ok", 500, "ok", 401]
-    model = CloudModel(model="stub", backend="api", api_base_url="STUB_URL", api_key_env="STUB_KEY")
-    with caplog.at_level(logging.DEBUG):
-        outputs = [json.dumps(model.inference(row(text))) for text in ("a", "b")]
-        with pytest.raises(UserError) as error:
-            model.inference(row("c"))
-    written = "".join(path.read_text(errors="replace") for path in job.rglob("*") if path.is_file())
-    for place in (*outputs, written, caplog.text, str(error.value)):
-        assert secret not in place
-    assert password not in written
-
-
 def test_a_broken_model_folder_is_one_message(job: Path, tmp_path: Path) -> None:
     (tmp_path / "broken").mkdir()
     with pytest.raises(UserError, match=r"no config\.json"):
@@ -298,24 +191,3 @@ def test_a_broken_model_folder_is_one_message(job: Path, tmp_path: Path) -> None
     model.load()
     with pytest.raises(UserError, match="cannot load the model"):
         model.predict(row("x"))
-
-
-@pytest.mark.parametrize(
-    "query", [{"turns": []}, {"turns": "x"}, {"turn": ["x"]}, 7, {"turns": ["x"], "scorer": "letter"}]
-)
-def test_a_malformed_question_names_its_row(job: Path, tiny_model: Path, query: Any) -> None:
-    with pytest.raises(UserError, match="data row 4"):
-        edge(tiny_model).predict({"query": query, "gold": "", "index": 3})
-
-
-def test_an_exception_of_the_model_surfaces_unchanged(
-    job: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(self: LLM, *_: Any, **__: Any) -> None:
-        raise ZeroDivisionError("inside")
-
-    model = edge(tiny_model)
-    monkeypatch.setattr("ianvs_specdec.backends.specdec.EngineLLM._decode", fail)
-    with pytest.raises(ZeroDivisionError, match="inside"):
-        model.predict(row("x"))
-    assert journals.entries(job) == []

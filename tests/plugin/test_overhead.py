@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import copy
-import inspect
 import time
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.report.metrics import METRICS
@@ -47,42 +43,6 @@ def test_a_replayed_answer_keeps_the_time_of_its_routing(job: Path, tiny_model: 
     assert overhead(edge(tiny_model), Slow(), row("x")) == first
     assert overhead(edge(tiny_model), Slow(1.0), row("x")) < first, "another router's time is its own"
     assert overhead(edge(tiny_model), Slow(), row("y")) < first, "a new answer has a new time"
-
-
-class Changing(Slow):
-    """Keeps any value, and another state after each decision."""
-
-    def __init__(self, value: Any) -> None:
-        super().__init__()
-        self.value, self.decisions = value, 0
-
-    def score(self, query: Query) -> float:
-        self.decisions += 1
-        return super().score(query)
-
-
-@pytest.mark.parametrize(
-    ("value", "other"),
-    [(["a"], ["b"]), ({"b": [1], 2: {}}, {"b": [2], 2: {}}), (Slow(1.0), Slow(2.0)), (object(), [])],
-    ids=["list", "dict", "router", "object"],
-)
-def test_a_time_belongs_to_the_router_with_its_hyperparameters(
-    job: Path, tiny_model: Path, new_run: Start, value: Any, other: Any
-) -> None:
-    router = Changing(value)
-    times = [overhead(edge(tiny_model), router, row(text), pause=0.02) for text in "xy"]
-    new_run(fresh=False)
-    again = Changing(copy.deepcopy(value))
-    assert [overhead(edge(tiny_model), again, row(text)) for text in "xy"] == times
-    assert overhead(edge(tiny_model), Changing(other), row("x")) < times[0]
-
-
-def test_a_router_without_a_constructor_takes_what_router_takes() -> None:
-    class Plain(Router):
-        def score(self, query: Query) -> float:
-            return 0.5
-
-    assert list(inspect.signature(Plain).parameters) == ["threshold"]
 
 
 def test_the_same_router_before_another_back_end_has_its_own_time(job: Path, tiny_model: Path, new_run: Start) -> None:

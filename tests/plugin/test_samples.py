@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +16,16 @@ from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 from ianvs_specdec.report.metrics.columns import MEANS
 from ianvs_specdec.report.metrics.table import Table
 from tests.support import journals
+from tests.support.edge import TWO_TURNS, Start, edge
 
-Start = Callable[..., None]
-ROW = {
-    "query": {"turns": ["ab ab ab", "and again"], "id": "q1", "group": "g", "scorer": "text"},
-    "gold": {},
-    "index": 0,
-}
-
-
-def edge(model: Path, **hyperparameters: Any) -> EdgeModel:
-    return EdgeModel(
-        **{"model": str(model), "backend": "autoregressive", "dtype": "float32", "max_tokens": 12, **hyperparameters}
-    )
+ROW = {**TWO_TURNS, "query": {**TWO_TURNS["query"], "scorer": "text"}}
 
 
 def confidences(response: Any) -> list[Any]:
     return [turn["trace"].get("confidence") for turn in response["turns"]]
 
 
-def test_an_answer_without_probabilities_does_not_serve_who_needs_them(
-    job: Path, tiny_model: Path, new_run: Start
-) -> None:
+def test_probabilities_are_asked_for_where_missing(job: Path, tiny_model: Path, new_run: Start) -> None:
     plain = edge(tiny_model).predict(ROW)
     new_run()
     asked = edge(tiny_model, logprobs=True).predict(ROW)
@@ -123,9 +110,7 @@ def test_a_sample_that_fails_is_told_and_the_answer_stays(
         model.predict({**ROW, "query": "another question"})
 
 
-def test_a_back_end_that_cannot_draw_samples_says_so_before_the_run(
-    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_back_end_without_samples_says_so_first(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def check(self: Any, sampling: Sampling) -> None:
         if not sampling.greedy:
             raise UserError("this back end does not sample", key="temperature")
@@ -146,13 +131,9 @@ def test_samples_are_for_the_edge(tiny_model: Path) -> None:
 def test_what_a_cascade_took_is_in_every_column(job: Path, tiny_model: Path) -> None:
     """The edge's answer and its samples, by the journal's own times."""
     first = edge(tiny_model, samples=3, price_completion=5.0).predict(ROW)
+    CloudModel(model=str(tiny_model), backend="autoregressive", dtype="float32", max_tokens=12).inference(ROW)
     cloud = CloudModel(model=str(tiny_model), backend="PromptLookup", dtype="float32", max_tokens=12)
     second = cloud.inference(ROW)
-    baseline = CloudModel(model=str(tiny_model), backend="autoregressive", dtype="float32", max_tokens=12).inference(
-        ROW
-    )
-    assert baseline["turns"]
-    cloud_answer = cloud.inference(ROW)
 
     def seconds(*answers: Any) -> float:
         return sum(turn["trace"]["chunks"][-1][0] for answer in answers for turn in answer["turns"])
@@ -165,7 +146,7 @@ def test_what_a_cascade_took_is_in_every_column(job: Path, tiny_model: Path) -> 
     )
     # By the clock, which is told to a microsecond.
     assert stays.query("busy")[0] == pytest.approx(spent, abs=1e-4)
-    goes = Table(["x"], [[True, cloud_answer, first, cloud_answer]])
+    goes = Table(["x"], [[True, second, first, second]])
     assert goes.query("latency")[0] == pytest.approx(spent + seconds(second))
     assert goes.turn("ttft")[0] == pytest.approx(spent + second["turns"][0]["trace"]["chunks"][0][0])
     assert goes.query("busy")[0] == pytest.approx(spent + seconds(second), abs=1e-4)
@@ -176,25 +157,4 @@ def test_what_a_cascade_took_is_in_every_column(job: Path, tiny_model: Path) -> 
         assert table.query("edge_prompt")[0] == first["usage"]["prompt_tokens"]
     assert MEANS["Cloud Cost"](stays)[0] == 0.0
     assert np.isnan(MEANS["Cloud Cost"](goes)[0]), "the cloud has no price here"
-    assert MEANS["Edge Cost"](Table(["x"], [[True, cloud_answer, None, cloud_answer]]))[0] == 0.0
-    assert (stays.query("tokens")[0], goes.query("tokens")[0]) == (
-        sum(len(turn["token_ids"]) for turn in first["turns"]),
-        second["usage"]["completion_tokens"],
-    )
-
-
-def test_the_edge_s_answers_of_two_machines_make_no_times_of_a_cascade(job: Path, tiny_model: Path) -> None:
-    """Queries that all went to the cloud: the edge's work is in their times, so it is to be of one machine, too."""
-    asked = edge(tiny_model).predict(ROW)
-    answer = CloudModel(model=str(tiny_model), backend="autoregressive", dtype="float32", max_tokens=12).inference(ROW)
-
-    def timed(*hardware: str, replayed: bool) -> bool:
-        rows = []
-        for machine in hardware:
-            turns = [{**turn, "hardware": machine, "replayed": replayed} for turn in asked["turns"]]
-            rows.append([True, answer, {**asked, "turns": turns}, answer])
-        return bool(Table(["x"] * len(rows), rows).query("latency")[0] > 0)
-
-    assert timed("one", "one", replayed=True)
-    assert timed("one", "two", replayed=False)
-    assert not timed("one", "two", replayed=True)
+    assert MEANS["Edge Cost"](Table(["x"], [[True, second, None, second]]))[0] == 0.0

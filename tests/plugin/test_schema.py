@@ -41,10 +41,8 @@ def test_the_settings_of_the_example_are_valid(path: Path) -> None:
     "wrong",
     [
         {"max_token": 5},
-        {"max_tokens": "5"},
         {"temperature": [0.0]},
         {"backend": "EagleSpecDecoding"},
-        {"tree": "chains"},
         {"tree": {"EagleSpecDec": "chains"}},
         {"tree": {"Eagle": "chain"}},
     ],

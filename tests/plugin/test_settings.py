@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import pytest
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 from ianvs_specdec.plugin.settings import ModelSettings
-from ianvs_specdec.records.identity import FileDigests
 from tests.support.models import build_model
 
 
@@ -19,38 +19,25 @@ from tests.support.models import build_model
     ("hyperparameters", "key", "message"),
     [
         ({"modle": "x"}, "modle", "Did you mean 'model'"),
+        ({"model": None}, "model", "model is missing"),
         ({"backend": "huggingfase"}, "backend", "Did you mean 'huggingface'"),
         ({"model": "./no/such/folder"}, "model", "no model folder"),
-        ({"model": "a/b/c"}, "model", "no model folder"),
         ({"model": "q/tiny.gguf"}, "model", "there is no file q/tiny.gguf"),
         ({"temperature": "warm"}, "temperature", "a number"),
-        ({"temperature": -1}, "temperature", "0 (greedy) or a number"),
         ({"temperature": 1e-300}, "temperature", "0 (greedy) or a number from 1e-06"),
         ({"temperature": math.nan}, "temperature", "0 (greedy) or a number"),
-        ({"temperature": math.inf}, "temperature", "0 (greedy) or a number"),
         ({"seed": 10**400}, "seed", "to 18446744073709551615"),
-        ({"max_tokens": 10**400}, "max_tokens", "to 2147483647"),
-        ({"samples": 2, "samples_temperature": 1e-300}, "samples_temperature", "from 1e-06"),
         ({"price_prompt": math.nan}, "price_prompt", "from 0 to 2147483647"),
-        ({"price_completion": math.inf}, "price_completion", "from 0 to 2147483647"),
-        ({"price_cached": 10**400}, "price_cached", "from 0 to 2147483647"),
-        ({"max_failures": 10**400}, "max_failures", "from 0 to 2147483647"),
         ({"top_p": 0}, "top_p", "above 0 and at most 1"),
-        ({"max_tokens": 0}, "max_tokens", "from 1 to"),
         ({"max_tokens": 1.5}, "max_tokens", "a whole number"),
         ({"use_cache": "yes"}, "use_cache", "true or false"),
-        ({"samples": 0}, "samples", "from 1 to 100"),
-        ({"samples": 2.5}, "samples", "a whole number"),
         ({"samples_temperature": 0}, "samples_temperature", "at 0 all samples would be alike"),
-        ({"logprobs": 5}, "logprobs", "true or false"),
         ({"stop": [1]}, "stop", "a list of texts"),
         ({"dtype": "float23"}, "dtype", "Did you mean 'float32'"),
-        ({"threads": 0}, "threads", "a whole number from 1"),
-        ({"price_prompt": -1}, "price_prompt", "from 0 to"),
         ({"backend": "PromptLookup", "length": "fixd:3"}, "length", "Did you mean 'fixed'"),
     ],
 )
-def test_wrong_hyperparameters_name_their_key_before_anything_is_loaded(
+def test_wrong_hyperparameters_name_their_key(
     tiny_model: Path, hyperparameters: dict[str, Any], key: str, message: str
 ) -> None:
     with pytest.raises(UserError) as error:
@@ -72,49 +59,29 @@ def test_all_faults_are_found_at_once(tiny_model: Path) -> None:
     [
         ({"api_key_env": "sk-1234secret"}, "name of an environment variable"),
         ({"api_key_env": {"api": "sk-1234secret"}}, "name of an environment variable"),
-        ({"api_key_env": ["sk_1234secret"]}, "name of an environment variable"),
-        ({"api_key_env": "1234secret"}, "name of an environment variable"),
         ({"api_base_url": "http://me:1234secret@host/v1"}, "no user name, password or key"),
-        ({"api_base_url": "http://me:1234/secret@host/v1"}, "no user name, password or key"),
         ({"api_base_url": "me:1234secret@host/v1"}, "begins with http"),
         ({"api_base_url": "https://host/v1?v=1&api-key=1234secret"}, "no user name, password or key"),
         ({"api_endpoints": [{"base_url": "URL", "key_env": "sk-1234secret"}]}, "key_env in api_endpoints must be"),
         ({"api_endpoints": [{"base_url": "http://1234secret@host/v1"}]}, "no user name, password or key"),
-        ({"api_endpoints": {"api": [{"base_url": "http://1234secret@host"}]}}, "no user name, password or key"),
         ({"api_base_url": "https://host/v1#sk-1234secret"}, "no user name, password or key"),
-        ({"api_base_url": "https://host/v1#1234secret"}, "no user name, password or key"),
-        ({"api_base_url": "https://host/v1%231234secret"}, "no user name, password or key"),
         ({"api_base_url": "https://host/sk-1234secret/v1"}, "no user name, password or key"),
         ({"api_base_url": "https://host/0123456789abcdefsecret0123/v1"}, "no user name, password or key"),
-        ({"api_base_url": "https://host/v1?code=1234secret"}, "no user name, password or key"),
         ({"api_base_url": "https://host/v1?%61pi%2dkey=1234secret"}, "no user name, password or key"),
-        ({"api_base_url": "https://host/v1?x=0123456789abcdefsecret0123"}, "no user name, password or key"),
         ({"api_base_url": "https://host/v1?1234secret"}, "no user name, password or key"),
         ({"api_key_env": "hf_1234567890secret"}, "name of an environment variable"),
         ({"api_extra_body": {"api_key": "1234secret"}}, "api_extra_body.api_key holds what looks like a key"),
-        (
-            {"api_extra_body": {"headers": {"Authorization": "1234secret"}}},
-            "api_extra_body.headers.Authorization holds",
-        ),
-        ({"api_extra_body": {"extra_headers": {"X-Api-Key": "1234secret"}}}, "extra_headers.X-Api-Key holds"),
+        ({"api_extra_body": {"headers": {"Authorization": "1234secret"}}}, "extra_body.headers.Authorization holds"),
         ({"api_extra_body": {"a": [{"b": {"accessToken": "1234secret"}}]}}, "api_extra_body.a.b.accessToken holds"),
-        ({"api_extra_body": {"token": "1234secret"}}, "api_extra_body.token holds"),
-        ({"api_extra_body": {"client_secret": "1234secret"}}, "api_extra_body.client_"),
         ({"api_extra_body": {"password": 1234567}}, "api_extra_body.password holds"),
-        ({"api_extra_body": {"bearer": ["1234secret"]}}, "api_extra_body.bearer holds"),
-        ({"api_extra_body": {"credentials": {"value": "1234secret"}}}, "api_extra_body.credentials.value holds"),
         ({"api_extra_body": {"x": "Bearer 1234secret"}}, "api_extra_body.x holds"),
-        ({"api_extra_body": {"x": ["use sk-1234secret"]}}, "api_extra_body.x holds"),
         ({"api_extra_body": {"sk-1234secret": 1}}, "api_extra_body.*** holds"),
         ({"api_extra_body": {"x": "eyJhbGciOiJI.eyJzdWIiOisecret"}}, "api_extra_body.x holds"),
         ({"api_extra_body": {"x": "prefix-the-known-one-suffix"}}, "api_extra_body.x holds"),
-        ({"api_extra_body": {"api": {"api_key": "1234secret"}}}, "api_extra_body.api.api_key holds"),
         ({"engine_args": {"hf_token": "1234secret"}}, "engine_args.hf_token holds"),
-        ({"speculative": {"password": "1234secret"}}, "speculative.password holds"),
-        ({"drafter_options": {"key": "1234secret"}}, "drafter_options.key holds"),
     ],
 )
-def test_secrets_are_refused_before_they_are_published_whatever_the_back_end(
+def test_secrets_are_refused(
     tiny_model: Path, options: dict[str, Any], what: str, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "the-known-one")
@@ -123,8 +90,7 @@ def test_secrets_are_refused_before_they_are_published_whatever_the_back_end(
     assert error.value.key == next(iter(options))
     assert what in str(error.value)
     assert "environment variable" in str(error.value)
-    assert "secret" not in str(error.value).replace("api_extra_body.client_secret", "")
-    assert "1234" not in str(error.value)
+    assert not re.search("secret|1234|the-known-one", str(error.value))
 
 
 def test_names_of_variables_and_urls_without_secrets_are_accepted() -> None:
@@ -148,11 +114,6 @@ def test_names_of_variables_and_urls_without_secrets_are_accepted() -> None:
         {"head": {"EagleSpecDec": "./hf_models/task-large/head-0123456789abcdef"}},
     ):
         CloudModel.check_hyperparameters({"model": "m", "backend": "api", **options})
-
-
-def test_a_missing_model_is_told() -> None:
-    with pytest.raises(UserError, match="model is missing"):
-        CloudModel.check_hyperparameters({"backend": "api"})
 
 
 def test_an_option_may_differ_by_back_end(tmp_path: Path) -> None:
@@ -182,24 +143,7 @@ def test_an_option_may_differ_by_back_end(tmp_path: Path) -> None:
     assert caught.value.key == "length"
 
 
-def test_the_contents_of_a_head_are_part_of_an_answers_identity(tmp_path: Path) -> None:
-    head = tmp_path / "head"
-    head.mkdir()
-    model = build_model(tmp_path / "model")
-    identities = []
-    for content in ("one", "two", "two"):
-        (head / "config.json").write_text(content)
-        settings = ModelSettings.parse({"model": str(model), "backend": "EagleSpecDec", "head": str(head)})
-        digests = FileDigests(tmp_path / "digests.json")
-        llm = settings.llm("EagleSpecDec")
-        identities.append(llm.identity(digests))
-        assert llm.baseline_identity(digests)["options"] == {}
-    assert identities[0] != identities[1] == identities[2]
-
-
-@pytest.mark.parametrize(
-    "value", [{"specdec": True}, {"api": {"specdec": True}}, {"specdec": None, "api": {"specdec": True}}]
-)
+@pytest.mark.parametrize("value", [{"specdec": True}, {"specdec": None, "api": {"specdec": True}}])
 def test_a_mapping_may_have_keys_that_are_names_of_back_ends(value: dict[str, Any]) -> None:
     given = {"model": "m", "backend": "api", "api_base_url": "http://127.0.0.1:1/v1", "api_extra_body": value}
     assert ModelSettings.parse(given).llm("api").extra_body == {"specdec": True}

@@ -12,10 +12,7 @@ from tests.support.torch_path import BEST
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("backend", "target"),
-    [("autoregressive", BEST), ("PromptLookup", BEST), ("huggingface", "transformers generate")],
-)
+@pytest.mark.parametrize(("backend", "target"), [("PromptLookup", BEST), ("huggingface", "transformers generate")])
 def test_every_answer_says_what_computed_it(job: Path, tiny_model: Path, backend: str, target: str) -> None:
     model = edge(tiny_model, backend=backend)
     answers = [model.predict(row(text)) for text in ("x", "y")]
@@ -30,6 +27,7 @@ def test_every_answer_says_what_computed_it(job: Path, tiny_model: Path, backend
 
 def test_a_replay_tells_what_the_times_were_taken_with(job: Path, tiny_model: Path, new_run: Start) -> None:
     first = edge(tiny_model)
+    assert first.environment_details() == {}
     first.predict(row("x"))
     before = first.environment_details()
     new_run(fresh=False)
@@ -40,18 +38,6 @@ def test_a_replay_tells_what_the_times_were_taken_with(job: Path, tiny_model: Pa
     assert again.environment_details()["answers"] == 2
 
 
-@pytest.mark.slow
-def test_another_target_is_told_apart(job: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ianvs_specdec.targets import registry
-
-    monkeypatch.setattr(registry, "fits", lambda model: False)
-    monkeypatch.setattr(registry, "why_not_native", lambda model: "it does not fit")
-    model = edge(tiny_model)
-    model.predict(row("x"))
-    assert model.environment_details()["target"] == "transformers"
-    model.cleanup()
-
-
 def test_a_limit_on_the_instructions_is_told(job: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = edge(tiny_model)
     model.predict(row("x"))
@@ -60,7 +46,3 @@ def test_a_limit_on_the_instructions_is_told(job: Path, tiny_model: Path, monkey
     told = model.environment_details()
     assert [one.get("instructions_limit") for one in told] == [None, "AVX2"]
     assert [one["answers"] for one in told] == [1, 1]
-
-
-def test_without_an_answer_there_is_nothing_to_tell(tiny_model: Path) -> None:
-    assert edge(tiny_model).environment_details() == {}

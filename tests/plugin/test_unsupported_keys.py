@@ -41,22 +41,19 @@ def test_keys_of_our_own_host_are_told_once(
     ]
 
 
-def test_what_upstream_does_anyway_is_not_told(job: Path, caplog: pytest.LogCaptureFixture) -> None:
-    job.write_text(yaml.safe_dump({"benchmarkingjob": {"repeats": 1, "runner": {"name": "local"}}}))
-    unsupported_keys.warn_unsupported_keys()
-    assert told(caplog) == []
-
-
-def test_nothing_is_told_under_our_own_host(
+def test_what_has_an_effect_is_not_told(
     job: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    job.write_text(yaml.safe_dump({"benchmarkingjob": {"repeats": 1, "runner": {"name": "local"}}}))
+    unsupported_keys.warn_unsupported_keys()
+    unsupported_keys._tell.cache_clear()
     job.write_text(yaml.safe_dump({"benchmarkingjob": {"repeats": 5}}))
     monkeypatch.setenv("IANVS_RUN_ID", "run")
     unsupported_keys.warn_unsupported_keys()
     assert told(caplog) == []
 
 
-@pytest.mark.parametrize("text", ["", "- a\n", "benchmarkingjob: [\n", "benchmarkingjob: 3\n", "\x00"])
+@pytest.mark.parametrize("text", ["- a\n", "benchmarkingjob: [\n", "benchmarkingjob: 3\n"])
 def test_a_file_that_is_no_job_is_no_fault(job: Path, caplog: pytest.LogCaptureFixture, text: str) -> None:
     job.write_text(text)
     unsupported_keys.warn_unsupported_keys()

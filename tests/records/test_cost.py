@@ -12,12 +12,9 @@ from ianvs_specdec.records.cost import cost
     [
         ({}, None),
         ({"price_cached": 1.0}, None),
-        ({"price_prompt": 2.0}, 200.0),
-        ({"price_completion": 3.0}, 30.0),
         ({"price_prompt": 2.0, "price_completion": 3.0}, 230.0),
         ({"price_prompt": 2.0, "price_completion": 3.0, "price_cached": 0.5}, 170.0),
         ({"price_prompt": 2.0, "price_cached": 0.0}, 120.0),
-        ({"price_prompt": 0.0, "price_completion": 0.0}, 0.0),
     ],
 )
 def test_prices_are_per_million_tokens_and_cached_ones_cost_what_is_said_of_them(prices, expected):

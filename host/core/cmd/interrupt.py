@@ -16,10 +16,8 @@ GRACE = 1.5  # seconds that modules have for their cleanup
 
 
 class Interrupt:
-    """A context manager around a run. The first Ctrl-C or SIGTERM raises KeyboardInterrupt, so that modules can clean
-    up; when that takes longer than GRACE seconds, at the second signal, or in the middle of an import, the process ends
-    at once. ``summary`` is said either way; ``code`` is the exit code.
-    """
+    """A context manager around a run. The first Ctrl-C or SIGTERM raises KeyboardInterrupt; after GRACE seconds, at a
+    second signal, or during an import, the process ends at once. ``summary`` is printed either way."""
 
     def __init__(self, summary: Callable[[], str]) -> None:
         self._summary = summary

@@ -27,9 +27,7 @@ _TEMPORARY = re.compile(r"\..+?\.(?P<pid>[0-9]+)(\.[^.]*)?\.tmp")
 
 @contextmanager
 def claimed(folder: str, run_id: str) -> Iterator[None]:
-    """Hold a folder, which is made if need be, and rid it of what killed runs have left half-written. WorkspaceError
-    that names the process which holds it.
-    """
+    """Hold a folder and remove what killed runs left half-written. WorkspaceError names the process that holds it."""
     from filelock import FileLock, Timeout
 
     make_folder(folder)

@@ -154,9 +154,7 @@ class Document:
         return f"{self.file}:{self.line(*path)}"
 
     def commands(self, *path: Any) -> list[str]:
-        """The commands that the comment right above a key names, on lines of their own and indented:
-        ``#   specdec data prepare mmlu``.
-        """
+        """The indented commands in the comment above a key: ``#   specdec data prepare mmlu``."""
         found: list[str] = []
         for line in reversed(self._text[: self.line(*path) - 1]):
             comment = line.strip()

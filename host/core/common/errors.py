@@ -19,9 +19,7 @@ MOST_MESSAGES, MOST_PLACES = 50, 8
 
 
 class ConfigError(Exception):
-    """The job cannot be run as it is written: exit code 2. ``problems``: one message per fault, each with its place;
-    ``warnings``: what else was noticed until then.
-    """
+    """The job cannot be run as it is written: exit code 2. ``problems``: one message per fault, with its place."""
 
     def __init__(self, problems: Iterable[str], warnings: Iterable[str] = ()) -> None:
         self.problems, self.warnings = list(problems), list(warnings)
@@ -58,12 +56,8 @@ def _line(message: str, first: str, *others: str) -> str:
 
 
 class Problems:
-    """Collects faults, so that the user sees all of them at once instead of one per attempt.
-
-    ``errors`` keep the job from being run, ``warnings`` do not. ``upstream``: what this host runs and upstream Ianvs
-    would refuse or ignore, which matters to those only who want to run the job there too. ``passed``: checks that need
-    not be made again.
-    """
+    """Faults of the whole job. ``errors`` prevent the run, ``warnings`` do not. ``upstream``: what upstream Ianvs would
+    refuse or ignore. ``passed``: checks that need not be repeated."""
 
     def __init__(self) -> None:
         self.errors, self.warnings, self.upstream = Messages(), Messages(), Messages()
@@ -136,10 +130,8 @@ def hint(name: object, known: Iterable[str], list_all: str = "Known") -> str:
 
 
 def explain(error: BaseException) -> str:
-    """One line about an exception from a plugin: type, message, its first cause, and the plugin's own line.
-
-    An exception with an attribute ``key`` was written for the user by the plugin and is passed on as it is.
-    """
+    """One line about a plugin's exception: type, message, first cause, the plugin's own line. An exception with an
+    attribute ``key`` was written for the user and is passed on unchanged."""
     chain = [error]
     while (cause := _cause(chain[-1])) is not None and cause not in chain:
         chain.append(cause)

@@ -1,13 +1,9 @@
 """Plugin files, loaded under private names.
 
-Ianvs puts a plugin's folder in front of ``sys.path`` and imports the bare file name, so of two folders with a
-``model.py`` each only the first one's code ever runs. Here every folder becomes a private package: its files are
-``<package>.model``, and an ``import models`` inside it, at the top of a file or later in a function, finds the folder's
-own ``models``.
-
-That works without touching the interpreter's import for anybody else: the modules of a plugin folder get a
-``__builtins__`` of their own, whose ``__import__`` looks into the folder first. What it hands out as ``importlib``
-does the same in ``import_module``.
+Ianvs puts a plugin's folder in front of ``sys.path`` and imports the bare file name: of two folders with a ``model.py``
+each, only the first one's code runs. Here every folder becomes a private package, and an ``import models`` inside it
+finds the folder's own. The modules of a plugin folder get a ``__builtins__`` of their own, whose ``__import__``, and
+whose ``importlib.import_module``, look into the folder first.
 """
 
 from __future__ import annotations
@@ -156,10 +152,8 @@ def _load(file: str) -> str:
 
 
 def _find(type_name: str, alias: str, module: str, file: str) -> Any:
-    """The class or function that a plugin module registered under an alias. PluginError if none or several did.
-
-    The file itself comes first, then files of its folder that it imported, then installed libraries.
-    """
+    """The class or function that a plugin module registered: by the file itself, else by files of its folder, else by
+    installed libraries. PluginError if none or several did."""
     root = module.partition(".")[0]
     found = ClassFactory.registrations(type_name, alias)
     for tier in (

@@ -45,9 +45,8 @@ class Section:
         self.differs_upstream(f"upstream Ianvs would fail: {message}", *keys)
 
     def root(self, known: Iterable[str] = ()) -> dict[str, Any]:
-        """The mapping under the file's top-level key, which the path names. Ianvs looks at no other one: a further key
-        that has (nearly) the name of one that is ``known`` below it was not indented, any other is a warning.
-        """
+        """The mapping under the file's top-level key, which the path names. A further top-level key is an error where
+        it is (nearly) one of ``known``, which was not indented, else a warning."""
         file, data, place, (name,) = self.doc.file, self.doc.data, self.doc.place, self.path
         if not isinstance(data, dict) or not data:
             raise ConfigError([f"{file}:1: the file must begin with the key {name!r}"])
@@ -72,11 +71,8 @@ class Section:
         elsewhere: dict[str, str] | None = None,
         closed: bool = False,
     ) -> dict[str, Any]:
-        """The entries of a mapping that are known and of the right kind; everything else is a fault or a warning.
-
-        An unknown key that is probably a misspelt one is a fault. Any other is a warning, since upstream Ianvs ignores
-        it, unless the mapping is ``closed``: one that upstream does not know. ``elsewhere`` explains keys that belong
-        to another place.
+        """The known entries of a mapping that have the right type. An unknown key that looks misspelt is an error; any
+        other is a warning, unless the mapping is ``closed``. ``elsewhere`` explains keys that belong to another place.
         """
         last = self.path[-1]
         what = str(last) if isinstance(last, str) else f"{self.path[-2]} item {last + 1}"

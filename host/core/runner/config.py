@@ -16,11 +16,9 @@ _LEAST = {"workers": 1, "cpus": 0, "gpus": 0, "shard": 1, "retries": 0}
 
 @dataclass(frozen=True)
 class RayConfig:
-    """``address``: of a running cluster, ``auto`` for the one of this machine, None to start one here and end it with
-    the job. A worker is a process with ``cpus``, ``gpus`` and ``resources`` of its own; ``workers`` None: as many as
-    the cluster has room for. ``shard``: rows that a worker holds at a time. ``retries``: how often a row whose worker
-    was lost goes to another.
-    """
+    """``address``: HOST:PORT, ``auto``, or None to start a cluster here. ``workers`` None: as many as fit, each with
+    ``cpus``, ``gpus`` and ``resources``. ``shard``: rows queued per worker. ``retries``: of a row whose worker was
+    lost."""
 
     address: str | None = None
     workers: int | None = None
@@ -38,9 +36,7 @@ class RayConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """``concurrency``: rows that are answered at the same time, in each worker; ``repeats``: how often each test case
-    is run; ``ray`` is None for the local runner.
-    """
+    """``concurrency``: rows at a time per worker; ``repeats`` of each test case; ``ray``: None for the local runner."""
 
     concurrency: int = 1
     repeats: int = 1

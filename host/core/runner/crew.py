@@ -48,9 +48,8 @@ class _Lost(Exception):
 
 @dataclass
 class Crew:
-    """Up to ``size`` workers that answer ``rows``. ``opening``: what ``Worker.open`` takes; ``lost``: how many workers
-    were, since one has begun.
-    """
+    """Up to ``size`` workers that answer ``rows``. ``opening``: arguments of ``Worker.open``; ``lost``: workers lost
+    since one has begun."""
 
     config: RayConfig
     concurrency: int
@@ -69,9 +68,8 @@ class Crew:
         self._deadline: float | None = None
 
     def items(self) -> Iterator[tuple[int, Any, Failure | None]]:
-        """``(index, result, failure)`` of rows, as they come. Ends when all have come, or after ``stop()`` when those
-        in progress have. Failed if no worker can answer.
-        """
+        """``(index, result, failure)`` of rows as they come, after ``stop()`` of those in progress. Failed if no worker
+        can answer."""
         said = False
         while self._waiting or any(member.rows for member in self._members):
             if self._deadline is not None and time.monotonic() > self._deadline:

@@ -25,10 +25,8 @@ SCRATCH = "ianvs-worker-"
 
 @dataclass(frozen=True)
 class Setup:
-    """What all workers of a job share: the folder in which it was started, its file, and what reads test cases from
-    it. They are read anew in each worker, because plugins' classes cannot be sent there. ``fetch``: the piece of a
-    journal that a reference leads to.
-    """
+    """Folder and file of the job, and the function that reads its test cases: plugin classes cannot be pickled.
+    ``fetch`` resolves a reference to a piece of a journal."""
 
     folder: str
     job_file: str
@@ -37,10 +35,7 @@ class Setup:
 
 
 class Worker:
-    """Every method's failures are values: an exception that leaves it means that the worker itself is broken.
-
-    ``answer`` may be called from several threads at the same time.
-    """
+    """Failures are returned: an exception means that the worker itself is broken. ``answer`` is thread-safe."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
@@ -50,9 +45,8 @@ class Worker:
         self._scratch = ""
 
     def open(self, case_id: str, variables: dict[str, str], journal: Sequence[Any]) -> tuple[str, Failure | None]:
-        """Build and load the modules of a test case; the node's name, and what went wrong. ``variables`` are those of
-        the environment by which the host tells plugins about the run; ``journal``: references to what is in it.
-        """
+        """Build and load the modules of a test case. ``variables``: environment variables about the run; ``journal``:
+        references to its pieces. Returns the node's name and the failure."""
         with self._opening:
             return self._open(case_id, variables, journal)
 
@@ -106,9 +100,7 @@ class Worker:
         self._stopped = True
 
     def release(self) -> tuple[list[Failure], list[Piece]]:
-        """Clean up the modules and the folder, once they are loaded: what went wrong, and what the journal has got
-        meanwhile.
-        """
+        """Clean up the modules and the folder; returns the failures and the new pieces of the journal."""
         with self._opening:
             if self._paradigm is None:
                 return [], []

@@ -13,18 +13,16 @@ from pathlib import Path
 from typing import Any
 
 MOST_OTHERS = 0.10
-"""Share of the processors that other programs may take. On an idle machine it is 0.01 to 0.03. What is taken from a
-model's threads makes its times longer by as much, and a tenth is more than the usual interval of a time."""
+"""Share of the processors that other programs may take; 0.01 to 0.03 on an idle machine. Times get longer by as much,
+and a tenth is more than the usual interval of a time."""
 MOST_STEAL = 0.05
-"""Share that a hypervisor may give to other guests: all of it is taken from whoever wanted to run."""
+"""Share that a hypervisor may give to other guests."""
 LEAST_FREQUENCY = 0.8
-"""Of the highest frequency that was seen; below that the processor had to slow down. It does so, too, where there is
-nothing to do: this counts only where at least one processor was busy for this run."""
+"""Of the highest frequency seen, while this run kept a processor busy: below, the processor slowed down."""
 SHORTEST = 2.0
-"""Seconds that a measurement takes: the system counts in hundredths, and a single background task fills a shorter one.
-"""
+"""Seconds of a measurement: one background task fills a shorter one."""
 PAUSE = 5.0
-"""Seconds between two readings of the frequency, which takes a while on a machine of many processors."""
+"""Seconds between two readings of the frequency, which are slow on a machine of many processors."""
 SENSORS = ("class/thermal/thermal_zone*/temp", "class/hwmon/hwmon*/temp*_input")
 MOST_CELSIUS = 150.0
 """A sensor that reads as more is broken, or is none."""
@@ -68,11 +66,9 @@ class Watch:
             self._gpu |= gpu_limits(self._sysfs)
 
     def end(self) -> dict[str, Any]:
-        """``seconds`` of the measurement; ``own``: how many processors this run kept busy; ``others``, ``steal``:
-        shares; ``mhz``: lowest, mean and highest frequency of the fastest processor; ``celsius``: the same of the
-        hottest sensor; ``throttled``: how often heat slowed a processor down; ``gpu``: what slowed a GPU down;
-        ``doubt``: what makes the times doubtful, in words. What the system does not tell is left out.
-        """
+        """``seconds``; ``own``: number of processors that this run kept busy; ``others``, ``steal``: shares; ``mhz``:
+        lowest, mean and highest frequency of the fastest processor; ``celsius``: the same of the hottest sensor;
+        ``throttled``: count; ``gpu``: limits; ``doubt``: why times are doubtful. What is not known is left out."""
         before, after, seconds = self._before, reading(), time.monotonic() - self._begun
         self._looked = float("-inf")
         self.look()

@@ -39,9 +39,7 @@ class Rank:
         self._finished: dict[str, Row] = {}  # this run's, by url
 
     def save(self, row: Row) -> None:
-        """Add a test case's row to both files, or replace it there; its ``url`` tells it from others. WorkspaceError if
-        they cannot be read or written.
-        """
+        """Add a test case's row to both files, or replace the one with its ``url``. May raise WorkspaceError."""
         make_folder(self.folder)
         header, rows = self._kept()
         rows = self._sorted([old for old in rows if old.get("url") != row["url"]] + [row])
@@ -52,17 +50,14 @@ class Rank:
         write_atomic(self.selected_rank_file, _csv(self._shown, self._selected(rows)))
 
     def _kept(self) -> tuple[list[str], list[Row]]:
-        """Header and rows of earlier runs and of this one. Where the only file is a selected one without the columns
-        that tell rows apart, those of this run are all there is.
-        """
+        """Header and rows of all runs. A single selected file that lacks ``algorithm`` or ``url`` keeps only this
+        run's."""
         if not self._keep_all and not {"algorithm", "url"} <= set(self._shown):
             return self._shown, list(self._finished.values())
         return _read(self._keeping_file)
 
     def _sorted(self, rows: list[Row]) -> list[Row]:
-        """By all of ``sort_by``, the first column counting most. A column with numbers is sorted by them, another one
-        as texts; rows without a value come last.
-        """
+        """By all of ``sort_by``, as numbers where there are any, else as texts; rows without a value come last."""
         for column, direction in reversed(self.config.sort_by):
             keys: dict[int, Any] = {id(row): _number(row.get(column, "")) for row in rows}
             if all(key is None for key in keys.values()) and column not in self.columns.metrics:
@@ -82,9 +77,8 @@ class Rank:
         return list(seen.values())
 
     def plot(self, urls: Collection[str]) -> list[str]:
-        """Print the selected leaderboard of this run, if it has finished a test case. Returns what is to be said about
-        rows that are not shown or not told apart, one line each. ``urls`` are those of the job's test cases.
-        """
+        """Print the selected leaderboard of this run. Returns notes on rows that are not shown or look alike. ``urls``:
+        of the job's test cases."""
         from core.storymanager.table import print_table
 
         notes = self._not_told_apart()

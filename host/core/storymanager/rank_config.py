@@ -48,9 +48,8 @@ class Columns:
 
 @dataclass
 class RankConfig:
-    """``sort_by``: pairs of column and direction. ``selected``: the chosen names by kind, an empty list for all;
-    ``output``: the columns of the selected leaderboard beside ``rank``, in their order, empty for all that were chosen.
-    """
+    """``sort_by``: pairs of column and direction. ``selected``: the chosen names by kind, empty for all; ``output``:
+    the columns of the selected leaderboard, empty for all that were chosen."""
 
     sort_by: list[tuple[str, str]] = field(default_factory=list)
     selected: dict[str, list[str]] = field(default_factory=lambda: {kind: [] for kind in _CHOICES})
@@ -59,9 +58,8 @@ class RankConfig:
 
     @classmethod
     def parse(cls, at: Section, value: Any, columns: Columns, unsure: Collection[str] = ()) -> RankConfig:
-        """Read ``rank``, checking every name in it against what the job has. ``unsure``: the kinds of names of which
-        ``columns`` lacks some, because the file that has them is faulty; such a name is not complained about here.
-        """
+        """Read ``rank`` and check every name in it. ``unsure``: kinds of names that ``columns`` may lack, because their
+        file is faulty."""
         return _Reader(at, columns, frozenset(unsure)).read(value)
 
 

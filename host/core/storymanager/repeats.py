@@ -23,10 +23,8 @@ _OF_REPEAT = re.compile(r"(?:answers|environment)\.repeat-(\d+)\.jsonl?")
 
 
 def combined(repeats: Sequence[Values]) -> Values:
-    """The leaderboard's values: of each metric the mean over the repeats, and for ``X CI95`` half the width of the 95 %
-    interval of X's mean, by Student's t distribution. What is undefined in one repeat is undefined; a text stands if
-    all repeats agree on it.
-    """
+    """Of each metric the mean over the repeats; for ``X CI95``, half the width of the 95 % interval of X's mean by
+    Student's t distribution. A value that is undefined in one repeat is undefined; a text must be the same in all."""
     if len(repeats) == 1:
         return dict(repeats[0])
     result: Values = {}

@@ -36,14 +36,10 @@ class Story:
 
 
 class CaseStory:
-    """A context manager around a test case. It writes answers while they come in, shows the progress, and seals the
-    folder when the test case is finished.
+    """A context manager around a test case. It writes answers as they come, shows the progress, and completes the
+    folder. Until then they are in ``answers.<process>.partial.jsonl``: an earlier ``answers.jsonl`` is replaced whole.
 
-    ``details``: what the modules tell of themselves for the environment. ``doubt``: why the times that were taken are
-    doubtful, if they are.
-
-    Until then the answers stand in ``answers.<process>.partial.jsonl``: an earlier run's ``answers.jsonl`` is replaced
-    by a complete one or not at all. ``repeat`` counts from 0; files of the second and further ones carry its number.
+    ``details``: of the modules, for the environment. ``doubt``: why times are doubtful. ``repeat`` counts from 0.
     """
 
     def __init__(self, story: Story, folder: str, title: str, repeat: int = 0) -> None:
@@ -156,9 +152,8 @@ class CaseStory:
         return f"{self.rows} of {self._total} answers are kept in {self.partial}"
 
     def finish(self, configuration: dict[str, Any], left_out: int) -> None:
-        """Seal the folder: the complete answers, the test case's configuration and the environment; ``left_out``
-        malformed rows were not asked. WorkspaceError on failure.
-        """
+        """Complete the folder: answers, configuration, environment. ``left_out``: malformed rows. May raise
+        WorkspaceError."""
         assert self._stream is not None
         folder, suffix = self._folder, part(self.repeat)
         with writing(self.partial):
@@ -188,9 +183,7 @@ class CaseStory:
         print(f"{self._title}: {counts}, {seconds:.1f} s{doubtful}", file=sys.stderr, flush=True)
 
     def _loads(self, path: str) -> list[dict[str, Any]]:
-        """The load under which the answers were made: of this run, after that of earlier ones whose answers stand among
-        them. ``path``: where an earlier run has left its own.
-        """
+        """The load under which the answers were made: of earlier runs, from the file ``path``, then of this one."""
         found: list[dict[str, Any]] = []
         if self.replayed:
             with suppress(OSError, ValueError, RecursionError, AttributeError), open(path, encoding="utf-8") as stream:
@@ -236,9 +229,8 @@ _encode = msgspec.json.Encoder(enc_hook=_plain).encode
 
 
 def to_json(row: dict[str, Any]) -> bytes:
-    """JSON of a plugin's results: NaN and infinity become null, numpy's numbers and arrays plain ones, sets lists,
-    bytes base64, and anything else, as every key, its text.
-    """
+    """JSON of a plugin's results: NaN and infinity become null, NumPy values plain ones, sets lists, bytes base64, and
+    anything else its text."""
     try:
         return _encode(row)
     except (TypeError, ValueError, RecursionError):  # half of a surrogate pair, or a circle

@@ -20,9 +20,8 @@ KEYS = 0.6  # of the width, at most, for the columns that tell the rows apart, i
 
 
 def print_table(text: str) -> bool:
-    """Print a leaderboard, given as CSV: numbers to four digits, headings broken into lines. On a terminal it is made
-    to fit: see ``_folded``. Returns whether anything was left out or told otherwise than in the table for that.
-    """
+    """Print a leaderboard, given as CSV: numbers to four digits. On a terminal it is made to fit (``_folded``). Returns
+    whether anything was left out for that."""
     header, *rows = [list(map(unescaped, row)) for row in csv.reader(io.StringIO(text, newline=""))]
     width = shutil.get_terminal_size((160, 24)).columns if sys.stdout.isatty() else sys.maxsize
     whole = [_Column(name, [_short(row[i]) for row in rows], name) for i, name in enumerate(header)]
@@ -68,10 +67,8 @@ def _table(columns: Sequence[_Column]) -> list[str]:
 
 
 def _folded(columns: Sequence[_Column], header: Sequence[str], width: int) -> Iterator[str]:
-    """The table in parts, one below the other, each with the columns that tell the rows apart, as far as they take no
-    more than ``KEYS`` of the width: their names are broken at hyphens for that. What is the same in all rows is told
-    once below, and a column that repeats another one in other spelling is left out.
-    """
+    """The table in parts, each beginning with the columns that distinguish the rows, up to ``KEYS`` of the width.
+    Columns that are equal in all rows follow below; one that repeats another in other spelling is left out."""
     metrics = set(header[: header.index("paradigm")] if "paradigm" in header else header) - {"rank", "algorithm"}
     several = len(columns[0].cells) > 1 if columns else False
     alike = [column for column in columns if several and column.name != "rank" and len(set(column.cells)) == 1]

@@ -170,9 +170,8 @@ class ModuleConfig:
             self._once(check, copy_tree(modules[self.type].hyperparameters), others)
 
     def build_router(self) -> None:
-        """Build a router with each of its combinations and clean it up: what its constructor refuses is known then. One
-        that needs the models, or whose class says ``built_by_check = False``, is not built.
-        """
+        """Build and clean up a router with each of its combinations, to find errors of its constructor. One that needs
+        the models, or has ``built_by_check = False``, is not built."""
         if self.type != ROUTER or self.name == ORACLE:
             return
         if getattr(self.target, "built_by_check", True):

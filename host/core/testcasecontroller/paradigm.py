@@ -13,10 +13,7 @@ from sedna.datasources import BaseDataSource
 
 
 class Stage:
-    """Where a test case is, in words: what a message about its failure begins with.
-
-    ``first`` is the index of the first row in this process, ``total`` the number of rows of the test case.
-    """
+    """Where a test case is, in words. ``first``: index of the first row in this process, ``total``: number of rows."""
 
     def __init__(self, first: int = 0, total: int = 0) -> None:
         self.text = "starting"
@@ -27,11 +24,8 @@ class Stage:
 
 
 class JointInference:
-    """``prepare()`` gives the processed dataset, ``start()`` what answers a row; ``cleanup()`` releases what the
-    modules hold.
-
-    ``dataset`` is called once with what the rows reach first, after the modules have been built, as in Ianvs.
-    """
+    """``prepare()`` returns the processed dataset, ``start()`` the function that answers a row. ``dataset`` is called
+    once, after the modules have been built, as in Ianvs."""
 
     def __init__(
         self, modules: dict[str, Module], mining_mode: str, dataset: Callable[[Any], BaseDataSource], stage: Stage
@@ -42,10 +36,8 @@ class JointInference:
         self._job: Job | None = None
 
     def prepare(self, models: bool = True) -> Any:
-        """Build the modules in the order of the file, load the data, process it. Plugins' errors pass through.
-
-        Without ``models``, the dataset processor alone is built: the rows will be answered elsewhere.
-        """
+        """Build the modules in the order of the file, load the data, process it; without ``models``, the dataset
+        processor alone. Plugins' errors pass through."""
         self.build(MODULES if models else (PROCESSOR,))
         processor = self._instances.get(PROCESSOR)
         dataset: Any = self._load_dataset(processor or self._instances.get(EDGE))
@@ -68,9 +60,7 @@ class JointInference:
                 self._instances[kind] = module.create()
 
     def start(self) -> Callable[[Any], Any]:
-        """Load the models and build the router, once; the function that answers a row. It may be called from several
-        threads at the same time.
-        """
+        """Load the models and build the router, once. Returns the thread-safe function that answers a row."""
         self._job = job = self._job or self._build_job()
         return lambda row: job.inference(row, mining_mode=self.mining_mode)
 
@@ -87,9 +77,8 @@ class JointInference:
         return job
 
     def details(self) -> dict[str, Any]:
-        """What the modules tell of themselves for ``environment.json``, by kind: those that have the method
-        ``environment_details``. What goes wrong in it is told in its place.
-        """
+        """The modules' ``environment_details``, by kind, for ``environment.json``; an error takes the place of its
+        details."""
         found: dict[str, Any] = {}
         for kind, instance in self._instances.items():
             if callable(tell := getattr(instance, "environment_details", None)):

@@ -21,12 +21,8 @@ COUNTED = 1000
 
 
 def check_rows(algorithms: Sequence[Algorithm], dataset: Dataset, problems: Problems) -> None:
-    """Hand every row to the ``check_rows`` of the dataset processors that have one, and to the ``check_chats`` of all
-    modules; what is wrong goes to ``problems``.
-
-    The rows of a job without a processor reach the models as they are, so theirs is asked. Each class is asked once
-    for each of its sets of hyperparameters.
-    """
+    """Call ``check_rows`` of the dataset processors, or of the models where there is none, and ``check_chats`` of all
+    modules, once for each class and set of hyperparameters. Faults go to ``problems``."""
     asked: set[str] = set()
     for algorithm in algorithms:
         for hook, module in (*_readers(algorithm.modules), *(("check_chats", module) for module in algorithm.modules)):

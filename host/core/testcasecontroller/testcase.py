@@ -38,9 +38,8 @@ class Runner(ABC):
     def results(
         self, case_id: str, paradigm: JointInference, rows: Sequence[Any], progress: Progress
     ) -> Generator[Any, None, None]:
-        """Each row's result, in the order of the rows. The first row that cannot be answered ends it: its exception
-        passes through, after the results of the rows before it, and no further row is begun.
-        """
+        """Each row's result, in order. The exception of the first failed row passes through, after the results before
+        it."""
 
     def release(self) -> list[Failure]:
         """End the test case: what went wrong while modules outside of this process were cleaned up."""
@@ -56,11 +55,8 @@ class Runner(ABC):
 
 @dataclass
 class TestCase:
-    """``id`` depends on what is tested, the data file's content included, and nothing else: the same test case has the
-    same folder in every run.
-
-    ``varied`` names the hyperparameters (``<module type>-<name>``) in which the algorithm's test cases differ.
-    ``values`` and ``failures`` are filled by ``run()``.
+    """``id`` depends on the configuration and the content of the data file alone. ``varied``: the hyperparameters
+    (``<module type>-<name>``) in which the algorithm's test cases differ. ``run()`` sets ``values`` and ``failures``.
     """
 
     __test__ = False  # not a test class, whatever a test runner thinks of the name

@@ -15,9 +15,7 @@ from core.testcasecontroller.testcase import Runner, TestCase
 
 
 class TestCaseController:
-    """``run_testcases()`` puts each finished test case on the leaderboard at once; ``finished`` counts them.
-    ``doubts``: why times are doubtful, one for each test case whose are.
-    """
+    """``run_testcases()`` saves each finished test case at once. ``doubts``: why times are doubtful, by test case."""
 
     __test__ = False  # not a test class, whatever a test runner thinks of the name
 

@@ -69,9 +69,7 @@ def _parameters(target: type, method: str) -> list[inspect.Parameter] | None:
 
 
 def _source(target: type) -> str:
-    """The text of the files in which the class and what it inherits from stand: variables are often set at the top of
-    one of them.
-    """
+    """The text of the files of a class and its bases: environment variables are often set at their top."""
     texts = []
     for name in {base.__module__ for base in target.__mro__[:-1]}:
         with suppress(KeyError, OSError, TypeError):

@@ -27,9 +27,7 @@ _SUPPORTED = (
 
 @dataclass
 class Dataset:
-    """``url`` is the test file as written in the YAML, ``file`` where it was found, ``digest`` tells its content from
-    others once it has been read.
-    """
+    """``url``: the test file as the YAML has it, ``file``: where it was found, ``digest``: of its content."""
 
     at: Section
     key: str = ""
@@ -146,12 +144,9 @@ def _check_training(at: Section, entries: dict[str, Any]) -> None:
 
 
 def aligned_labels(processed: Any, raw: Any) -> Any:
-    """The labels that belong to the rows of a processed dataset.
-
-    Ianvs always takes the raw file's, so a processor that filters or reorders rows shifts every label. Here the
-    processor's own labels count if they are some of the raw ones; labels that it rewrote for its own use leave the raw
-    ones in force. ValueError if neither fits.
-    """
+    """The labels of a processed dataset's rows: the processor's own if they are some of the raw ones, else the raw ones
+    (Ianvs always takes these, so that a processor which filters or reorders shifts every label). ValueError if neither
+    fits."""
     count, own = len(processed.x), processed.y
     if own is not None and len(own) == count:
         known = {_key(label) for label in raw}

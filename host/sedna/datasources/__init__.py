@@ -27,9 +27,8 @@ TOO_DEEP = "not usable JSON: nested too deeply"
 
 
 class MalformedRow(ValueError):
-    """A row that cannot be used: ``place`` is its ``file:line``, ``reason`` what is wrong with it. ``first``: no row
-    before it could, and it is no JSON object, so that the file is probably not of this format at all.
-    """
+    """``place``: ``file:line`` of the row, ``reason``: what is wrong. ``first``: the file is probably of another
+    format."""
 
     def __init__(self, place: str, reason: str, first: bool = False) -> None:
         super().__init__(f"{place}: {reason}")
@@ -45,9 +44,8 @@ def object_array(values: Any) -> np.ndarray:
 
 
 class BaseDataSource:
-    """``x``: inputs, ``y``: labels, both of the same length; ``rows``: the inputs, or whole rows where these have more.
-    ``func`` is kept for subclasses as ``process_func``.
-    """
+    """``x``: inputs, ``y``: labels; ``rows``: the inputs, or whole rows that have further fields. ``func``: for
+    subclasses."""
 
     def __init__(self, data_type: str = "train", func: Callable[..., Any] | str | None = None) -> None:
         self.data_type = data_type
@@ -72,9 +70,8 @@ class BaseDataSource:
 
 
 class _LinesParse(BaseDataSource):
-    """Both formats are JSON lines, strictly read. ``malformed`` lists what ``on_malformed_row="skip"`` left out;
-    ``places`` are the ``file:line`` of the rows.
-    """
+    """JSON lines, strictly read. ``malformed``: what ``on_malformed_row="skip"`` left out; ``places``: ``file:line`` of
+    the rows."""
 
     required: tuple[str, ...] = ()
 

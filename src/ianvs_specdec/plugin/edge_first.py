@@ -54,9 +54,7 @@ _current: weakref.ref[Edge] | None = None
 
 
 def announce(edge: Edge) -> None:
-    """This is the edge model of the test case that begins: Ianvs constructs a test case's modules anew, and they do not
-    know each other.
-    """
+    """Set the edge model of the test case that begins: Ianvs gives modules no references to each other."""
     global _current
     _current = weakref.ref(edge)
 
@@ -67,9 +65,8 @@ def current() -> Edge | None:
 
 
 def ask(row: Any, early: EarlyExit | None = None) -> Response:
-    """The edge's answer to a row of the dataset processor. Where it stops ``early``, the cloud is to be asked. Raises
-    UserError where there is no edge model, or no such row.
-    """
+    """The edge's answer to a row of the dataset processor; the cloud is asked where it stops ``early``. Raises
+    UserError without an edge model or such a row."""
     response = _asked(row, "the edge's answer").answer(row, early=early)
     row[EDGE_ANSWER] = response
     return response

@@ -132,9 +132,7 @@ class CloudModel(RoutedModel):
         return settings
 
     def backend(self) -> str:
-        """The back end's name; ``same-as-edge`` is resolved at the first query, when both models of the test case
-        exist.
-        """
+        """The back end's name; ``same-as-edge`` is resolved at the first query, when both models exist."""
         if self.settings.backend != SAME_AS_EDGE:
             return self.settings.backend
         edge = edge_first.current()

@@ -10,17 +10,13 @@ from ianvs_specdec.records.journal import Journal
 
 
 class Routing(dict[str, Any]):
-    """A router's record of a decision (see ``routing.routers.base.Router``). ``key``: SHA-256 of the router, the query
-    and the decision.
-    """
+    """A router's record of a decision. ``key``: SHA-256 of the router, the query and the decision."""
 
     key: str = ""
 
 
 def restore_routing_time(record: Any, answer: Mapping[str, Any], journal: Journal) -> Any:
-    """The record as it belongs to an answer (see ``response``): of a replayed one, with the ``seconds`` that were
-    measured when the answer was made. Else, and where they are not known, those just measured are kept in the journal.
-    """
+    """The record, for a replayed answer with the ``seconds`` of when it was made. Other seconds go into the journal."""
     if not isinstance(record, Routing) or record.get("seconds") is None:
         return dict(record) if isinstance(record, Mapping) else record
     # Other back ends answer in other test cases, in which the router took its time anew.

@@ -18,9 +18,8 @@ from ianvs_specdec.records.run import job_folder
 
 @dataclass(frozen=True)
 class RequestConfig:
-    """``own`` is the configuration under which answers are stored in the journal; those without speculation are under
-    one of ``baselines``, with log-probabilities or without, which does not change the text.
-    """
+    """``own``: the configuration of answers in the journal; ``baselines``: those of answers without speculation, with
+    and without log-probabilities."""
 
     sampling: Sampling
     repeat: int

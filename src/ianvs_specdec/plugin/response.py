@@ -19,9 +19,7 @@ from ianvs_specdec.records.response import Response
 
 @dataclass
 class Attempt:
-    """What became of asking all turns of a query once. ``turns``: see ``turn_of``; ``error``: why not all have an
-    answer.
-    """
+    """One conversation over all turns of a query. ``turns``: see ``turn_of``; ``error``: why not all have an answer."""
 
     completions: list[Completion] = field(default_factory=list)
     turns: list[dict[str, Any]] = field(default_factory=list)
@@ -63,9 +61,8 @@ def response_of(
     samples: Sequence[Attempt] = (),
     **details: Any,
 ) -> Response:
-    """The response to a query from its answered turns, and further samples of its answer. ``details`` are keys to add,
-    ``cost`` and ``routing`` among them.
-    """
+    """The response to a query. ``samples``: further answers; ``details``: keys to add, such as ``cost`` and
+    ``routing``."""
     further = [completion for sample in samples for completion in sample.completions]
     every = [*turns, *(turn for sample in samples for turn in sample.turns)]
     return Response(

@@ -38,29 +38,11 @@ SEEDS_APART = 1_000_003
 
 
 class RoutedModel(RowsChecked):
-    """One side of a cloud-edge pair.
+    """One side of a cloud-edge pair. Hyperparameters: ``OwnSettings``, ``Sampling``, and the options of the back ends,
+    of which those of others have no effect, since a grid crosses them.
 
-    Hyperparameters:
-
-    - ``model``: folder in Hugging Face format, name on the hub, or the name a server knows; ``backend``: see
-      ``llm.BACKENDS``;
-    - sampling: ``max_tokens``, ``temperature`` (0 = greedy), ``top_p``, ``top_k``, ``repetition_penalty``, ``seed``,
-      ``stop``;
-    - the options of the back end (see its class), of its drafting method among them. Options of other back ends are
-      accepted and without effect, since a grid crosses them;
-    - ``use_cache``: take answers from the journal (they are written there in any case);
-    - ``price_prompt``, ``price_cached``, ``price_completion``: per million tokens;
-    - ``logprobs``: tell how sure the model was of each token (``types.Trace.confidence``);
-    - ``samples``: how many answers to ask for, of the edge model only: those after the first are drawn with
-      ``samples_temperature`` and stand beside it under ``samples`` of the response, which counts their tokens, time
-      and cost;
-    - ``truncate_prompts`` (of local back ends): a prompt that does not fit is cut and counted, else it has no answer;
-    - ``max_failures``: how many queries may remain without an answer, where the back end can tell that others may have
-      one. Such a query is told in its response and in the journal.
-
-    The model is loaded when the first answer is not in the journal. Errors are ``UserError`` with a readable message.
-    Queries may be answered from several threads at once; a back end that takes one request at a time lets the others
-    wait, and their waiting is part of their times.
+    The model is loaded when the first answer is not in the journal. Errors are ``UserError``. Queries may be answered
+    from several threads; a back end that takes one request at a time lets others wait, which is part of their times.
     """
 
     side: ClassVar[str]

@@ -82,9 +82,8 @@ def warn_unread_variables(llm: LLM, sampling: Sampling) -> None:
 
 
 def refused_by_template(llm: LLM, sampling: Sampling, rows: Iterable[DataRow]) -> Iterator[tuple[str, str]]:
-    """Place and reason of each row that the chat template of a model that is here refuses, one of each kind: with a
-    system prompt or without, of one turn or several.
-    """
+    """Place and reason of rows that a local model's chat template refuses, one of each kind: with a system prompt or
+    without, of one turn or several."""
     template, seen = chat_template(llm) if _template_is_here(llm) else "", set[tuple[bool, bool]]()
     tokenizer = SimpleNamespace(chat_template=template, special_tokens_map=TOKENS)
     for place, question, answer in rows if template else ():

@@ -56,9 +56,7 @@ class OwnSettings(Settings):
 
 @functools.cache
 def options() -> dict[str, list[FieldInfo]]:
-    """The options of all back ends, each with its declarations. A grid crosses every option with every back end; each
-    takes the ones that are its own.
-    """
+    """The options of all back ends, each with its declarations: a grid crosses every option with every back end."""
     found: dict[str, list[FieldInfo]] = {}
     for known in BACKENDS:
         for name, declared in backend(known).Options.model_fields.items():
@@ -155,11 +153,8 @@ def _options_of(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _for_backend(key: str, value: Any, name: str) -> Any:
-    """The value of an option for the back end ``name``: an option may be a mapping from back ends to values.
-
-    Where the value is itself a mapping, it is one from back ends only if all its keys are names of back ends, and what
-    they lead to are mappings. Numbers are no such names: a length may be a mapping from them.
-    """
+    """The value of an option for the back end ``name``: an option may be a mapping from back ends to values. One whose
+    values are mappings themselves is that only if all keys are back ends with mappings. A length may map numbers."""
     if not isinstance(value, Mapping) or (value and all(isinstance(known, int) for known in value)):
         return value
     values = {resolve(known): item for known, item in value.items()}

@@ -76,9 +76,8 @@ REQUESTS = Overlap()
 def stamp(
     trace: Trace, llm: LLM, *, issued: float, waited: float, under_way: UnderWay, energy: Energy | None = None
 ) -> None:
-    """Complete the trace of a request that was ``issued`` at this ``time.perf_counter``, ``waited`` so many seconds for
-    others and was ``under_way`` so long.
-    """
+    """Complete the trace of a request: ``issued`` by ``time.perf_counter``, seconds ``waited`` for others,
+    ``under_way``."""
     trace.energy = energy
     alone = under_way.share >= ALONE * under_way.elapsed
     trace.busy = None if alone else round(under_way.share, 6)

@@ -11,10 +11,8 @@ the others do."""
 
 
 def cost(prices: Mapping[str, Any], prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0) -> float | None:
-    """The price of one or more answers; None where there is neither a price of prompts nor one of completions.
-
-    ``prices``: values of ``PRICES``, None where there is none; ``cached_tokens`` are some of ``prompt_tokens``.
-    """
+    """The price of answers; None without a price of prompts or completions. ``prices``: values of ``PRICES`` or None;
+    ``cached_tokens`` are part of ``prompt_tokens``."""
     prompt, cached, completion = (prices.get(name) for name in PRICES)
     if prompt is None and completion is None:
         return None

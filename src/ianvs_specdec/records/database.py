@@ -159,9 +159,8 @@ class Database:
 
 
 class Newest:
-    """The newest row of each key of a table. Keys are asked for in the order in which they came, mostly: the rows
-    behind the one that was found are read with it.
-    """
+    """The newest row of each key of a table. Most keys are asked for in the order of the rows, so that following rows
+    are read ahead."""
 
     def __init__(self, database: Database, table: str, columns: str, run: str | None, among: str = "TRUE") -> None:
         """Only rows of this ``run`` count, if one is given, for which the condition ``among`` holds."""

@@ -46,11 +46,8 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 class FileDigests:
-    """SHA-256 of files, remembered in a JSON file by path, size and modification time, so that a model is read once.
-
-    The memory is a convenience: where it cannot be read or written, files are hashed again. None = nothing is
-    remembered beyond this instance; the null device is no memory, since what replaces a file replaces it, too.
-    """
+    """SHA-256 of files, remembered in the JSON file ``memory`` by path, size and modification time. Where it cannot be
+    read or written, files are hashed again. None = nothing is remembered beyond this instance."""
 
     def __init__(self, memory: Path | None) -> None:
         self.memory = memory
@@ -86,9 +83,8 @@ class FileDigests:
         return self.folder(path, "medusa_lm_head.*") if path.is_dir() else self.file(path)
 
     def folder(self, folder: Path, *more: str) -> str:
-        """One hash over names and contents of the files of a model that are read, and of those whose names match
-        ``more``. Of a folder that has no config.json: of all below it, except hidden ones (caches).
-        """
+        """One hash over names and contents of a model's files, and of files that match ``more``. Without a config.json:
+        of all files that are not hidden."""
         weights = next((name for name in WEIGHTS if any(folder.glob(name))), "*.safetensors")
         names = (*READ, weights, *more) if (folder / "config.json").is_file() else ("**/*",)
         files = {path.relative_to(folder): path for name in names for path in folder.glob(name) if path.is_file()}

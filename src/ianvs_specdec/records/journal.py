@@ -103,13 +103,12 @@ class Journal:
     def get(self, key: str) -> Entry | None:
         """The newest answer with this key, or None. One that turns out to be damaged counts as none."""
         with self._mutex:
-            if (row := self._answers.get(bytes.fromhex(key))) is not None:
-                configuration, side, run, machine, answer, check = row
-                if check == checksum(bytes.fromhex(key), run, machine, answer):
-                    with suppress(msgspec.DecodeError):
-                        entry = Entry(decode_answer(answer), machine, run != self.run)
-                        self._served.add((configuration, side))
-                        return entry
+            if (row := self._intact(self._answers, key, 2)) is not None:
+                configuration, side, run, machine, answer = row
+                with suppress(msgspec.DecodeError):
+                    entry = Entry(decode_answer(answer), machine, run != self.run)
+                    self._served.add((configuration, side))
+                    return entry
                 self._count_damage()
         return None
 
@@ -125,28 +124,30 @@ class Journal:
     def overhead(self, key: str) -> float | None:
         """The seconds that a router took for the decision with this key; None if they are not known."""
         with self._mutex:
-            if (row := self._decisions.get(bytes.fromhex(key))) is not None:
-                run, seconds, check = row
-                if check == checksum(bytes.fromhex(key), run, seconds):
-                    return float(seconds)
-                self._count_damage()
-        return None
+            row = self._intact(self._decisions, key)
+        return None if row is None else float(row[1])
 
     def prefill(self, key: str) -> KeptPrefill | None:
         """The prompt that was read with this key, or None. One that is damaged counts as none."""
         with self._mutex:
-            if (row := self._prefills.get(bytes.fromhex(key))) is not None:
-                run, machine, prefill, check = row
-                if check == checksum(bytes.fromhex(key), run, machine, prefill):
-                    return KeptPrefill(msgspec.json.decode(prefill, type=Prefill), machine, run != self.run)
-                self._count_damage()
-        return None
+            if (row := self._intact(self._prefills, key)) is None:
+                return None
+            run, machine, prefill = row
+            return KeptPrefill(msgspec.json.decode(prefill, type=Prefill), machine, run != self.run)
 
     def __len__(self) -> int:
         """Number of different requests with an answer."""
         with self._mutex:
             rows = self._database.rows("SELECT count(DISTINCT key) FROM answers WHERE answer NOTNULL")
             return int(rows[0][0]) if rows else 0
+
+    def _intact(self, newest: Newest, key: str, unchecked: int = 0) -> Any:
+        """The newest row of this key, whose checksum is of all but its first columns; None if it is damaged."""
+        row = newest.get(bytes.fromhex(key))
+        if row is None or row[-1] == checksum(bytes.fromhex(key), *row[unchecked:-1]):
+            return row and row[:-1]
+        self._count_damage()
+        return None
 
     def _count_damage(self) -> None:
         self.corrupt += 1
@@ -166,9 +167,8 @@ class Journal:
         prediction: str = "",
         judged: Mapping[str, str] | None = None,
     ) -> str:
-        """Keep an answer, a judge's with the ``prompts`` and the ``rule`` by which it was ``judged``; returns the id of
-        the hardware record. Raises UserError if it cannot be written.
-        """
+        """Store an answer, a judge's with ``prompts`` and ``rule`` (``judged``). Returns the id of the hardware record.
+        Raises UserError if it cannot be written."""
         hardware_id = digest(hardware)[:ID_DIGITS]
         # Made before the lock is taken: other threads wait for it.
         key = bytes.fromhex(configuration.key(messages, prediction))
@@ -231,9 +231,7 @@ class Journal:
                     self._asked[key] = lock, waiting - 1
 
     def ensure_writable(self) -> None:
-        """Raise UserError if answers cannot be kept here, or if another run is asking. Called before a model is loaded,
-        not after it has worked.
-        """
+        """Raise UserError if answers cannot be stored or another run is asking: before a model is loaded."""
         with self._mutex:
             if self._claim is None:
                 with self._database.writing():

@@ -66,9 +66,7 @@ def _copy(value: Any) -> Any:
 
 
 def answer_of(result: Mapping[str, Any], edge: Any) -> Any:
-    """The edge's answer to a query, where there is one. ``edge`` is what Ianvs says, which knows only of the answers
-    that it asked for itself.
-    """
+    """The edge's answer to a query. ``edge``: as Ianvs has it, without answers that a router asked for."""
     return result.get(EDGE_ANSWER) if edge is None else edge
 
 
@@ -158,9 +156,8 @@ class _SideResponse(_Response, total=False):
 
 
 def check_response(response: Mapping[str, Any], *, of_side: bool = False) -> None:
-    """Raise ValueError that names the first field which is missing or not what it should be; a response ``of_side`` has
-    its ``usage``. Fields that are not known are not looked at.
-    """
+    """Raise ValueError that names the first missing or wrong field; ``of_side`` requires ``usage``. Unknown fields
+    pass."""
     try:
         msgspec.convert(response, _SideResponse if of_side else _Response)
     except (msgspec.ValidationError, OverflowError) as error:

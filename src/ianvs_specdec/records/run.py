@@ -19,17 +19,18 @@ def current_run() -> tuple[str, bool]:
 
 
 def current_repeat() -> int:
-    """Which repeat of the test case is running, counted from 0 (``repeats`` in the job file). A further repeat has
-    answers of its own: its number is the entry ``repeat`` of a configuration's value.
-    """
-    text = os.environ.get("IANVS_REPEAT", "")
-    return int(text) if text.isdigit() else 0
+    """The running repeat of the test case, from 0 (``IANVS_REPEAT``); a further one is part of the configuration."""
+    return _number("IANVS_REPEAT", 0)
 
 
 def current_concurrency() -> int:
     """How many rows are answered at the same time (``concurrency`` in the job file, of all workers together)."""
-    text = os.environ.get("IANVS_CONCURRENCY", "")
-    return int(text) if text.isdigit() else 1
+    return _number("IANVS_CONCURRENCY", 1)
+
+
+def _number(name: str, default: int) -> int:
+    text = os.environ.get(name, "")
+    return int(text) if text.isdigit() else default
 
 
 def on_worker() -> bool:
@@ -38,9 +39,7 @@ def on_worker() -> bool:
 
 
 def job_folder() -> Path:
-    """The folder of the running job: the parent of ``RESULT_SAVED_URL``, which Ianvs sets before a test case's first
-    row.
-    """
+    """The folder of the running job: the parent of ``RESULT_SAVED_URL``, which Ianvs sets before the first row."""
     result = os.environ.get("RESULT_SAVED_URL")
     if not result:
         raise UserError("RESULT_SAVED_URL is not set: models answer only inside a running Ianvs test case")

@@ -264,10 +264,9 @@ def _case(job: str, algorithm: str, identifier: str, folder: Path | None, rank: 
     if folder is None:
         case.notes.append("its folder is not in the workspace: the leaderboard's row is all there is")
         return case
-    if folder.name.startswith("upstream-"):
-        case.config = _read_mapping(folder / CONFIG, yaml.safe_load, case.notes)
-        return case
     case.config = _read_mapping(folder / CONFIG, yaml.safe_load, case.notes)
+    if folder.name.startswith("upstream-"):
+        return case
     case.environment = _read_mapping(folder / ENVIRONMENT, _environment, case.notes)
     if (folder / REPEATS).is_file():
         header, rows = _read_csv(folder / REPEATS, case.notes)

@@ -57,9 +57,8 @@ class KeptAnswers:
         )
 
     def alike(self, key: str) -> list[str]:
-        """The configurations with the model and sampling of the one that gave the answer with this key, those with most
-        answers first; lossy ones are left out, and so are all if there is no such answer.
-        """
+        """The configurations with the model and sampling of the answer with this key, most answers first, without lossy
+        ones; none without such an answer."""
         query = "SELECT configuration FROM answers WHERE key = ? AND answer NOTNULL ORDER BY id DESC LIMIT 1"
         rows = self._database.rows(query, (bytes.fromhex(key),))
         known = self._records.get(rows[0][0]) if rows else None
@@ -69,9 +68,7 @@ class KeptAnswers:
         return self._where(known["model"], lambda value: _drawn(value) == drawn)
 
     def _where(self, model: Any, chosen: Callable[[Mapping[str, Any]], bool]) -> list[str]:
-        """The configurations of this model whose value is ``chosen``, those with most answers first, without lossy
-        ones.
-        """
+        """The lossless configurations of this model whose value is ``chosen``, most answers first."""
         return [
             name
             for name, record in self._records.items()
@@ -112,9 +109,7 @@ class KeptAnswers:
 
 
 def _drawn(value: Mapping[str, Any]) -> dict[str, Any]:
-    """How the tokens are chosen, and from whose logits: quantized weights make another model. Whether log-probabilities
-    are told as well makes no difference.
-    """
+    """What determines the text: sampling without ``logprobs``, and quantization."""
     return {**_told(value, ("logprobs",)), "quantization": _quantization(value)}
 
 

@@ -24,9 +24,8 @@ class JudgedQuery(NamedTuple):
 
 
 def judgments(workspace: Workspace, case: Case, asked: Mapping[int, JudgedQuery]) -> tuple[str, dict[int, Judgments]]:
-    """Who judged the answers of a test case by which prompts ("" = nobody), and the judgments. A query of which one is
-    missing is left out. Raises UserError where the prompts cannot be read.
-    """
+    """Judge and prompts ("" = none) of a test case, and the judgments of fully judged queries. Raises UserError where
+    the prompts cannot be read."""
     settings: Mapping[str, Any] = case.module("dataset_processor").get("hyperparameters") or {}
     if not settings.get("judge_model"):
         return "", {}

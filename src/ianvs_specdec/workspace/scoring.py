@@ -21,12 +21,9 @@ def scorer(name: str) -> Callable[[Sequence[str], Any], float | None]:
 
 
 def scores(results: Sequence[Mapping[str, Any]], golds: Sequence[Any]) -> list[float | None]:
-    """The score of each result (see ``response``) by its own scorer; None where there is none.
-
-    A query that got no whole answer has the score of empty answers; a judge is not bothered with it. ``golds`` are the
-    rows' answers as the data file has them; the dataset processor's versions hold the settings of the scorers. Raises
-    UserError where a scorer cannot work at all.
-    """
+    """The score of each result by its own scorer; None where there is none. A query without a whole answer has the
+    score of empty answers, and no judge's. ``golds``: the answers in the data file; those of the dataset processor,
+    with the settings of scorers, come first. Raises UserError where a scorer cannot work."""
     found: list[float | None] = [None] * len(results)
     together: dict[str, list[tuple[int, Sequence[str], Any]]] = {}
     for index, (result, gold) in enumerate(zip(results, golds, strict=True)):

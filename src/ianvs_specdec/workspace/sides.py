@@ -26,9 +26,7 @@ Pair = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Answered:
-    """One side's answers to all turns of a query, what they cost (None without prices), and their score (0 to 100, or a
-    judge's rating) where a test case tells it.
-    """
+    """One side's answers to all turns, their cost (None without prices) and score (0 to 100, or a judge's rating)."""
 
     texts: tuple[str, ...]
     cost: float | None = None
@@ -57,18 +55,15 @@ def answered_before(
 
 
 def score(name: str, texts: Sequence[str], gold: Any) -> float | None:
-    """The score (0 to 100) of answers to all turns; None where there is none, or where it takes a judge or a run of
-    programs, which is not done anew for this, or probabilities.
-    """
+    """The score (0 to 100) of answers to all turns; None for scorers that ask a judge, run programs or need
+    probabilities."""
     if name == LOGPROB and not (texts and len(texts[-1]) <= 1):
         return None
     return scorer(name)(texts, gold) if texts and name in SCORERS and name not in TOGETHER else None
 
 
 def side_of(case: Case, side: str) -> str:
-    """What determines a side's outputs in a test case: its model, how that is quantized, and sampling. Lossless back
-    ends do not matter, nor whether the model tells how sure it is.
-    """
+    """What determines a side's outputs in a test case: model, quantization, sampling. Back ends and logprobs do not."""
     own = case.hyperparameters(side)
     names = [name for name in ("model", "quantization", *Sampling.names()) if name != "logprobs"]
     value = {name: own[name] for name in names if own.get(name) not in (None, "none")}
@@ -84,9 +79,8 @@ class PairedAnswers:
     def add(
         self, case: Case, dataset: Dataset, rows: Mapping[int, Row], scores: Mapping[int, float | None] | None = None
     ) -> None:
-        """Take down what both sides answered in a test case. ``scores``: of each query's result; NaN where it has none.
-        Rows that are not those of the data file are passed over.
-        """
+        """Add both sides' answers of a test case. ``scores``: of each result, NaN where undefined. Rows of another data
+        file are skipped."""
         for side in SIDES:
             known = self._of(case, side)
             for index, (_, result, edge, cloud) in rows.items():
@@ -97,10 +91,8 @@ class PairedAnswers:
                 known[index] = Answered(found.texts, found.cost, None if told is None or math.isnan(told) else told)
 
     def complete(self, cases: Iterable[Case], dataset: Dataset, kept: KeptAnswers) -> None:
-        """Fill in from the journal what no test case holds, such as the answers that an oracle asked for besides.
-
-        Rows with their own temperature are left out: the journal cannot tell whose they are.
-        """
+        """Add from the journal what no test case holds, such as an oracle's answers. Rows with their own temperature
+        are left out: the journal cannot distinguish them."""
         for case in cases:
             for side in SIDES:
                 own, known = case.hyperparameters(side), self._of(case, side)

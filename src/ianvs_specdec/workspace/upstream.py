@@ -35,9 +35,8 @@ _last: weakref.ref[Response] | None = None
 
 
 def keep(y_true: Sequence[Any], y_pred: Sequence[Any]) -> None:
-    """Write the folder of the test case whose results these are, once. Does nothing under our own host, which writes
-    one itself, outside a run, and for results of other plugins. Where it cannot be written, that is a warning.
-    """
+    """Write the folder of these results' test case, once; nothing under our own host, outside a run, or for other
+    plugins. A failed write is a warning."""
     global _last
     place = os.environ.get("RESULT_SAVED_URL")
     if os.environ.get("IANVS_RUN_ID") or not place or not len(y_pred):
@@ -108,10 +107,8 @@ def _plain(value: Any) -> Any:
 
 
 def folders_of(rows: Sequence[Mapping[str, str]], configs: Mapping[Path, Mapping[str, Any]]) -> dict[int, Path]:
-    """Place of a row among ``rows`` -> its folder, of those that ``keep`` wrote (``configs``: the content of their
-    ``config.yaml``). The row was written right after the folder, so the latest one before it is its own, provided that
-    the same models answered.
-    """
+    """Index of a row among ``rows`` -> its folder (``configs``: ``config.yaml`` of each). A row is written right after
+    its folder: the latest one before it, with the same models, is its own."""
     left = sorted(configs, key=lambda folder: (configs[folder]["finished"], folder.name), reverse=True)
     found: dict[int, Path] = {}
     for place in sorted(range(len(rows)), key=lambda place: _order(rows[place]), reverse=True):
@@ -136,9 +133,7 @@ def _order(row: Mapping[str, str]) -> tuple[str, int]:
 
 
 def config_of(row: Mapping[str, str], folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration of a test case as our own host would have written it: modules and hyperparameters are columns
-    of the leaderboard.
-    """
+    """The configuration of a test case as our own host writes it, from the leaderboard's columns."""
     modules = [
         {
             "type": kind,

@@ -53,10 +53,3 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
         raise ValueError
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
     assert path.read_text() == "old"
-
-
-def test_a_folder_is_put_in_place(tmp_path: Path) -> None:
-    with beside(tmp_path / "made") as folder:
-        (folder / "part").write_text("new")
-        folder.rename(tmp_path / "made")
-    assert [each.name for each in tmp_path.iterdir()] == ["made"]

@@ -165,9 +165,7 @@ class JointInference:
 
 
 def _outcome(router: Any, value: Any) -> bool:
-    """What a router says, as a bool. Anything else would be a decision that nobody has made: None sends all queries to
-    the edge, and NaN all to the cloud.
-    """
+    """A router's decision as a bool. None would send all queries to the edge, NaN all to the cloud: both are errors."""
     plain = value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
     if not isinstance(plain, (bool, int)) or plain not in (0, 1):
         shown = repr(value) if len(repr(value)) <= SHOWN else f"{repr(value)[:SHOWN]}..."

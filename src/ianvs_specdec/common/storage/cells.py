@@ -6,39 +6,33 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
 _ESCAPED = re.compile(r"'+[=+\-@\t\r\n]")
 
 
-def escaped(cell: Any) -> Any:
-    """The cell as it is written. Numbers stay as they are, negative ones too."""
-    if not isinstance(cell, str) or not _FORMULA.match(cell) or _is_number(cell):
-        return cell
-    return f"'{cell}"
-
-
-def unescaped(cell: str) -> str:
-    """What was to be written."""
-    return cell[1:] if _ESCAPED.match(cell) else cell
-
-
-def csv_text(rows: Iterable[Sequence[Any]]) -> str:
+def csv_text(rows: Iterable[Sequence[object]]) -> str:
     """A CSV file of these rows, the header first, with line feeds as line ends."""
     return "".join(map(_line, rows))
 
 
-def _line(row: Sequence[Any]) -> str:
+def unescaped(cell: str) -> str:
+    return cell[1:] if _ESCAPED.match(cell) else cell
+
+
+def _line(row: Sequence[object]) -> str:
     text = io.StringIO()
     # Only what is in the line end is sure to be quoted within a cell.
-    csv.writer(text, lineterminator="\r\n").writerow([escaped(cell) for cell in row])
+    csv.writer(text, lineterminator="\r\n").writerow([_escaped(cell) for cell in row])
     return text.getvalue().removesuffix("\r\n") + "\n"
 
 
-def _is_number(cell: str) -> bool:
+def _escaped(cell: object) -> object:
+    """Numbers stay as they are, negative ones too."""
+    if not isinstance(cell, str) or not _FORMULA.match(cell):
+        return cell
     try:
         float(cell)
     except ValueError:
-        return False
-    return True
+        return f"'{cell}"
+    return cell
