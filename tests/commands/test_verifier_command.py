@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
-import subprocess
-import sys
 import threading
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,11 +20,10 @@ from ianvs_specdec.backends.split.edge.session import Outage
 from ianvs_specdec.commands.cli import main
 from ianvs_specdec.common.errors import AnswerError
 from ianvs_specdec.common.types import Sampling
-from tests.support import warm
+from tests.serving.conftest import LONGEST, Process
 from tests.support.models import build_model
 from tests.support.verifiers import Breaking, edge_of
 
-LONGEST = 300.0
 TOKENS = 120
 PROMPTS = [list(range(first, first + 30)) for first in (64, 67, 70)]
 
@@ -40,38 +35,12 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return build_model(place / "target"), build_model(place / "draft")
 
 
-class Running:
+class Running(Process):
     """A verifier in a process of its own."""
 
-    def __init__(self, folder: Path, *arguments: str, port: int = 0) -> None:
-        self._outputs = [folder / f"{time.monotonic_ns()}.{kind}" for kind in ("out", "err")]
-        given = ("verifier", "--port", str(port), "--set", "threads=1", *arguments)
-        environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
-        self.process: subprocess.Popen[bytes] | warm.Fork
-        if warm.POSSIBLE:
-            self.process = warm.start("specdec", given, folder, environment, self._outputs, models=True)
-        else:
-            with self._outputs[0].open("wb") as out, self._outputs[1].open("wb") as err:
-                command = [sys.executable, "-m", "ianvs_specdec.commands.cli", *given]
-                self.process = subprocess.Popen(command, stdout=out, stderr=err, env=environment)
-        deadline = time.monotonic() + LONGEST
-        while "listening on " not in self.output:
-            assert self.process.poll() is None, self.output
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        self.address = self.output.partition("listening on ")[2].split()[0]
-
-    @property
-    def output(self) -> str:
-        return "".join(path.read_text(encoding="utf-8") for path in self._outputs if path.exists())
-
-    @property
-    def port(self) -> int:
-        return int(self.address.rpartition(":")[2])
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.wait()
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        super().__init__(folder, ("verifier", "--port", "0", "--set", "threads=1", *arguments))
+        self.port = int(self.address.rpartition(":")[2])
 
 
 @contextmanager
@@ -115,8 +84,7 @@ def test_by_hand(folders, prompts, tmp_path, capsys):
         metrics = running.output.partition("metrics on ")[2].split()[0]
         with urllib.request.urlopen(metrics) as answer:
             assert "specdec_verifier_sessions_opened_total 3.0" in answer.read().decode()
-        running.process.send_signal(signal.SIGTERM)
-        assert running.process.wait(LONGEST) == 0
+        assert running.stop() == 0
     written = rows(tmp_path / "far.jsonl")
     assert [row["output"] for row in written] == alone(target, prompts, tmp_path / "alone.jsonl")
     assert all(row["rounds"] == len(row["steps"]) and row["bytes_up"] > row["rounds"] for row in written)
@@ -181,10 +149,8 @@ def test_a_verifier_that_is_killed_again_and_again(folders, prompts, tmp_path, s
 REFUSALS = {
     "others can reach it": (["--host", "0.0.0.0"], "--tls-cert with --tls-key and --token-file"),
     "half a certificate": (["--tls-cert", "x"], "belong together"),
-    "no token": (["--token-file", "/nowhere"], "--token-file /nowhere"),
     "another back end": (["--set", "backend=vllm"], "only our engine takes them"),
     "another acceptance": (["--set", "acceptance=typical"], "acceptance coupled only"),
-    "an unknown length": (["--length", "foo"], "unknown speculation length"),
     "no sessions": (["--sessions", "0"], "--sessions must be from 1"),
 }
 
@@ -197,11 +163,9 @@ def test_what_a_verifier_cannot_do_is_said_before_anything_is_loaded(folders, ca
 
 
 EDGE_REFUSALS = {
-    "a method that needs the target": (["--method", "recycling"], "needs what the target computes"),
     "another acceptance": (["--method", "prompt_lookup", "--set", "acceptance=rejection"], "it is coupled"),
-    "a policy of the verifier": (["--method", "prompt_lookup", "--set", "length=goodput"], "auto or fixed:N"),
-    "nothing to finish with": (["--method", "prompt_lookup", "--outage", "edge"], "only a draft model"),
     "no address": (["--method", "prompt_lookup", "--verifier", "here"], "write it as host:port"),
+    "no token": (["--method", "prompt_lookup", "--token-file", "/nowhere"], "no token can be read from it"),
     "trees": (["--method", "prompt_lookup", "--trace"], "--trace"),
 }
 

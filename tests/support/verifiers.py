@@ -21,7 +21,7 @@ from ianvs_specdec.backends.split.edge.session import Outage
 from ianvs_specdec.engine import Drafter
 from ianvs_specdec.serving.verifier.metrics import Metrics
 from ianvs_specdec.serving.verifier.served import served_by
-from ianvs_specdec.serving.verifier.server import Certificate, Server
+from ianvs_specdec.serving.verifier.server import Server
 from ianvs_specdec.serving.verifier.service import Bounds, Service, digest
 from tests.support.servers import Listener
 
@@ -36,7 +36,7 @@ class Verifier:
         llm: EngineLLM,
         bounds: Bounds | None = None,
         tokens: Sequence[str] | None = None,
-        certificate: Certificate | None = None,
+        credentials: object = None,
         length: str | None = None,
         port: int = 0,
     ) -> None:
@@ -45,7 +45,7 @@ class Verifier:
         self.metrics = Metrics(self.served.name, llm.occupancy)
         known = None if tokens is None else [digest(token) for token in tokens]
         self.service = Service(self.served, bounds, known, self.metrics)
-        self._sessions, self._certificate, self._wanted = bounds.sessions, certificate, port
+        self._sessions, self._credentials, self._wanted = bounds.sessions, credentials, port
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
         self._thread.start()
@@ -53,7 +53,7 @@ class Verifier:
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._server = Server(self.service, self._sessions, self.served.target.window, self._certificate)
+        self._server = Server(self.service, self._sessions, self.served.target.window, self._credentials)
         self.port = self._server.bind("127.0.0.1", self._wanted)
         await self._server.run(self._ready.set, grace=0)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import threading
 import time
@@ -14,6 +13,7 @@ from typing import Any
 import grpc
 
 from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.net import LOOPBACK
 from ianvs_specdec.net.split.split_pb2 import Down, Model, Question, Up
 from ianvs_specdec.net.split.wire import AUTHORIZATION, DECODE, DESCRIBE, OPTIONS
 
@@ -31,7 +31,6 @@ LEAVING = 1.0
 """Seconds in which a verifier may end a stream."""
 LARGEST_ANSWER = 16 << 20
 """Bytes of one message of a verifier."""
-LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 
 class Broken(Exception):
@@ -68,7 +67,7 @@ class Access:
             # verifier closes the connection as a stream opens.
             ("grpc.enable_retries", 0),
         ]
-        if self.authority is None and host in LOOPBACK:
+        if self.authority is None and host.strip("[]") in LOOPBACK:
             return grpc.insecure_channel(self.via or self.address, options)
         try:
             roots = self.authority.read_bytes() if self.authority else None
@@ -186,10 +185,7 @@ def _is_untrusted(reason: str) -> bool:
 
 def _reason(error: Any) -> str:
     """What gRPC says of a call that failed, in words for a user."""
-    code = error.code() if hasattr(error, "code") else None
-    details = ""
-    with contextlib.suppress(Exception):
-        details = str(error.details() or "")
+    code, details = error.code(), error.details() or ""
     if code == grpc.StatusCode.UNAUTHENTICATED:
         return details
     if code == grpc.StatusCode.UNIMPLEMENTED:

@@ -31,22 +31,18 @@ class Answer(Decoded):
     why: str = ""
 
 
+@dataclass
 class Edge:
     """``finish`` writes the rest of an answer where the policy for outages is to; None = nothing can."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        model: Model,
-        drafter: Drafter,
-        target: FarTarget,
-        controller: Controller,
-        outage: Outage,
-        in_flight: int = 1,
-        finish: Finish | None = None,
-    ) -> None:
-        self.connection, self.model, self.drafter, self.target = connection, model, drafter, target
-        self.controller, self.outage, self.in_flight, self.finish = controller, outage, in_flight, finish
+    connection: Connection
+    model: Model
+    drafter: Drafter
+    target: FarTarget
+    controller: Controller
+    outage: Outage
+    in_flight: int = 1
+    finish: Finish | None = None
 
     def decode(
         self,
