@@ -163,3 +163,10 @@ def stub() -> Iterator[StubServer]:
     server.released.set()
     server.shutdown()
     server.server_close()
+
+
+def pair(gate: Opens, router: Any = None, **options: Any) -> tuple[Gate, Says, Says]:
+    """A gateway between two models that say where they are."""
+    edge, cloud = Says("from the edge", options.pop("doubt", 0.0)), Says("from the cloud")
+    found = gate(side("small", edge, logprobs=True), side("large", cloud, price_completion=1e6), router, **options)
+    return found, edge, cloud

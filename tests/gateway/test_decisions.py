@@ -29,15 +29,9 @@ from ianvs_specdec.serving.requests import parse
 from tests.serving.conftest import wait_until
 from tests.support.paths import EXAMPLE
 
-from .conftest import Gate, Opens, Says, Words, side
+from .conftest import Opens, Says, Words, pair, side
 
 SHIPPED = EXAMPLE / "models" / "router"
-
-
-def pair(gate: Opens, router: Any = None, **options: Any) -> tuple[Gate, Says, Says]:
-    edge, cloud = Says("from the edge", options.pop("doubt", 0.0)), Says("from the cloud")
-    found = gate(side("small", edge, logprobs=True), side("large", cloud, price_completion=1e6), router, **options)
-    return found, edge, cloud
 
 
 def test_the_router_decides_and_header_and_body_tell_it(gate: Opens) -> None:

@@ -172,6 +172,11 @@ def test_an_idle_connection_ends_and_so_does_one_with_a_body_that_nobody_wants(
     assert ask(idle) == b""
 
 
+def test_a_body_that_does_not_come_is_refused(start: Callable[..., _Serving], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ianvs_specdec.serving.app.BODY_SECONDS", 0.02)
+    assert b"body_too_slow" in reply(start().connect(HALVES["half a body"]))
+
+
 @pytest.mark.parametrize("version", ["1.1", "1.0"])
 def test_a_request_of_two_lengths_is_refused_and_what_follows_is_no_request(
     start: Callable[..., _Serving], version: str

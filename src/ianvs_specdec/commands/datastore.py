@@ -18,17 +18,28 @@ from ianvs_specdec.common.errors import UserError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     build = actions.add_parser("build", help="index texts, conversations or token sequences for a model")
-    add = build.add_argument
-    add("--model", type=Path, required=True, metavar="DIR", help="the target model: folder or GGUF file")
-    lines = '{"text"}, {"tokens"}, {"turns", "answers"}, {"messages"}, {"question", "answer"}'
-    data = f".txt, or JSONL: {lines} or what `specdec decode` has written; .gz too"
-    add("--data", type=Path, nargs="+", default=[], metavar="FILE", help=data)
-    add("--world", type=int, default=0, metavar="N", help="add N training conversations of the embedded world")
-    add("--out", type=Path, required=True, metavar="FILE", help="datastore to write")
-    field = "part of a line to index: all of it (default) or only its answers"
-    add("--field", choices=("text", "answer"), default="text", help=field)
+    build.add_argument("--model", type=Path, required=True, metavar="DIR", help="the target model: folder or GGUF file")
+    build.add_argument(
+        "--data",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help='.txt, or JSONL: {"text"}, {"tokens"}, {"turns", "answers"}, {"messages"}, {"question", "answer"} or what '
+        "`specdec decode` has written; .gz too",
+    )
+    build.add_argument(
+        "--world", type=int, default=0, metavar="N", help="add N training conversations of the embedded world"
+    )
+    build.add_argument("--out", type=Path, required=True, metavar="FILE", help="datastore to write")
+    build.add_argument(
+        "--field",
+        choices=("text", "answer"),
+        default="text",
+        help="part of a line to index: all of it (default) or only its answers",
+    )
     add_template(build)
-    add("--seed", type=int, default=0, help="of the embedded world's conversations")
+    build.add_argument("--seed", type=int, default=0, help="of the embedded world's conversations")
 
 
 def run(options: argparse.Namespace) -> int:

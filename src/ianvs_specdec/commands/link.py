@@ -1,7 +1,4 @@
-"""Relay TCP connections over an emulated network path: delay, jitter, bandwidth, loss, outages.
-
-Any protocol passes: gRPC, HTTP, server-sent events. It runs until Ctrl-C or SIGTERM; see docs/link.md.
-"""
+"""``specdec link``: relay TCP connections over an emulated network path (docs/link.md)."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""``specdec decode --verifier``: this machine drafts, and remote verifier decides.
-
-The output has the columns of ``specdec decode``, and ``bytes_up`` and ``bytes_down`` (of messages, with what gRPC puts
-before each; HTTP/2, TLS and TCP add theirs), ``rounds``, ``ahead`` (verdicts behind which something was drafted
-already) and ``hits`` (those of them that left it in place), ``streamed`` (tokens that the verifier drafted), ``breaks``
-(streams that broke) and ``lost`` (seconds without one), ``alone`` (the last tokens that are the draft model's own).
-"""
+"""``specdec decode --verifier``: this machine drafts, and a remote verifier decides (docs/split.md)."""
 
 from __future__ import annotations
 

@@ -11,15 +11,27 @@ from ianvs_specdec.common.errors import UserError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("workspace", type=Path, metavar="WORKSPACE", help="folder of a job, or of several jobs")
-    add("--out", type=Path, metavar="FILE.html", help="page to write (default: report.html in the workspace)")
-    add("--json", type=Path, metavar="FILE", help="also write all data of the page as JSON")
-    add("--csv", type=Path, metavar="FILE", help="also write the leaderboard with all columns as CSV")
-    queries = "queries per test case shown one by one (default: 200); figures include all queries"
-    add("--queries", type=int, default=200, metavar="N", help=queries)
-    load = "also show the results of `specdec load` in DIR; repeatable (those in the jobs' folders are always shown)"
-    add("--load", type=Path, action="append", default=[], metavar="DIR", help=load)
+    parser.add_argument("workspace", type=Path, metavar="WORKSPACE", help="folder of a job, or of several jobs")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE.html", help="page to write (default: report.html in the workspace)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write all data of the page as JSON")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the leaderboard with all columns as CSV")
+    parser.add_argument(
+        "--queries",
+        type=int,
+        default=200,
+        metavar="N",
+        help="queries per test case shown one by one (default: 200); figures include all queries",
+    )
+    parser.add_argument(
+        "--load",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="also show the results of `specdec load` in DIR; repeatable (those in the jobs' folders are always shown)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -51,8 +63,11 @@ def run(options: argparse.Namespace) -> int:
         f"{count} {noun}{'s'[: count != 1]}"
         for count, noun in ((len(cases), "test case"), (len(document["jobs"]), "job"), (answered, "answer"))
     )
-    size = f"({shown} to look at one by one), {out.stat().st_size / 1e6:.1f} MB"
-    print(f"{out}: {cases_text} of {jobs_text}, {answers_text} {size}", file=sys.stderr)
+    print(
+        f"{out}: {cases_text} of {jobs_text}, {answers_text} "
+        f"({shown} to look at one by one), {out.stat().st_size / 1e6:.1f} MB",
+        file=sys.stderr,
+    )
     for note in [*document["notes"], *chain.from_iterable(document["told"].values())]:
         print(f"note: {note}", file=sys.stderr)
     return 0

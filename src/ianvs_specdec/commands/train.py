@@ -56,12 +56,25 @@ def run(options: argparse.Namespace) -> int:
 def _add_world(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--out", type=Path, required=True, metavar="DIR", help="folder for the models (OUT/edge, OUT/cloud)")
-    work = "folder for checkpoints (default OUT/.training); a second run resumes from it"
-    add("--work", type=Path, metavar="DIR", help=work)
+    add(
+        "--work",
+        type=Path,
+        metavar="DIR",
+        help="folder for checkpoints (default OUT/.training); a second run resumes from it",
+    )
     add("--only", choices=SIZES, help="train one of the two; the edge model learns from the cloud model")
-    add("--cloud", type=Path, metavar="DIR", help="the cloud model that the edge learns from (default: OUT/cloud)")
-    minutes = "time budget for each model (default: the recipe's; the edge's ends when its loss stands still)"
-    add("--minutes", type=float, metavar="M", help=minutes)
+    add(
+        "--cloud",
+        type=Path,
+        metavar="DIR",
+        help="the cloud model that the edge learns from (default: OUT/cloud)",
+    )
+    add(
+        "--minutes",
+        type=float,
+        metavar="M",
+        help="time budget for each model (default: the recipe's; the edge's ends when its loss stands still)",
+    )
     add("--seed", type=int, default=1)
     add("--device", default="cpu")
     add("--threads", type=int, default=os.cpu_count() or 1)
@@ -71,10 +84,20 @@ def _add_head(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--model", type=Path, required=True, metavar="DIR", help="the target model: folder or GGUF file")
     add("--out", type=Path, required=True, metavar="DIR", help="folder for the head; replaced if there")
-    data = 'JSONL: {"text"}, {"turns", "answers"} or {"prompt"}, which a chat model is asked as a user\'s turn'
-    add("--data", type=Path, metavar="FILE", help=f"{data} (default: conversations of the embedded world)")
-    asked = f"how many of them the model is asked for (default {CONVERSATIONS}, or all of --data if fewer)"
-    add("--conversations", type=int, default=CONVERSATIONS, metavar="N", help=asked)
+    add(
+        "--data",
+        type=Path,
+        metavar="FILE",
+        help='JSONL: {"text"}, {"turns", "answers"} or {"prompt"}, which a chat model is asked as a user\'s turn '
+        "(default: conversations of the embedded world)",
+    )
+    add(
+        "--conversations",
+        type=int,
+        default=CONVERSATIONS,
+        metavar="N",
+        help=f"how many of them the model is asked for (default {CONVERSATIONS}, or all of --data if fewer)",
+    )
     budget = parser.add_mutually_exclusive_group()
     budget.add_argument("--minutes", type=float, metavar="M", help="time for training, without asking the model")
     budget.add_argument("--tokens", type=int, metavar="N", help="train for so many drafted tokens instead")

@@ -1,8 +1,7 @@
 """Who is served when: a bounded queue, first come, first served, before a back end that works in threads of its own.
 
-Everything but the decoding happens on the event loop, so that nothing needs a lock. Each request that is worked on has
-a thread; on our own engine it waits there for the steps, which all share. A place is free again when its decoding has
-really ended, not when its client has left.
+Everything but the decoding happens on the event loop, so that nothing needs a lock. A place is free again when its
+decoding has really ended, not when its client has left.
 """
 
 from __future__ import annotations

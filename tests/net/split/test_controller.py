@@ -15,7 +15,7 @@ def measured(way, service, draft, accepted, **options):
     controller = Controller(**options)
     for _ in range(100):
         controller.drafted(8, 8 * draft)
-        controller.served(service)
+        controller.service.add(service)
         controller.answered(8, accepted)
         controller.travelled(way)
     return controller
@@ -43,9 +43,9 @@ def answers(controller, count, split, stream, opening=0.02):
     """The modes of so many answers of 100 tokens, with these rates of both modes."""
     modes = []
     for _ in range(count):
-        controller.opened(opening)
+        controller.opening = opening
         streams = controller.begin()
-        controller.served(0.005)
+        controller.service.add(0.005)
         controller.brought(streams, 100, 100 / (stream if streams else split))
         modes.append(streams)
     return modes
