@@ -53,7 +53,7 @@ def test_wrong_options_are_named(model: str, capsys: pytest.CaptureFixture[str])
         (["--model", model, "--deadline", "nan"], "--deadline must be more than 0"),
         (["--model", model, "--api-key-env", "NO_SUCH_KEY"], "NO_SUCH_KEY (--api-key-env) holds no key"),
         (["--model", model, "--api-key-env", "sk-1"], "must be the name of an environment variable"),
-        (["--model", model, "--host", "no.such.host.invalid"], "--host no.such.host.invalid:"),
+        (["--model", model, "--host", "no.such.host.invalid"], "cannot listen on no.such.host.invalid:8000: "),
         (["--model", model, "--tls-cert", "x"], "--tls-cert and --tls-key belong together"),
         (["--model", model, "--tls-cert", "x", "--tls-key", "y"], "--tls-cert, --tls-key: x: No such file"),
     ):
@@ -87,7 +87,7 @@ def test_a_port_in_use(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         error = message(capsys, "--model", model, "--port", port)
-    assert f"cannot listen on 127.0.0.1 port {port}: Address already in use" in error
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in error
 
 
 def test_a_missing_extra_is_named(

@@ -13,6 +13,7 @@ import pytest
 from ianvs_specdec.common.types import Query, Sampling
 from ianvs_specdec.gateway.case import Side
 from ianvs_specdec.gateway.legs import query_of_chat
+from ianvs_specdec.gateway.policies import policy
 from ianvs_specdec.plugin import observers
 from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.records.identity import FileDigests
@@ -101,6 +102,8 @@ def test_a_share_is_that_of_the_trained_router_even_within_a_budget(gate: Opens)
     assert opened.says("What is the capital of Siboor?", "router-100%") == "from the cloud"
     assert router.inner.threshold == threshold
     assert router._spending.count == 2
+    falling = [policy(router, f"router-{share}%").inner.threshold for share in (100, 70, 30, 0)]
+    assert falling == sorted(set(falling))
 
 
 def test_a_budget_counts_what_the_cloud_cost_behind_a_cascade(gate: Opens) -> None:

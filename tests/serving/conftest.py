@@ -195,7 +195,8 @@ class Local:
     """An ``app`` on a thread of this process."""
 
     def __init__(self, app: Any, engine: Any, most: int = 1000, *tls: Path) -> None:
-        from ianvs_specdec.serving.server import bind, server_of
+        from ianvs_specdec.net.addresses import bind
+        from ianvs_specdec.serving.server import server_of
 
         bound = bind("127.0.0.1", 0)
         self.engine, self.host = engine, bound.getsockname()[:2]

@@ -21,6 +21,7 @@ from ianvs_specdec.common import heap
 from ianvs_specdec.common.errors import UserError, install
 from ianvs_specdec.models.templates import CLOCK, reads
 from ianvs_specdec.net import LOOPBACK
+from ianvs_specdec.net.addresses import bind
 from ianvs_specdec.plugin.settings import ModelSettings
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
         from ianvs_specdec.serving.engine import Engine, Serving
         from ianvs_specdec.serving.metrics import Metrics
         from ianvs_specdec.serving.protocol import served_name
-        from ianvs_specdec.serving.server import bind, serve, url_of
+        from ianvs_specdec.serving.server import serve, url_of
         from ianvs_specdec.serving.tokens import token_routes
         from ianvs_specdec.serving.ui import Feed
 

@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 
 from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.net.addresses import written
 from ianvs_specdec.net.split.split_pb2 import Down, Model, Question, Up
 from ianvs_specdec.net.split.wire import AUTHORIZATION, MESSAGE_OVERHEAD, OPTIONS, SERVICE, TOKEN_BYTES, parsed
 from ianvs_specdec.serving.verifier.service import Service
@@ -71,7 +72,7 @@ class Server:
 
     def bind(self, host: str, port: int) -> int:
         """The port that is listened on. Raises ``UserError`` if the address cannot be had."""
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        address = written(host, port)
         try:
             if self._credentials is None:
                 return self._server.add_insecure_port(address)
