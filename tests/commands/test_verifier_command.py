@@ -25,6 +25,7 @@ from tests.support.models import build_model
 from tests.support.verifiers import Breaking, edge_of
 
 TOKENS = 120
+DRAWN = ("--temperature", "0.8")
 PROMPTS = [list(range(first, first + 30)) for first in (64, 67, 70)]
 
 
@@ -80,13 +81,14 @@ def test_by_hand(folders, prompts, tmp_path, capsys):
     settings = tmp_path / "cloud.yaml"
     settings.write_text(f"model: {target}\n")
     with verifying(tmp_path, "--settings", str(settings), "--metrics-port", "0") as running:
-        assert far(draft, running.address, prompts, tmp_path / "far.jsonl", "--mode", "split") == 0
+        assert far(draft, running.address, prompts, tmp_path / "far.jsonl", "--mode", "split", *DRAWN) == 0
         metrics = running.output.partition("metrics on ")[2].split()[0]
         with urllib.request.urlopen(metrics) as answer:
             assert "specdec_verifier_sessions_opened_total 3.0" in answer.read().decode()
         assert running.stop() == 0
     written = rows(tmp_path / "far.jsonl")
-    assert [row["output"] for row in written] == alone(target, prompts, tmp_path / "alone.jsonl")
+    coupled = ("--set", "acceptance=coupled")
+    assert [row["output"] for row in written] == alone(target, prompts, tmp_path / "alone.jsonl", *coupled, *DRAWN)
     assert all(row["rounds"] == len(row["steps"]) and row["bytes_up"] > row["rounds"] for row in written)
     assert sum(row["hits"] for row in written) <= sum(row["ahead"] for row in written)
 
@@ -116,7 +118,7 @@ KILLED = 3
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sampled", [(), ("--temperature", "0.8")], ids=["greedy", "drawn"])
+@pytest.mark.parametrize("sampled", [(), DRAWN], ids=["greedy", "drawn"])
 def test_a_verifier_that_is_killed_again_and_again(folders, prompts, tmp_path, sampled):
     """No token is lost, doubled or changed."""
     target, draft = folders
@@ -164,7 +166,7 @@ def test_what_a_verifier_cannot_do_is_said_before_anything_is_loaded(folders, ca
 
 EDGE_REFUSALS = {
     "another acceptance": (["--method", "prompt_lookup", "--set", "acceptance=rejection"], "it is coupled"),
-    "no address": (["--method", "prompt_lookup", "--verifier", "here"], "write it as host:port"),
+    "no address": (["--method", "prompt_lookup", "--verifier", "here"], "--verifier must be written as"),
     "no token": (["--method", "prompt_lookup", "--token-file", "/nowhere"], "no token can be read from it"),
     "trees": (["--method", "prompt_lookup", "--trace"], "--trace"),
 }
