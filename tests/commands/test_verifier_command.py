@@ -15,7 +15,6 @@ import pytest
 
 pytest.importorskip("grpc", reason="needs the extra split: pip install 'ianvs-specdec[split]'")
 
-from ianvs_specdec import drafters
 from ianvs_specdec.backends.split.edge.session import Outage
 from ianvs_specdec.commands.cli import main
 from ianvs_specdec.common.errors import AnswerError
@@ -96,10 +95,9 @@ def test_by_hand(folders, prompts, tmp_path, capsys):
 def test_a_verifier_that_stops_finishes_what_it_began_and_lets_nothing_new_in(folders, prompts, tmp_path):
     target, draft = folders
     expected = alone(target, prompts, tmp_path / "alone.jsonl")
-    drafter = drafters.create("draft_model", {"draft": draft})
     with (
         verifying(tmp_path, "--model", str(target)) as running,
-        edge_of(running.address, drafter, outage=Outage("fail", 0.1)) as edge,
+        edge_of(running.address, draft, outage=Outage("fail", 0.1)) as edge,
     ):
         signals = iter([signal.SIGTERM])
 

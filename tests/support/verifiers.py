@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from ianvs_specdec import drafters
 from ianvs_specdec.backends.specdec import EngineLLM, of_method
 from ianvs_specdec.backends.split.edge.connection import Access, Connection
 from ianvs_specdec.backends.split.edge.controller import Choice, Controller
@@ -99,14 +100,16 @@ def loaded(folder: Path, method: str = "autoregressive", **options: object) -> E
 @contextmanager
 def edge_of(
     access: Access | str,
-    drafter: Drafter,
+    drafter: Drafter | Path,
     length: int | None = 4,
     outage: Outage | None = None,
     in_flight: int = 1,
     finish: Finish | None = None,
     mode: Choice = "split",
 ) -> Iterator[Edge]:
-    """An edge that drafts with ``drafter`` for the verifier at an address."""
+    """An edge that drafts with ``drafter``, or the draft model in that folder, for the verifier at an address."""
+    if isinstance(drafter, Path):
+        drafter = drafters.create("draft_model", {"draft": drafter})
     connection = Connection(Access(access) if isinstance(access, str) else access)
     try:
         model = connection.describe(PATIENCE)

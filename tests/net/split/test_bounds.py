@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import pytest
 
-from ianvs_specdec import drafters
 from ianvs_specdec.backends.split.edge.connection import Access, Connection
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
@@ -38,8 +37,7 @@ def test_a_silent_client_loses_its_session(llm):
 def test_a_client_that_never_reads_holds_no_more_than_its_own_output(folder, llm, alone):
     with verifying(llm, bounds=Bounds(idle=0.5)) as verifier:
         deaf = Client(verifier.address).say(opening(mode=STREAM, max_tokens=400))
-        drafter = drafters.create("draft_model", {"draft": folder})
-        with edge_of(verifier.address, drafter) as edge:
+        with edge_of(verifier.address, folder) as edge:
             answer = edge.decode(PROMPT, Sampling(max_tokens=40))
         assert answer.token_ids == alone(PROMPT, Sampling(max_tokens=40))
         deaf.close()
@@ -48,8 +46,7 @@ def test_a_client_that_never_reads_holds_no_more_than_its_own_output(folder, llm
 def test_with_a_certificate_both_sides_need_tls(folder, llm, alone, tmp_path):
     chain, key = make_certificate(tmp_path)
     with verifying(llm, credentials=credentials_of(chain, key)) as verifier:
-        drafter = drafters.create("draft_model", {"draft": folder})
-        with edge_of(Access(verifier.address, "", chain), drafter) as edge:
+        with edge_of(Access(verifier.address, "", chain), folder) as edge:
             assert edge.decode(PROMPT, Sampling(max_tokens=9)).token_ids == alone(PROMPT, Sampling(max_tokens=9))
         other = tmp_path / "other"
         other.mkdir()
@@ -76,8 +73,7 @@ def test_what_there_is_no_room_for_is_refused_and_the_others_go_on(folder, llm, 
         started, answers = threading.Event(), []
 
         def go_on():
-            drafter = drafters.create("draft_model", {"draft": folder})
-            with edge_of(Access(running.address, TOKENS[0]), drafter, length=2) as edge:
+            with edge_of(Access(running.address, TOKENS[0]), folder, length=2) as edge:
                 answers.append(edge.decode(PROMPT, LONG, on_tokens=lambda tokens: started.set()).token_ids)
 
         honest = threading.Thread(target=go_on)

@@ -7,7 +7,6 @@ import random
 
 import pytest
 
-from ianvs_specdec import drafters
 from ianvs_specdec.backends.split.edge.connection import Access, Connection
 from ianvs_specdec.backends.split.edge.session import Outage, Session
 from ianvs_specdec.common.errors import AnswerError
@@ -34,10 +33,6 @@ def gone(way):
     way.cut()
 
 
-def drafting(folder):
-    return drafters.create("draft_model", {"draft": folder})
-
-
 @pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
 @pytest.mark.parametrize("in_flight", [1, 4])
 def test_a_stream_that_breaks_is_resumed_where_it_was(folder, verifier, way, alone, sampling, in_flight):
@@ -48,7 +43,7 @@ def test_a_stream_that_breaks_is_resumed_where_it_was(folder, verifier, way, alo
         if dice.random() < 0.5:
             way.cut()
 
-    with edge_of(way.address, drafting(folder), in_flight=in_flight) as edge:
+    with edge_of(way.address, folder, in_flight=in_flight) as edge:
         answer = edge.decode(PROMPT, sampling, on_tokens=cut)
     assert answer.token_ids == seen == alone(PROMPT, sampling)
     assert answer.split.breaks >= 2
@@ -72,7 +67,7 @@ def test_where_the_verifier_was_started_anew_the_answer_goes_on(folder, llm, alo
             way.target = started[1].port
 
     try:
-        with edge_of(way.address, drafting(folder)) as edge:
+        with edge_of(way.address, folder) as edge:
             answer = edge.decode(PROMPT, sampling, on_tokens=restart)
     finally:
         started[-1].stop()
@@ -92,7 +87,7 @@ def test_a_verifier_with_another_model_is_not_gone_on_with(folder, wrong, llm):
         way.target = second.port
 
     try:
-        with edge_of(way.address, drafting(folder)) as edge, pytest.raises(AnswerError, match="another model"):
+        with edge_of(way.address, folder) as edge, pytest.raises(AnswerError, match="another model"):
             edge.decode(PROMPT, GREEDY, on_tokens=change)
     finally:
         first.stop()
@@ -103,7 +98,7 @@ def test_a_verifier_with_another_model_is_not_gone_on_with(folder, wrong, llm):
 
 def test_the_policy_fail_tells_that_there_is_no_verifier(folder, verifier, way):
     with (
-        edge_of(way.address, drafting(folder), outage=Outage("fail", 0.1)) as edge,
+        edge_of(way.address, folder, outage=Outage("fail", 0.1)) as edge,
         pytest.raises(AnswerError, match=r"no verifier for 0\.1 s"),
     ):
         edge.decode(PROMPT, GREEDY, on_tokens=lambda tokens: gone(way))
@@ -116,7 +111,7 @@ def test_the_policy_edge_finishes_and_says_how_much_is_its_own(folder, verifier,
         assert tokens[: len(PROMPT)] == PROMPT
         return Decoded([7] * sampling.max_tokens, "length", Trace())
 
-    with edge_of(way.address, drafting(folder), outage=Outage("edge", 0.1), finish=finish) as edge:
+    with edge_of(way.address, folder, outage=Outage("edge", 0.1), finish=finish) as edge:
         answer = edge.decode(PROMPT, GREEDY, on_tokens=lambda tokens: gone(way))
     assert answer.split.alone
     assert answer.why

@@ -7,7 +7,6 @@ import time
 
 import pytest
 
-from ianvs_specdec import drafters
 from ianvs_specdec.backends.split.edge.connection import Access, Connection
 from ianvs_specdec.backends.split.edge.settings import EdgeSettings, target_of
 from ianvs_specdec.common.errors import UserError
@@ -42,7 +41,7 @@ def test_what_the_verifier_took_is_told_without_the_waits_for_drafts(verifier, f
         time.sleep(slow)
         return lines_behind(self, context)
 
-    with edge_of(verifier.address, drafters.create("draft_model", {"draft": folder})) as edge:
+    with edge_of(verifier.address, folder) as edge:
         edge.decode(PROMPT, GREEDY)
         monkeypatch.setattr(DraftModel, "lines_behind", slowly)
         answer = edge.decode(PROMPT, GREEDY)
@@ -57,10 +56,9 @@ def test_drafts_sent_ahead_do_not_wait_for_the_way(verifier, folder, monkeypatch
     # A model of random weights is never sure.
     for name in ("drafts.WORTH_SENDING", "outlook.LEAST_LIKELY"):
         monkeypatch.setattr(f"ianvs_specdec.backends.split.edge.{name}", 0.0)
-    drafter = drafters.create("draft_model", {"draft": folder})
     with (
         Link(to=verifier.address, path=NetworkPath(delay=0.05)) as link,
-        edge_of(link.address, drafter, in_flight=4) as edge,
+        edge_of(link.address, folder, in_flight=4) as edge,
     ):
         answer = edge.decode(PROMPT, GREEDY)
     assert answer.split.in_flight == 4

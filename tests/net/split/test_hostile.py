@@ -7,7 +7,6 @@ import threading
 import grpc
 import pytest
 
-from ianvs_specdec import drafters
 from ianvs_specdec.backends.split.edge.connection import Access, Connection
 from ianvs_specdec.backends.split.edge.session import Outage
 from ianvs_specdec.common.errors import AnswerError, UserError
@@ -70,8 +69,7 @@ def test_a_session_ends_alone_with_what_its_client_does(folder, running, client,
     started, answers = threading.Event(), []
 
     def other():
-        drafter = drafters.create("draft_model", {"draft": folder})
-        with edge_of(Access(running.address, TOKENS[1]), drafter, length=2) as edge:
+        with edge_of(Access(running.address, TOKENS[1]), folder, length=2) as edge:
             tell = lambda tokens: started.set()  # noqa: E731
             answers.append(edge.decode(PROMPT, Sampling(max_tokens=100), on_tokens=tell).token_ids)
 
@@ -99,9 +97,8 @@ def test_without_the_right_token_there_is_nothing(running, client, token):
 
 
 def test_what_the_verifier_refuses_is_told_once(folder, running):
-    drafter = drafters.create("draft_model", {"draft": folder})
     with (
-        edge_of(Access(running.address, TOKENS[0]), drafter, outage=Outage("fail", 1.0)) as edge,
+        edge_of(Access(running.address, TOKENS[0]), folder, outage=Outage("fail", 1.0)) as edge,
         pytest.raises(AnswerError, match="the verifier refuses: the prompt has 600 tokens, the model's context window"),
     ):
         edge.decode([5] * 600, Sampling(max_tokens=9))
@@ -115,6 +112,5 @@ def test_what_fails_on_the_verifiers_side_ends_its_session_alone(folder, running
     assert client().say(opening()).error() == FAILED
     assert "nobody thought of this" in caplog.text
     monkeypatch.undo()
-    drafter = drafters.create("draft_model", {"draft": folder})
-    with edge_of(Access(running.address, TOKENS[1]), drafter, length=2) as edge:
+    with edge_of(Access(running.address, TOKENS[1]), folder, length=2) as edge:
         assert edge.decode(PROMPT, Sampling(max_tokens=9)).token_ids == alone(PROMPT, Sampling(max_tokens=9))

@@ -49,10 +49,9 @@ def test_a_draft_model(request, running, alone, sampling, model, branches, in_fl
 def test_a_stream_of_the_verifier_even_one_that_breaks(folder, alone, method, sampling):
     options = {"draft": str(folder), "acceptance": "coupled"} if method == "draft_model" else {}
     llm, seen = loaded(folder, method, **options), []
-    drafter = drafters.create("draft_model", {"draft": folder})
     with verifying(llm) as verifier:
         way = Breaking(verifier.port)
-        with edge_of(way.address, drafter, mode="stream") as edge:
+        with edge_of(way.address, folder, mode="stream") as edge:
             way.cut_after(*CUTS)
             answer = edge.decode(PROMPT, sampling, on_tokens=seen.extend)
         way.close()
@@ -130,8 +129,7 @@ def test_a_waiting_session_takes_no_part_in_steps_and_no_time(folder, running, a
     silent.hear()
     silent.hear()
     steps = counted_steps(running)
-    drafter = drafters.create("draft_model", {"draft": folder})
-    with edge_of(running.address, drafter) as edge:
+    with edge_of(running.address, folder) as edge:
         answer = edge.decode(PROMPT, GREEDY)
     # A step for the prompt, and one for each round.
     assert counted_steps(running) - steps == 1 + len(answer.trace.steps)
@@ -140,8 +138,7 @@ def test_a_waiting_session_takes_no_part_in_steps_and_no_time(folder, running, a
 
 def test_the_verifier_counts(folder, running):
     rounds, opened = running.sample("rounds_total"), running.sample("sessions_opened_total")
-    drafter = drafters.create("draft_model", {"draft": folder})
-    with edge_of(running.address, drafter) as edge:
+    with edge_of(running.address, folder) as edge:
         answer = edge.decode(PROMPT, GREEDY)
     assert running.sample("rounds_total") - rounds == len(answer.trace.steps)
     assert running.sample("sessions_opened_total") - opened == 1
@@ -149,8 +146,7 @@ def test_the_verifier_counts(folder, running):
 
 
 def test_the_verifiers_length_is_told_to_the_edge(folder, llm, alone):
-    drafter = drafters.create("draft_model", {"draft": folder})
-    with verifying(llm, length="fixed:2") as verifier, edge_of(verifier.address, drafter, length=6) as edge:
+    with verifying(llm, length="fixed:2") as verifier, edge_of(verifier.address, folder, length=6) as edge:
         answer = edge.decode(PROMPT, GREEDY)
     assert answer.token_ids == alone(PROMPT, GREEDY)
     drafted = [step.drafted for step in answer.trace.steps]
@@ -160,6 +156,5 @@ def test_the_verifiers_length_is_told_to_the_edge(folder, llm, alone):
 
 @pytest.mark.parametrize("policy", ["goodput", "table:[[1,4,3]]", "0"])
 def test_under_any_policy_of_the_verifier_the_answer_is_the_same(wrong, llm, alone, policy):
-    drafter = drafters.create("draft_model", {"draft": wrong})
-    with verifying(llm, length=policy) as verifier, edge_of(verifier.address, drafter, in_flight=4) as edge:
+    with verifying(llm, length=policy) as verifier, edge_of(verifier.address, wrong, in_flight=4) as edge:
         assert edge.decode(PROMPT, GREEDY).token_ids == alone(PROMPT, GREEDY)
