@@ -46,7 +46,7 @@ def test_what_the_cloud_said_before_it_failed_is_not_shown_before_the_edges_answ
     (connection,) = opened.chats(1, "a hard one")
     with requested(opened.address, "/ui/events") as page:
         told = (event for event in events(page) if "id" in event)
-        half = next(event for event in told if len(event["pieces"]) == 2)
+        half = next(event for event in told if event["at"] + len(event["pieces"]) == 2)
         cloud.go.set()
         whole = next(event for event in told if "end" in event)
     connection.getresponse().read()
