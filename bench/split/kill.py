@@ -26,8 +26,8 @@ from typing import Any
 from bench.split.scene import COSTS, SCALE, SPECDEC, Truth, decode, edge, endless_target, questions, truth_of
 from ianvs_specdec.backends.split.process import Started
 from ianvs_specdec.benchmarks.files import positive
-from ianvs_specdec.net.link import Link
 from ianvs_specdec.net.link import Path as NetworkPath
+from ianvs_specdec.net.link.thread import Link
 
 KINDS = ("verifier", "edge", "cut", "outage")
 SHORTEST, LONGEST = 0.1, 30.0

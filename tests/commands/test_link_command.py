@@ -43,12 +43,7 @@ def test_it_relays_until_it_is_told_to_end_and_then_writes_the_record(number: in
         assert process.stderr.read() == ""
     server.close()
     head, connection, end = [json.loads(line) for line in record.read_text().splitlines()]
-    assert {name: head["link"][name] for name in ("preset", "seed", "delay", "up")} == {
-        "preset": "lan",
-        "seed": 7,
-        "delay": 0.001,
-        "up": 1e9,
-    }
+    assert [head["link"][name] for name in ("preset", "seed", "delay", "up")] == ["lan", 7, 0.001, 1e9]
     assert connection["up"]["bytes"] == end["summary"]["down"]["bytes"] == 5
 
 
@@ -56,11 +51,6 @@ def test_it_relays_until_it_is_told_to_end_and_then_writes_the_record(number: in
     ("more", "part"),
     [
         (["--delay=-1ms"], "--delay: delay must be from 0 to 60 s"),
-        (["--loss", "100%"], "--loss: loss must be from 0 % to below 100 %"),
-        (["--preset", "lt"], "--preset: unknown preset 'lt'. Did you mean 'lte'? Known: 5g, fibre, lan, lte, none"),
-        (["--outage", "10s"], "--outage: outage must be written as 10s/120s"),
-        (["--on-outage", "drop"], "--on-outage: unknown on_outage 'drop'"),
-        (["--to", "8000"], "--to must be written as 127.0.0.1:8000"),
         (["--listen", "nowhere"], "--listen must be written as 127.0.0.1:8000"),
         (["-f", "none.yaml"], "none.yaml: cannot be read"),
         (["--record", "no/such/folder/link.jsonl"], "--record no/such/folder/link.jsonl cannot be written"),
@@ -82,4 +72,4 @@ def test_a_port_in_use_is_one_message(capsys: pytest.CaptureFixture[str]) -> Non
     with socket.create_server(("127.0.0.1", 0)) as taken:
         where = f"127.0.0.1:{taken.getsockname()[1]}"
         assert main(["link", "--listen", where, "--to", "127.0.0.1:1"]) == 2
-    assert f"cannot listen on {where}: Address already in use; name another port" in capsys.readouterr().err
+    assert f"cannot listen on {where}: Address already in use; name another address" in capsys.readouterr().err

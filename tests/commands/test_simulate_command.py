@@ -62,16 +62,11 @@ def test_the_requests_of_a_trace_come_when_and_as_long_as_it_says(table, tmp_pat
         (["--policy", "fixd:3"], "unknown speculation length 'fixd'. Did you mean 'fixed'?"),
         (["--profile", "none.json"], "none.json: cannot be read"),
         (["--edges", "0"], "--edges: edges must be a whole number from 1 to 1000000, not '0'"),
-        (["--hours", "0"], "--hours: hours must be a number above 0"),
-        (["--queue", "-1"], "--queue: queue must be a whole number from 0"),
-        (["--max-tokens", "0"], "--max-tokens: max_tokens must be a whole number from 1"),
         (["--arrivals", "poison"], "unknown --arrivals 'poison'. Did you mean 'poisson'?"),
         (["--slo", "tftt=1"], "--slo: unknown objective 'tftt'. Did you mean 'ttft'?"),
         (["--acceptance", "1.5"], "--acceptance: acceptance must be from 0 to 1, not 1.5"),
-        (["--acceptance", "much"], "--acceptance: acceptance must be 0.7 or chat=0.6,code=0.8, not 'much'"),
         (["--acceptance", "a=0.6,a=0.8"], "--acceptance: acceptance must give each value once"),
         (["--acceptance", "0.5", "--traces", "t.jsonl"], "give one of them"),
-        (["--traces", "none.jsonl"], "--traces none.jsonl: cannot be read"),
         (["--out", "no/such/folder/out.json"], "the folder no/such/folder does not exist"),
     ],
 )
@@ -97,7 +92,6 @@ def test_the_policy_is_needed(table, tmp_path, capsys):
         ([], "which model?"),
         (["--seconds", "0"], "--seconds must be more than 0"),
         (["--model", "./none"], "--model: there is no model folder ./none"),
-        (["--set", "threads"], "write it as --set key=value"),
     ],
 )
 def test_what_cannot_be_profiled_is_told(tmp_path, capsys, arguments, part):

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
-import subprocess
-import sys
 import threading
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,17 +15,16 @@ import pytest
 
 pytest.importorskip("grpc", reason="needs the extra split: pip install 'ianvs-specdec[split]'")
 
-from ianvs_specdec import drafters
 from ianvs_specdec.backends.split.edge.session import Outage
 from ianvs_specdec.commands.cli import main
 from ianvs_specdec.common.errors import AnswerError
 from ianvs_specdec.common.types import Sampling
-from tests.support import warm
+from tests.serving.conftest import LONGEST, Process
 from tests.support.models import build_model
 from tests.support.verifiers import Breaking, edge_of
 
-LONGEST = 300.0
 TOKENS = 120
+DRAWN = ("--temperature", "0.8")
 PROMPTS = [list(range(first, first + 30)) for first in (64, 67, 70)]
 
 
@@ -40,38 +35,12 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return build_model(place / "target"), build_model(place / "draft")
 
 
-class Running:
+class Running(Process):
     """A verifier in a process of its own."""
 
-    def __init__(self, folder: Path, *arguments: str, port: int = 0) -> None:
-        self._outputs = [folder / f"{time.monotonic_ns()}.{kind}" for kind in ("out", "err")]
-        given = ("verifier", "--port", str(port), "--set", "threads=1", *arguments)
-        environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
-        self.process: subprocess.Popen[bytes] | warm.Fork
-        if warm.POSSIBLE:
-            self.process = warm.start("specdec", given, folder, environment, self._outputs, models=True)
-        else:
-            with self._outputs[0].open("wb") as out, self._outputs[1].open("wb") as err:
-                command = [sys.executable, "-m", "ianvs_specdec.commands.cli", *given]
-                self.process = subprocess.Popen(command, stdout=out, stderr=err, env=environment)
-        deadline = time.monotonic() + LONGEST
-        while "listening on " not in self.output:
-            assert self.process.poll() is None, self.output
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        self.address = self.output.partition("listening on ")[2].split()[0]
-
-    @property
-    def output(self) -> str:
-        return "".join(path.read_text(encoding="utf-8") for path in self._outputs if path.exists())
-
-    @property
-    def port(self) -> int:
-        return int(self.address.rpartition(":")[2])
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.wait()
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        super().__init__(folder, ("verifier", "--port", "0", "--set", "threads=1", *arguments))
+        self.port = int(self.address.rpartition(":")[2])
 
 
 @contextmanager
@@ -111,14 +80,14 @@ def test_by_hand(folders, prompts, tmp_path, capsys):
     settings = tmp_path / "cloud.yaml"
     settings.write_text(f"model: {target}\n")
     with verifying(tmp_path, "--settings", str(settings), "--metrics-port", "0") as running:
-        assert far(draft, running.address, prompts, tmp_path / "far.jsonl", "--mode", "split") == 0
+        assert far(draft, running.address, prompts, tmp_path / "far.jsonl", "--mode", "split", *DRAWN) == 0
         metrics = running.output.partition("metrics on ")[2].split()[0]
         with urllib.request.urlopen(metrics) as answer:
             assert "specdec_verifier_sessions_opened_total 3.0" in answer.read().decode()
-        running.process.send_signal(signal.SIGTERM)
-        assert running.process.wait(LONGEST) == 0
+        assert running.stop() == 0
     written = rows(tmp_path / "far.jsonl")
-    assert [row["output"] for row in written] == alone(target, prompts, tmp_path / "alone.jsonl")
+    coupled = ("--set", "acceptance=coupled")
+    assert [row["output"] for row in written] == alone(target, prompts, tmp_path / "alone.jsonl", *coupled, *DRAWN)
     assert all(row["rounds"] == len(row["steps"]) and row["bytes_up"] > row["rounds"] for row in written)
     assert sum(row["hits"] for row in written) <= sum(row["ahead"] for row in written)
 
@@ -126,10 +95,9 @@ def test_by_hand(folders, prompts, tmp_path, capsys):
 def test_a_verifier_that_stops_finishes_what_it_began_and_lets_nothing_new_in(folders, prompts, tmp_path):
     target, draft = folders
     expected = alone(target, prompts, tmp_path / "alone.jsonl")
-    drafter = drafters.create("draft_model", {"draft": draft})
     with (
         verifying(tmp_path, "--model", str(target)) as running,
-        edge_of(running.address, drafter, outage=Outage("fail", 0.1)) as edge,
+        edge_of(running.address, draft, outage=Outage("fail", 0.1)) as edge,
     ):
         signals = iter([signal.SIGTERM])
 
@@ -148,7 +116,7 @@ KILLED = 3
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sampled", [(), ("--temperature", "0.8")], ids=["greedy", "drawn"])
+@pytest.mark.parametrize("sampled", [(), DRAWN], ids=["greedy", "drawn"])
 def test_a_verifier_that_is_killed_again_and_again(folders, prompts, tmp_path, sampled):
     """No token is lost, doubled or changed."""
     target, draft = folders
@@ -181,10 +149,8 @@ def test_a_verifier_that_is_killed_again_and_again(folders, prompts, tmp_path, s
 REFUSALS = {
     "others can reach it": (["--host", "0.0.0.0"], "--tls-cert with --tls-key and --token-file"),
     "half a certificate": (["--tls-cert", "x"], "belong together"),
-    "no token": (["--token-file", "/nowhere"], "--token-file /nowhere"),
     "another back end": (["--set", "backend=vllm"], "only our engine takes them"),
     "another acceptance": (["--set", "acceptance=typical"], "acceptance coupled only"),
-    "an unknown length": (["--length", "foo"], "unknown speculation length"),
     "no sessions": (["--sessions", "0"], "--sessions must be from 1"),
 }
 
@@ -197,11 +163,9 @@ def test_what_a_verifier_cannot_do_is_said_before_anything_is_loaded(folders, ca
 
 
 EDGE_REFUSALS = {
-    "a method that needs the target": (["--method", "recycling"], "needs what the target computes"),
     "another acceptance": (["--method", "prompt_lookup", "--set", "acceptance=rejection"], "it is coupled"),
-    "a policy of the verifier": (["--method", "prompt_lookup", "--set", "length=goodput"], "auto or fixed:N"),
-    "nothing to finish with": (["--method", "prompt_lookup", "--outage", "edge"], "only a draft model"),
-    "no address": (["--method", "prompt_lookup", "--verifier", "here"], "write it as host:port"),
+    "no address": (["--method", "prompt_lookup", "--verifier", "here"], "--verifier must be written as"),
+    "no token": (["--method", "prompt_lookup", "--token-file", "/nowhere"], "no token can be read from it"),
     "trees": (["--method", "prompt_lookup", "--trace"], "--trace"),
 }
 

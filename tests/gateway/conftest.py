@@ -19,8 +19,7 @@ from ianvs_specdec.gateway.app import create_gateway
 from ianvs_specdec.gateway.case import Case, Side
 from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.routing.routers.base import Router
-from ianvs_specdec.serving.server import bind, server_of
-from tests.serving.conftest import LONGEST, wait_until
+from tests.serving.conftest import LONGEST, Local
 from tests.support.stub_server import StubServer
 
 
@@ -74,7 +73,11 @@ def stub_side(stub: StubServer, **settings: Any) -> Side:
     return Side("far", found, "api", found.llm("api"))
 
 
-class Gate:
+def asking(text: str, model: str = "router", **more: Any) -> dict[str, Any]:
+    return {"model": model, "messages": [{"role": "user", "content": text}], **more}
+
+
+class Gate(Local):
     """A running gateway."""
 
     def __init__(self, case: Case, *, fallback: float | None = None, queue: int = 100, key: str = "") -> None:
@@ -82,20 +85,10 @@ class Gate:
             one.llm.load()
         limits = case.sides["edge"].settings.sampling, key, LONGEST, 100_000, not key
         app, self.gateway = create_gateway(case, limits, queue, 8, fallback)
-        bound = bind("127.0.0.1", 0)
-        self.address = bound.getsockname()[:2]
-        self.server = server_of(app, self.gateway, bound, 0.0, 100)
-        self._thread = threading.Thread(target=self.server.run, args=([bound],), daemon=True)
-        self._thread.start()
-        wait_until(lambda: self.server.started)
-
-    def end(self) -> None:
-        self.server.should_exit = True
-        self._thread.join(LONGEST)
-        self.gateway.close()
+        super().__init__(app, self.gateway, 100)
 
     def send(self, path: str, body: Any, **headers: str) -> http.client.HTTPConnection:
-        connection = http.client.HTTPConnection(*self.address, timeout=LONGEST)
+        connection = http.client.HTTPConnection(*self.host, timeout=LONGEST)
         connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json", **headers})
         return connection
 
@@ -108,20 +101,18 @@ class Gate:
 
     def get(self, path: str) -> int:
         """The status."""
-        connection = http.client.HTTPConnection(*self.address, timeout=LONGEST)
+        connection = http.client.HTTPConnection(*self.host, timeout=LONGEST)
         connection.request("GET", path)
         status = connection.getresponse().status
         connection.close()
         return status
 
     def chat(self, text: str, model: str = "router", **more: Any) -> tuple[int, dict[str, str], Any]:
-        body = {"model": model, "messages": [{"role": "user", "content": text}], **more}
-        return self.post("/v1/chat/completions", body)
+        return self.post("/v1/chat/completions", asking(text, model, **more))
 
     def chats(self, number: int, text: str, model: str = "router") -> list[http.client.HTTPConnection]:
         """Requests whose answers are not read yet."""
-        body = {"model": model, "messages": [{"role": "user", "content": text}]}
-        return [self.send("/v1/chat/completions", body) for _ in range(number)]
+        return [self.send("/v1/chat/completions", asking(text, model)) for _ in range(number)]
 
     def says(self, text: str, model: str = "router", **more: Any) -> str:
         """The answer's text."""
@@ -130,8 +121,7 @@ class Gate:
         return str(body["choices"][0]["message"]["content"])
 
     def stream(self, text: str, model: str = "router") -> list[dict[str, Any]]:
-        body = {"model": model, "messages": [{"role": "user", "content": text}], "stream": True}
-        connection = self.send("/v1/chat/completions", body)
+        connection = self.send("/v1/chat/completions", asking(text, model, stream=True))
         lines = connection.getresponse().read().decode().splitlines()
         connection.close()
         return [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: {")]
@@ -173,3 +163,10 @@ def stub() -> Iterator[StubServer]:
     server.released.set()
     server.shutdown()
     server.server_close()
+
+
+def pair(gate: Opens, router: Any = None, **options: Any) -> tuple[Gate, Says, Says]:
+    """A gateway between two models that say where they are."""
+    edge, cloud = Says("from the edge", options.pop("doubt", 0.0)), Says("from the cloud")
+    found = gate(side("small", edge, logprobs=True), side("large", cloud, price_completion=1e6), router, **options)
+    return found, edge, cloud

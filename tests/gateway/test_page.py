@@ -33,7 +33,7 @@ def test_a_cascade_tells_the_tokens_of_its_answer_and_what_both_sides_cost(
     opened = gate(*sides, CascadeRouter("mean_probability", 0.5), first=True)
     opened.server.config.app.routes.extend(Feed(opened.gateway).routes())
     opened.says("an easy one")
-    (row,) = rows_of("{}:{}".format(*opened.address), 1)
+    (row,) = rows_of(opened.address, 1)
     assert row["pieces"] == [["from ", 1], ["the ", 1], [answered, 1]]
     assert (row["routing"]["side"], row["routing"]["cost"]) == (answered, cost)
 
@@ -42,17 +42,15 @@ def test_what_the_cloud_said_before_it_failed_is_not_shown_before_the_edges_answ
     edge, cloud = Says("edge"), BreaksOff("")
     cloud.go.clear()
     opened = gate(side("small", edge), side("large", cloud), fallback=LONGEST)
-    address = "{}:{}".format(*opened.address)
     opened.server.config.app.routes.extend(Feed(opened.gateway).routes())
-    body = {"model": "router", "messages": [{"role": "user", "content": "a hard one"}]}
-    connection = opened.send("/v1/chat/completions", body)
-    with requested(address, "/ui/events") as page:
+    (connection,) = opened.chats(1, "a hard one")
+    with requested(opened.address, "/ui/events") as page:
         told = (event for event in events(page) if "id" in event)
-        half = next(event for event in told if len(event["pieces"]) == 2)
+        half = next(event for event in told if event["at"] + len(event["pieces"]) == 2)
         cloud.go.set()
         whole = next(event for event in told if "end" in event)
     connection.getresponse().read()
     connection.close()
     assert (half["routing"]["side"], half["tokens"]) == ("cloud", 2)
     assert (whole["routing"]["side"], whole["at"], whole["pieces"], whole["tokens"]) == ("edge", 0, [["edge", 1]], 1)
-    assert rows_of(address, 1)[0]["pieces"] == [["edge", 1]]
+    assert rows_of(opened.address, 1)[0]["pieces"] == [["edge", 1]]

@@ -11,8 +11,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-import urllib.parse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -83,14 +83,14 @@ def endless(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_endless(tmp_path_factory.mktemp("served") / "endless")
 
 
-class Server:
-    """A running ``specdec serve``. What it prints goes to files. ``cold``: it is started as a user starts it."""
+class Process:
+    """A running ``specdec`` that listens. What it prints goes to files. ``cold``: it is started as a user starts it."""
 
-    def __init__(self, folder: Path, arguments: tuple[str, ...], environment: dict[str, str], cold: bool) -> None:
-        self._outputs = [folder / "stdout.txt", folder / "stderr.txt"]
-        self._connections: list[http.client.HTTPConnection] = []
-        arguments = ("serve", "--port", "0", *arguments)
-        environment = {**os.environ, "HF_HUB_OFFLINE": "1", **environment}
+    def __init__(
+        self, folder: Path, arguments: tuple[str, ...], environment: dict[str, str] | None = None, cold: bool = False
+    ) -> None:
+        self._outputs = [folder / f"{time.monotonic_ns()}-{kind}.txt" for kind in ("out", "err")]
+        environment = {**os.environ, "HF_HUB_OFFLINE": "1", **(environment or {})}
         self.process: subprocess.Popen[bytes] | warm.Fork
         if warm.POSSIBLE and not cold:
             self.process = warm.start("specdec", arguments, folder, environment, self._outputs, models=True)
@@ -100,16 +100,33 @@ class Server:
                 self.process = subprocess.Popen(command, stdout=out, stderr=err, env=environment)
         wait_until(lambda: "listening on " in self.output or self.process.poll() is not None)
         assert self.process.poll() is None, self.output
-        self.address = urllib.parse.urlsplit(self.output.partition("listening on ")[2].split()[0]).netloc
+        self.place = self.output.partition("listening on ")[2].split()[0]
+        self.address = self.place.rpartition("/")[2]
 
     @property
     def output(self) -> str:
-        return "".join(path.read_text(encoding="utf-8") for path in self._outputs)
+        return "".join(path.read_text(encoding="utf-8") for path in self._outputs if path.exists())
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Its exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(LONGEST)
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+class Server(Process):
+    """A running ``specdec serve``."""
+
+    def __init__(self, folder: Path, arguments: tuple[str, ...], environment: dict[str, str], cold: bool) -> None:
+        self._connections: list[http.client.HTTPConnection] = []
+        super().__init__(folder, ("serve", "--port", "0", *arguments), environment, cold)
 
     @property
     def url(self) -> str:
-        scheme = self.output.partition("listening on ")[2].partition(":")[0]
-        return f"{scheme}://{self.address}/v1"
+        return f"{self.place}/v1"
 
     @functools.cached_property
     def _client(self) -> Any:
@@ -126,8 +143,7 @@ class Server:
             connection.close()
         if "_client" in self.__dict__:
             self._client.close()
-        self.process.kill()
-        self.process.wait()
+        super().end()
 
     def connect(self) -> http.client.HTTPConnection:
         """A connection, which is closed with the server at the latest."""
@@ -144,6 +160,12 @@ class Server:
         found = response.status, {name.lower(): text for name, text in response.getheaders()}, response.read()
         connection.close()
         return found
+
+    def begin(self, body: Any) -> http.client.HTTPConnection:
+        """Ask for a chat and do not wait for its answer. Closing the connection is leaving."""
+        connection = self.connect()
+        connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
+        return connection
 
     def chat(self, body: Any, **headers: str) -> tuple[int, dict[str, str], Any]:
         status, found, text = self.request("POST", "/v1/chat/completions", body, **headers)
@@ -168,10 +190,26 @@ class Server:
     def idle(self) -> None:
         self.wait_for(in_flight=0, queue_length=0)
 
-    def stop(self, number: int = signal.SIGTERM) -> int:
-        """Its exit code."""
-        self.process.send_signal(number)
-        return self.process.wait(LONGEST)
+
+class Local:
+    """An ``app`` on a thread of this process."""
+
+    def __init__(self, app: Any, engine: Any, most: int = 1000, *tls: Path) -> None:
+        from ianvs_specdec.net.addresses import bind
+        from ianvs_specdec.serving.server import server_of
+
+        bound = bind("127.0.0.1", 0)
+        self.engine, self.host = engine, bound.getsockname()[:2]
+        self.address = "{}:{}".format(*self.host)
+        self.server = server_of(app, engine, bound, 0.0, most, *tls)
+        self._thread = threading.Thread(target=self.server.run, args=([bound],), daemon=True)
+        self._thread.start()
+        wait_until(lambda: self.server.started)
+
+    def end(self) -> None:
+        self.server.should_exit = True
+        self._thread.join(LONGEST)
+        self.engine.close()
 
 
 def wait_until(happened: Callable[[], bool]) -> None:

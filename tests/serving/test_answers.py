@@ -11,8 +11,7 @@ import pytest
 from ianvs_specdec.backends import APIBasedLLM
 from ianvs_specdec.backends.specdec import AutoregressiveLLM
 from ianvs_specdec.common.errors import ContextWindowError
-from ianvs_specdec.common.types import Completion, Message, Sampling, Trace
-from ianvs_specdec.serving.metrics import Metrics
+from ianvs_specdec.common.types import Completion, Message, Sampling
 
 from .conftest import CYCLE, Server, serving
 
@@ -49,8 +48,6 @@ def counted_by(completion: Completion) -> tuple[int, int, int]:
 @pytest.mark.parametrize(
     ("request_options", "sampling"),
     [
-        ({}, Sampling(max_tokens=24)),
-        ({"max_tokens": 9}, Sampling(max_tokens=9)),
         ({"max_completion_tokens": 5}, Sampling(max_tokens=5)),
         (
             {"temperature": 0.8, "top_p": 0.9, "seed": 7, "extra_body": {"top_k": 40, "repetition_penalty": 1.2}},
@@ -204,15 +201,6 @@ def test_the_metrics_add_up(server: Server) -> None:
     assert grown["queue_seconds_sum"] < grown["time_to_first_token_seconds_sum"]
     assert after["model_info.autoregressive.tiny"] == 1
     assert after["model_memory_bytes"] > 0
-
-
-def test_tokens_of_one_chunk_share_its_time() -> None:
-    metrics = Metrics("m", "specdec")
-    trace = Trace([(1.0, 2), (4.0, 3), (4.5, 1)], [])
-    metrics.completed(Completion("text", [], 10, 6, "stop", trace), 0.0)
-    text = metrics.text().decode()
-    assert "specdec_inter_token_seconds_count 4.0" in text
-    assert "specdec_inter_token_seconds_sum 3.5" in text
 
 
 def test_drafted_from_a_prediction_and_no_character_is_ever_split(narrow: Server) -> None:

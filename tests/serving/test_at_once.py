@@ -32,11 +32,8 @@ def wide(endless: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
 
 
 def start(server: Server, tokens: int, text: str = "go", **more: Any) -> http.client.HTTPConnection:
-    """Send a request and do not wait for its answer. Closing the connection is leaving."""
-    connection = server.connect()
-    body = {"model": "endless", "messages": [{"role": "user", "content": text}], "max_tokens": tokens, **more}
-    connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
-    return connection
+    messages = [{"role": "user", "content": text}]
+    return server.begin({"model": "endless", "messages": messages, "max_tokens": tokens, **more})
 
 
 def gone(server: Server) -> None:
@@ -79,17 +76,6 @@ def test_who_leaves_is_let_go_of_by_the_engine(wide: Server, text: str) -> None:
         connection.close()
     gone(wide)
     assert wide.metrics()["requests_total.disconnected"] - before == 2 * AT_ONCE - 1 + QUEUE
-
-
-@pytest.mark.slow
-def test_the_deadline_frees_the_sequences(endless: Path, tmp_path: Path) -> None:
-    with serving(tmp_path, "--model", str(endless), "--concurrency", "4", "--deadline", "0.3") as server:
-        asked = [start(server, FOR_EVER, LONG if number % 2 else "go") for number in range(8)]
-        for connection in asked:
-            response = connection.getresponse()
-            assert (response.status, json.loads(response.read())["error"]["code"]) == (504, "deadline_exceeded")
-        gone(server)
-        assert server.metrics()["requests_total.deadline"] == 8
 
 
 def test_what_no_memory_holds_is_refused_and_the_others_go_on(endless: Path, tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""What load tests and other clients send beside the protocol: lengths are kept, what asks for nothing is accepted."""
+"""What load tests and other clients send beside the protocol: lengths are kept, what asks for nothing is accepted, and
+the chat template gets its variables."""
 
 from __future__ import annotations
 
@@ -8,62 +9,36 @@ from typing import Any
 
 import pytest
 
+from tests.support.models import CHAT_TEMPLATE, build_model
+
 from .conftest import CYCLE, Server, build_endless, serving
 
 HELLO = [{"role": "user", "content": "hello"}]
 NOTHING: dict[str, Any] = {
     "user": "me",
     "metadata": {"a": "b"},
-    "store": False,
-    "service_tier": "auto",
-    "parallel_tool_calls": True,
-    "safety_identifier": "s",
-    "prompt_cache_key": "k",
-    "request_id": "r",
-    "priority": 1,
-    "cache_salt": "x",
     "tools": [],
     "tool_choice": "auto",
     "n": 1,
     "logit_bias": {},
     "stop_token_ids": [],
-    "bad_words": [],
     "min_p": 0.0,
     "top_k": -1,
-    "top_p": 1,
     "min_tokens": 0,
-    "ignore_eos": False,
-    "repetition_penalty": 1.0,
     "frequency_penalty": 0,
-    "presence_penalty": 0.0,
-    "length_penalty": 1.0,
-    "use_beam_search": False,
     "best_of": 1,
     "skip_special_tokens": True,
-    "spaces_between_special_tokens": True,
-    "include_stop_str_in_output": False,
-    "add_generation_prompt": True,
-    "continue_final_message": False,
     "add_special_tokens": False,
-    "echo": False,
     "logprobs": False,
     "top_logprobs": 0,
     "response_format": {"type": "text"},
     "truncate_prompt_tokens": None,
-    "return_token_ids": None,
-    "structured_outputs": None,
-    "include_reasoning": True,
     "stop": [],
 }
 BESIDE_CONTENT: dict[str, Any] = {
     "type": "text",
-    "name": "Ann",
-    "id": "msg_1",
     "reasoning_content": "hm",
     "tool_calls": None,
-    "refusal": None,
-    "audio": None,
-    "function_call": None,
     "annotations": [],
 }
 
@@ -90,8 +65,7 @@ def ending(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("temperature", [0, 1e-6])
+@pytest.mark.parametrize(("stream", "temperature"), [(False, 0), (True, 1e-6)])
 def test_an_answer_is_as_long_as_a_load_test_wants_it(ending: Server, stream: bool, temperature: float) -> None:
     def ask(**extra: Any) -> tuple[int, str, str]:
         """Tokens, finish reason, text."""
@@ -120,3 +94,31 @@ def test_what_asks_for_nothing_changes_nothing(server: Server) -> None:
     for change in ({**NOTHING}, {"messages": spoken}):
         status, _, body = server.chat({"model": "tiny", "messages": HELLO, **change})
         assert (status, body.get("choices")) == (200, plain), body
+
+
+TEMPLATE = CHAT_TEMPLATE + "{{ mood }}{% if strftime_now('%Y') == '2024' %} in 2024{% endif %}"
+
+
+def test_requests_say_what_the_template_is_told(tmp_path: Path) -> None:
+    model = build_model(tmp_path / "m", chat_template=TEMPLATE)
+    arguments = ("--chat-template-kwargs", '{"mood": "calm"}', "--template-time", "2024-05-06")
+    body = {"model": "m", "messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
+    with serving(tmp_path, "--model", str(model), *arguments) as server:
+        plain = server.chat(body)[2]["usage"]["prompt_tokens"]
+        longer = server.chat({**body, "chat_template_kwargs": {"mood": "very calm"}})[2]["usage"]["prompt_tokens"]
+        assert (plain, longer - plain) == (len("<user>x<assistant>calm in 2024"), len("very "))
+        status, _, answer = server.chat({**body, "chat_template_kwargs": {"tools": []}})
+        assert (status, answer["error"]["param"]) == (400, "chat_template_kwargs")
+        assert "told the date" not in server.output
+
+
+def test_what_the_template_refuses_is_a_wrong_request(tmp_path: Path) -> None:
+    refusing = "{% if mood %}{{ raise_exception('no moods, ' + strftime_now('%Y')[:2]) }}{% endif %}" + CHAT_TEMPLATE
+    model = build_model(tmp_path / "m", chat_template=refusing)
+    body = {"model": "m", "messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
+    with serving(tmp_path, "--model", str(model)) as server:
+        status, _, answer = server.chat({**body, "chat_template_kwargs": {"mood": "calm"}})
+        assert (status, answer["error"]["param"]) == (400, "messages")
+        assert "no moods, 20" in answer["error"]["message"]
+        assert server.chat(body)[0] == 200
+        assert "the chat template uses today's date" in server.output

@@ -64,7 +64,7 @@ def test_several_prompts_and_choices(server: Server) -> None:
     assert last.usage == together.usage
 
 
-@pytest.mark.parametrize("max_tokens", [0, 1, 5])
+@pytest.mark.parametrize("max_tokens", [0, 5])
 def test_a_prompt_is_scored(server: Server, reference: Any, max_tokens: int) -> None:
     import torch
 
@@ -98,21 +98,15 @@ def test_a_prompt_is_scored(server: Server, reference: Any, max_tokens: int) -> 
     ("change", "param"),
     [
         ({"prompt": []}, "prompt"),
-        ({"prompt": [[]]}, "prompt"),
         ({"prompt": [1, "a"]}, "prompt"),
         ({"prompt": ["a"] * 65, "n": 2}, "prompt"),
         ({"prompt": None}, "prompt"),
-        ({"suffix": "end"}, "suffix"),
         ({"logprobs": 21}, "logprobs"),
-        ({"max_tokens": 0}, "max_tokens"),
         ({"messages": []}, "messages"),
         ({"best_of": 2}, "best_of"),
-        ({"prompt": ["a", "b"], "specdec": True}, "specdec"),
         ({"echo": True, "logprobs": 0, "n": 2}, "n"),
         ({"echo": True, "max_tokens": False}, "max_tokens"),
-        ({"echo": True, "max_tokens": 0.0}, "max_tokens"),
         ({"prompt": "a" * 600}, "prompt"),
-        ({"prompt": [1, 10**6]}, "prompt"),
         ({"prompt": [1, 2**70]}, "prompt"),
     ],
 )
@@ -121,15 +115,6 @@ def test_what_cannot_be_completed_is_named(server: Server, change: dict[str, Any
 
     status, _, body = server.request("POST", "/v1/completions", {"model": "tiny", "prompt": TEXT, **change})
     assert (status, json.loads(body)["error"]["param"]) == (400, param)
-
-
-def test_advice_is_what_helps(server: Server) -> None:
-    body = {"model": "tiny", "prompt": "a" * 600}
-    for scored in (False, True):
-        answer = server.request("POST", "/v1/completions", {**body, "echo": scored, "logprobs": 0})[2]
-        assert ("truncate_prompts" in answer.decode()) != scored
-    least = {**body, "echo": True, "max_tokens": 0, "min_tokens": 4}
-    assert b"max_tokens (0)" in server.request("POST", "/v1/completions", least)[2]
 
 
 def test_choices_that_find_no_room_are_refused_together(narrow: Server) -> None:
@@ -149,17 +134,6 @@ def test_choices_that_find_no_room_are_refused_together(narrow: Server) -> None:
     narrow.wait_for(queue_length=0)
     busy.close()
     narrow.idle()
-
-
-def test_choices_share_their_settings() -> None:
-    """To check them takes a while, on the event loop."""
-    from ianvs_specdec.common.types import Sampling
-    from ianvs_specdec.serving.requests import parse_completion
-
-    asked = parse_completion(b'{"model": "m", "prompt": ["a", "b"], "n": 64, "seed": 7}', ("m",), Sampling())
-    choices = asked.choices()
-    assert len({id(one.sampling) for one in choices}) == 1
-    assert len({id(one.with_defaults(Sampling(max_tokens=9)).sampling) for one in choices}) == 1
 
 
 def test_an_echo_that_is_not_scored_has_no_log_probabilities(tiny: Path) -> None:

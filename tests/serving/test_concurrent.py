@@ -16,11 +16,8 @@ KEY = "sk-upstream-0123456789"
 
 
 def start(server: Server, number: int, **more: Any) -> http.client.HTTPConnection:
-    connection = server.connect()
     messages = [{"role": "user", "content": f"question {number}"}]
-    body = json.dumps({"model": "far", "messages": messages, "max_tokens": 20, **more})
-    connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
-    return connection
+    return server.begin({"model": "far", "messages": messages, "max_tokens": 20, **more})
 
 
 def test_many_at_once_and_faults_upstream(tmp_path: Path) -> None:
@@ -38,6 +35,7 @@ def test_many_at_once_and_faults_upstream(tmp_path: Path) -> None:
                 assert answer["usage"]["completion_tokens"] == 4 + int(prompt, 16) % 7
             tokens = sum(answer["usage"]["completion_tokens"] for answer in answers)
             assert server.metrics()["completion_tokens_total"] == tokens
+            assert server.request("POST", "/v1/completions", {"model": "far", "prompt": "x"})[0] == 400
             assert len(api.asked) == 16
 
             api.dies_at, api.death = 16, "hang"

@@ -9,8 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,10 @@ from ianvs_specdec.serving import connections
 from ianvs_specdec.serving.app import Service, create_app
 from ianvs_specdec.serving.engine import Engine
 from ianvs_specdec.serving.metrics import Metrics
-from ianvs_specdec.serving.server import bind, server_of
 from tests.support.instant import Instant
 from tests.support.servers import make_certificate
 
-from .conftest import LONGEST, wait_until
+from .conftest import LONGEST, Local, wait_until
 
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x"}]}).encode()
@@ -55,25 +53,20 @@ class _Waiting(Instant):
         return super().generate(messages, sampling, on_chunk, hints)
 
 
-class _Serving:
-    def __init__(self, llm: _Waiting, most: int, *tls: Path) -> None:
-        metrics, self.llm = Metrics("m", "waiting"), llm
+class _Serving(Local):
+    def __init__(self, most: int = 1000, tls: Sequence[Path] = ()) -> None:
+        metrics, self.llm = Metrics("m", "waiting"), _Waiting()
         self._clients: list[socket.socket] = []
-        self._engine = Engine(llm, 1000, 64, metrics)
-        bound = bind("127.0.0.1", 0)
-        self.address = bound.getsockname()
+        engine = Engine(self.llm, 1000, 64, metrics)
         service = Service(("m",), Sampling(), "", LONGEST, 1000)
-        self._server = server_of(create_app(service, self._engine, metrics), self._engine, bound, 0.0, most, *tls)
-        self._thread = threading.Thread(target=self._server.run, args=([bound],), daemon=True)
-        self._thread.start()
-        wait_until(lambda: self._server.started)
+        super().__init__(create_app(service, engine, metrics), engine, most, *tls)
 
     @property
-    def connected(self) -> int:
-        return len(self._server.server_state.connections)
+    def connections(self) -> set[Any]:
+        return self.server.server_state.connections
 
     def connect(self, data: bytes = b"") -> socket.socket:
-        connection = socket.create_connection(self.address[:2], timeout=LONGEST)
+        connection = socket.create_connection(self.host, timeout=LONGEST)
         self._clients.append(connection)
         connection.sendall(data)
         return connection
@@ -85,9 +78,7 @@ class _Serving:
         self.llm.go.set()
         for connection in self._clients:
             connection.close()
-        self._server.should_exit = True
-        self._thread.join(LONGEST)
-        self._engine.close()
+        super().end()
 
 
 def reply(connection: socket.socket) -> bytes:
@@ -106,19 +97,13 @@ def ask(connection: socket.socket) -> bytes:
     return found
 
 
-@contextmanager
-def running(most: int = 1000, tls: Sequence[Path] = ()) -> Iterator[_Serving]:
-    serving = _Serving(_Waiting(), most, *tls)
-    try:
-        yield serving
-    finally:
-        serving.end()
-
-
 @pytest.fixture
-def start() -> Iterator[Callable[..., _Serving]]:
-    with contextlib.ExitStack() as stack:
-        yield lambda **options: stack.enter_context(running(**options))
+def start(request: pytest.FixtureRequest) -> Callable[..., _Serving]:
+    def begin(**options: Any) -> _Serving:
+        request.addfinalizer((serving := _Serving(**options)).end)
+        return serving
+
+    return begin
 
 
 @pytest.mark.parametrize("half", HALVES)
@@ -128,14 +113,14 @@ def test_more_half_requests_than_connections_do_not_keep_others_out(start: Calla
         server.connect(HALVES[half])
     assert b'{"status":"ok"}' in server.health()
     assert b'"content":"yes"' in reply(server.connect(WHOLE))
-    wait_until(lambda: server.connected <= 20)
+    wait_until(lambda: len(server.connections) <= 20)
 
 
 def test_who_waits_for_an_answer_is_not_sent_away_for_others(start: Callable[..., _Serving]) -> None:
     server = start(most=4)
     server.llm.go.clear()
     asking = [server.connect(WHOLE) for _ in range(4)]
-    wait_until(lambda: sum(connection.busy for connection in server._server.server_state.connections) == 4)
+    wait_until(lambda: sum(connection.busy for connection in server.connections) == 4)
     refused = server.health()
     assert refused.startswith(b"HTTP/1.1 503 ")
     assert json.loads(refused.partition(b"\r\n\r\n")[2])["error"]["code"] == "too_many_connections"
@@ -178,13 +163,19 @@ def test_an_idle_connection_ends_and_so_does_one_with_a_body_that_nobody_wants(
     idle = server.connect(WHOLE)
     assert b'{"status":"ok"}' in reply(unread)
     assert b'"content":"yes"' in reply(idle)
-    unread.sendall(b"d")
-    assert server.connected == 2
+    # What is left of the body has less time than an idle connection.
+    unread.settimeout(30)
+    assert len(server.connections) == 2
     monkeypatch.setattr(connections, "HEAD_SECONDS", 0.01)
     assert ask(unread) == b""
-    assert server.connected == 1
+    assert len(server.connections) == 1
     monkeypatch.setattr(connections, "KEEP_ALIVE", 0.01)
     assert ask(idle) == b""
+
+
+def test_a_body_that_does_not_come_is_refused(start: Callable[..., _Serving], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ianvs_specdec.serving.app.BODY_SECONDS", 0.02)
+    assert b"body_too_slow" in reply(start().connect(HALVES["half a body"]))
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.0"])

@@ -30,22 +30,13 @@ def workplace(tmp_path: Path) -> Workplace:
     return place
 
 
-def run(workplace: Workplace, *arguments: str) -> str:
-    outcome = Run(workplace.root, [*arguments, "-f", f"examples/{EXAMPLE.name}/{JOB}"], workplace.environment).wait()
-    assert outcome.code == 0, outcome.output
-    return outcome.output
-
-
 def rewrite(file: Path, **values: Any) -> dict[str, Any]:
     settings: dict[str, Any] = {**yaml.safe_load(file.read_text(encoding="utf-8")), **values}
     file.write_text(yaml.safe_dump(settings), encoding="utf-8")
     return settings
 
 
-def test_as_shipped_it_is_in_order_without_a_server(workplace: Workplace) -> None:
-    for part in ("models", "dataset"):
-        (workplace.example / part).symlink_to(EXAMPLE / part)
-    assert "is in order: " in run(workplace, "check")
+def test_the_shipped_settings_are_those_of_the_cloud_in_the_process() -> None:
     shipped = {
         name: yaml.safe_load((EXAMPLE / "testalgorithms" / "query-routing" / f"{name}.yaml").read_text())
         for name in ("cloud_settings", "cloud_server_settings")
@@ -68,7 +59,8 @@ def test_the_cloud_is_a_process_of_its_own(workplace: Workplace, tmp_path: Path)
         baseline = {name: local[name] for name in ("model", "dtype", "device", "threads")}
         remote = workplace.routing / "cloud_server_settings.yaml"
         rewrite(remote, api_base_url=server.url, api_baseline=baseline, max_tokens=TOKENS)
-        run(workplace)
+        outcome = Run(workplace.root, ["-f", f"examples/{EXAMPLE.name}/{JOB}"], workplace.environment).wait()
+        assert outcome.code == 0, outcome.output
         # One question of two turns among the six. What goes to the cloud at ratio 0.5 has been asked at ratio 1.
         metrics = server.metrics()
         assert metrics["requests_total.completed"] == 7

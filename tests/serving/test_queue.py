@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import signal
 import socket
@@ -27,13 +26,6 @@ def body(tokens: int, **more: Any) -> dict[str, Any]:
     return {"model": "endless", "messages": [{"role": "user", "content": "go"}], "max_tokens": tokens, **more}
 
 
-def start(server: Server, request: dict[str, Any]) -> http.client.HTTPConnection:
-    """Send a request and do not wait for its answer. Closing the connection is leaving."""
-    connection = server.connect()
-    connection.request("POST", "/v1/chat/completions", json.dumps(request), {"Content-Type": "application/json"})
-    return connection
-
-
 def events(text: str) -> list[Any]:
     return [json.loads(line.removeprefix("data: ")) for line in text.split("\n") if line.startswith("data: {")]
 
@@ -41,7 +33,7 @@ def events(text: str) -> list[Any]:
 @pytest.mark.parametrize(("streamed", "choices"), [(True, 1), (False, 1), (True, 3)])
 def test_who_leaves_frees_the_place_and_the_next_answer_is_whole(narrow: Server, streamed: bool, choices: int) -> None:
     before = narrow.metrics()
-    leaving = start(narrow, body(FOR_EVER, stream=streamed, n=choices))
+    leaving = narrow.begin(body(FOR_EVER, stream=streamed, n=choices))
     if streamed:
         response = leaving.getresponse()
         assert response.readline().startswith(b"data: ")
@@ -60,9 +52,9 @@ def test_who_leaves_frees_the_place_and_the_next_answer_is_whole(narrow: Server,
 
 def test_a_full_queue_says_so_and_who_leaves_it_makes_room(narrow: Server) -> None:
     before = narrow.metrics()
-    running = start(narrow, body(FOR_EVER))
+    running = narrow.begin(body(FOR_EVER))
     narrow.wait_for(in_flight=1)
-    waiting = [start(narrow, body(FOR_EVER)), start(narrow, body(FOR_EVER))]
+    waiting = [narrow.begin(body(FOR_EVER)), narrow.begin(body(FOR_EVER))]
     narrow.wait_for(queue_length=2)
     for _ in range(3):
         status, headers, refused = narrow.chat(body(1))
@@ -71,7 +63,7 @@ def test_a_full_queue_says_so_and_who_leaves_it_makes_room(narrow: Server) -> No
     for connection in waiting:
         connection.close()
     narrow.wait_for(in_flight=1, queue_length=0)
-    second = start(narrow, body(len(CYCLE.encode())))
+    second = narrow.begin(body(len(CYCLE.encode())))
     narrow.wait_for(in_flight=1, queue_length=1)
     running.close()
     assert json.loads(second.getresponse().read())["choices"][0]["message"]["content"] == CYCLE
@@ -83,11 +75,11 @@ def test_a_full_queue_says_so_and_who_leaves_it_makes_room(narrow: Server) -> No
 
 
 def test_first_come_first_served(narrow: Server) -> None:
-    blocker = start(narrow, body(FOR_EVER))
+    blocker = narrow.begin(body(FOR_EVER))
     narrow.wait_for(in_flight=1)
-    first = start(narrow, body(len(CYCLE.encode()) * 20))
+    first = narrow.begin(body(len(CYCLE.encode()) * 20))
     narrow.wait_for(queue_length=1)
-    second = start(narrow, body(FOR_EVER))
+    second = narrow.begin(body(FOR_EVER))
     narrow.wait_for(queue_length=2)
     blocker.close()
     # Were the second at work, the first would never be answered.
@@ -102,7 +94,7 @@ def test_the_deadline_and_a_stop_that_cannot_wait(endless: Path, tmp_path: Path)
 
     arguments = ["--model", str(endless), "--deadline", "1.5", "--grace", "0"]
     with serving(tmp_path, *arguments) as server:
-        streamed, whole = start(server, body(FOR_EVER, stream=True)), start(server, body(FOR_EVER))
+        streamed, whole = server.begin(body(FOR_EVER, stream=True)), server.begin(body(FOR_EVER))
         response = streamed.getresponse()
         assert response.status == 200
         happened = events(response.read().decode())
@@ -120,10 +112,10 @@ def test_the_deadline_and_a_stop_that_cannot_wait(endless: Path, tmp_path: Path)
 @pytest.mark.slow
 def test_stopped_without_grace_clients_are_told(endless: Path, tmp_path: Path) -> None:
     with serving(tmp_path, "--model", str(endless), "--concurrency", "1", "--grace", "0") as server:
-        streamed, waiting = start(server, body(FOR_EVER, stream=True)), None
+        streamed, waiting = server.begin(body(FOR_EVER, stream=True)), None
         response = streamed.getresponse()
         response.readline()
-        waiting = start(server, body(FOR_EVER, stream=True))
+        waiting = server.begin(body(FOR_EVER, stream=True))
         server.wait_for(queue_length=1)
         assert server.stop(signal.SIGINT) == 0
         assert events(response.read().decode())[-1]["error"]["code"] == "shutting_down"
@@ -140,10 +132,10 @@ def test_stopped_it_finishes_what_it_has_and_takes_nothing_new(endless: Path, tm
         idle = server.connect()
         idle.request("GET", "/health")
         idle.getresponse().read()
-        running = start(server, body(tokens, stream=True))
+        running = server.begin(body(tokens, stream=True))
         response = running.getresponse()
         response.readline()
-        waiting = start(server, body(tokens))
+        waiting = server.begin(body(tokens))
         server.wait_for(queue_length=1)
         host, _, port = server.address.partition(":")
         late = server.connect()

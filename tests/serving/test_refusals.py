@@ -24,67 +24,35 @@ def message(**fields: Any) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": "x", **fields}]}
 
 
-WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"n": 129}, "n"),
-    ({"n": 2, "specdec": True}, "specdec"),
-    ({"tools": [{"type": "function"}]}, "tools"),
-    ({"logprobs": 1}, "logprobs"),
-    ({"top_logprobs": 5}, "top_logprobs"),
-    ({"response_format": {"type": "json_object"}}, "response_format"),
-    ({"frequency_penalty": 0.5}, "frequency_penalty"),
-    ({"temprature": 1}, "temprature"),
-    ({"temperature": -1}, "temperature"),
-    ({"temperature": "hot"}, "temperature"),
-    ({"temperature": True}, "temperature"),
-    ({"temperature": 1e-300}, "temperature"),
-    ({"temperature": 5e-324}, "temperature"),
-    ({"temperature": 10**400}, "temperature"),
-    ({"temperature": 1e300}, "temperature"),
-    ({"top_p": 0}, "top_p"),
-    ({"top_p": 10**400}, "top_p"),
-    ({"top_k": 10**400}, "top_k"),
-    ({"repetition_penalty": 1e300}, "repetition_penalty"),
-    ({"repetition_penalty": 10**400}, "repetition_penalty"),
-    ({"max_tokens": 10**400}, "max_tokens"),
-    ({"max_completion_tokens": -(10**400)}, "max_completion_tokens"),
-    ({"seed": 10**400}, "seed"),
-    ({"top_k": 1.5}, "top_k"),
-    ({"max_tokens": 0}, "max_tokens"),
-    ({"max_tokens": "many"}, "max_tokens"),
-    ({"seed": 2**63}, "seed"),
-    ({"stop": ["a"] * 17}, "stop"),
-    ({"stop": "x" * 257}, "stop"),
-    ({"stop": ""}, "stop"),
-    ({"stream": 1}, "stream"),
-    ({"stream_options": {"include_usage": True}}, "stream_options"),
-    ({"stream": True, "stream_options": {"include_usage": "yes"}}, "stream_options.include_usage"),
-    ({"prediction": {"type": "other", "content": "x"}}, "prediction.type"),
-    ({"prediction": {"type": "content"}}, "prediction.content"),
-    ({"specdec": "yes"}, "specdec"),
-    ({"messages": []}, "messages"),
-    ({"messages": ["hello"]}, "messages[0]"),
-    (message(role="robot"), "messages[0].role"),
-    (message(role="tool"), "messages[0].role"),
-    (message(role=["user"]), "messages[0].role"),
-    (message(content=None), "messages[0].content"),
-    (message(content=[{"type": "image_url", "image_url": {"url": "x"}}]), "messages[0].content[0]"),
-    (message(tool_calls=[{"id": "1"}]), "messages[0].tool_calls"),
-    (message(prefix=True), "messages[0].prefix"),
-    ({"min_p": 0.1}, "min_p"),
-    ({"skip_special_tokens": False}, "skip_special_tokens"),
-    ({"use_beam_search": True}, "use_beam_search"),
-    ({"stop_token_ids": [3]}, "stop_token_ids"),
-    ({"truncate_prompt_tokens": 5}, "truncate_prompt_tokens"),
-    ({"ignore_eos": 1}, "ignore_eos"),
-    ({"min_tokens": -1}, "min_tokens"),
-    ({"min_tokens": 9, "max_completion_tokens": 8}, "min_tokens"),
-    ({"min_tokens": 10**400}, "min_tokens"),
-    ({"model": None}, "model"),
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("change", "param"), WRONG)
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"n": 129}, "n"),
+        ({"n": 2, "specdec": True}, "specdec"),
+        ({"tools": [{"type": "function"}]}, "tools"),
+        ({"top_logprobs": 5}, "top_logprobs"),
+        ({"min_p": 0.1}, "min_p"),
+        ({"temprature": 1}, "temprature"),
+        ({"temperature": True}, "temperature"),
+        ({"temperature": 1e-300}, "temperature"),
+        ({"temperature": 10**400}, "temperature"),
+        ({"max_completion_tokens": -(10**400)}, "max_completion_tokens"),
+        ({"top_k": 1.5}, "top_k"),
+        ({"seed": 2**63}, "seed"),
+        ({"stop": ["a"] * 17}, "stop"),
+        ({"stop": "x" * 257}, "stop"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"stream": True, "stream_options": {"include_usage": "yes"}}, "stream_options.include_usage"),
+        ({"prediction": {"type": "other", "content": "x"}}, "prediction.type"),
+        ({"messages": []}, "messages"),
+        ({"messages": ["hello"]}, "messages[0]"),
+        (message(role=["user"]), "messages[0].role"),
+        (message(content=[{"type": "image_url", "image_url": {"url": "x"}}]), "messages[0].content[0]"),
+        (message(tool_calls=[{"id": "1"}]), "messages[0].tool_calls"),
+        ({"min_tokens": 9, "max_completion_tokens": 8}, "min_tokens"),
+        ({"model": None}, "model"),
+    ],
+)
 def test_a_parameter_that_cannot_be_had_is_named(server: Server, change: dict[str, Any], param: str) -> None:
     status, _, body = server.chat({"model": "tiny", "messages": HELLO, **change})
     assert status == 400
@@ -97,10 +65,7 @@ def test_a_parameter_that_cannot_be_had_is_named(server: Server, change: dict[st
     "body",
     [
         b"",
-        b"{",
         b"[]",
-        b"null",
-        b'"hello"',
         b"\xff\xfe",
         b'{"model": "tiny", "messages": [{"role": "user", "content": "\\ud800"}]}',
         b'{"model": "tiny", "temperature": NaN}',
@@ -113,21 +78,6 @@ def test_a_body_that_is_none(server: Server, body: bytes) -> None:
     assert status == 400
     assert answer["error"]["type"] == "invalid_request_error"
     assert len(json.dumps(answer)) < 1000
-
-
-def test_a_number_beyond_all_numbers(server: Server) -> None:
-    body = b'{"model": "tiny", "messages": [{"role": "user", "content": "x"}], "temperature": 1e999}'
-    assert server.chat(body)[2]["error"]["param"] == "temperature"
-
-
-def test_what_is_extreme_and_permitted_is_sampled(server: Server) -> None:
-    hot, cold = {"temperature": 1e6}, {"temperature": 1e-6}
-    greedy = server.chat({"model": "tiny", "messages": HELLO})[2]["choices"][0]["message"]["content"]
-    for change in (hot, cold, {**hot, "top_p": 5e-324}, {**hot, "repetition_penalty": 1e3, "top_k": 2**31 - 1}):
-        status, _, body = server.chat({"model": "tiny", "messages": HELLO, "seed": 2**63 - 1, **change})
-        assert status == 200, body
-        if change in (cold, {**hot, "top_p": 5e-324}):
-            assert body["choices"][0]["message"]["content"] == greedy
 
 
 def test_the_client_knows_the_errors(server: Server) -> None:
@@ -170,17 +120,6 @@ def test_without_a_key_only_this_machine_may_ask(server: Server) -> None:
     with socket.create_connection(server.address.split(":")) as old:
         old.sendall(b"GET /health HTTP/1.0\r\n\r\n")
         assert b" 200 " in old.recv(100)
-
-
-def test_refusals_are_counted_and_the_server_lives_on(server: Server) -> None:
-    before = server.metrics()
-    for _ in range(3):
-        assert server.chat({"model": "other", "messages": HELLO})[0] == 404
-    assert server.chat({"model": "tiny", "messages": HELLO})[0] == 200
-    after = server.metrics()
-    assert after["requests_total.rejected"] - before["requests_total.rejected"] == 3
-    assert after["requests_total.completed"] - before["requests_total.completed"] == 1
-    assert server.request("GET", "/health")[0] == 200
 
 
 def test_clients_that_do_not_speak_http_or_leave_in_mid_sentence(server: Server) -> None:

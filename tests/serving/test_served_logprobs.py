@@ -1,4 +1,4 @@
-"""``logprobs`` of the protocol, and what our own client makes of them: exactly what the engine says."""
+"""``logprobs`` of the protocol, and what our own client makes of them: exactly what the engine says. And TLS."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import pytest
 
 from ianvs_specdec.backends import APIBasedLLM
 from ianvs_specdec.backends.specdec import PromptLookupLLM
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Completion, Message, Sampling
+from tests.support.servers import make_certificate
 
-from .conftest import Server
+from .conftest import Server, serving
 
 CHAT: list[Message] = [{"role": "user", "content": "again and again and again"}]
 SAMPLING = Sampling(max_tokens=24, temperature=1.0, seed=5, logprobs=True)
@@ -49,3 +51,25 @@ def test_our_own_client_knows_what_the_engine_knows(server: Server, home: Comple
     assert far.trace.characters == home.trace.characters
     for told, own in zip(far.trace.confidence or (), home.trace.confidence or (), strict=True):
         assert told == pytest.approx(own, abs=1e-4)
+
+
+def test_over_tls_only_with_the_authority_that_signed(tiny: Path, tmp_path: Path) -> None:
+    for name in ("own", "other"):
+        (tmp_path / name).mkdir()
+    certificate, key = make_certificate(tmp_path / "own")
+    other, _ = make_certificate(tmp_path / "other")
+    tls = ("--tls-cert", str(certificate), "--tls-key", str(key))
+    question = [{"role": "user", "content": "again"}]
+    with serving(tmp_path, "--model", str(tiny), *tls) as server:
+        assert server.url.startswith("https://")
+        given = {"api_base_url": server.url, "api_retries": 0}
+        with APIBasedLLM("tiny", api_ca=str(certificate), **given) as model:
+            assert model.generate(question, Sampling(max_tokens=4)).completion_tokens == 4
+        with APIBasedLLM("tiny", api_ca=str(other), **given) as model, pytest.raises(UserError, match="api_ca names"):
+            model.generate(question, Sampling(max_tokens=4))
+    for file, reason in ((key, "no certificate"), (tmp_path / "none", "No such file")):
+        with (
+            APIBasedLLM("tiny", api_base_url="https://127.0.0.1:1/v1", api_ca=str(file)) as model,
+            pytest.raises(UserError, match=f"api_ca.*{reason}"),
+        ):
+            model.generate(question, Sampling(max_tokens=4))

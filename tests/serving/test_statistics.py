@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ianvs_specdec.backends import APIBasedLLM, AutoregressiveLLM
-from ianvs_specdec.backends.prompts import Chat
+from ianvs_specdec.backends import APIBasedLLM
 from ianvs_specdec.common.types import Message, Sampling
+from ianvs_specdec.serving.metrics import Metrics
 
 from .conftest import Server, serving
-
-pytest.importorskip("starlette", reason="needs the extra serve: pip install 'ianvs-specdec[serve]'")
-
-from starlette.requests import Request
-
-from ianvs_specdec.serving.app import Service
-from ianvs_specdec.serving.tokens import MOST_WAITING, token_routes
 
 AGAIN: list[Message] = [{"role": "user", "content": "again and again and again"}]
 
@@ -106,43 +97,6 @@ def test_tokens_of_texts_and_chats(server: Server, tiny: Path) -> None:
     assert json.loads(server.request("GET", "/version")[2]).keys() == {"version"}
 
 
-def test_few_texts_wait_for_the_tokenizer(tiny: Path) -> None:
-    """And only one is with it, which chats need as well."""
-    go, at_work, most = threading.Event(), list[int](), 0
-
-    class Held(Chat):
-        def __init__(self) -> None:
-            self.window = 8
-
-        def encoded(self, *asked: Any, special: bool | None = None) -> list[int]:
-            nonlocal most
-            at_work.append(1)
-            most = max(most, len(at_work))
-            go.wait(60)
-            at_work.pop()
-            return [1]
-
-    async def run() -> list[int]:
-        llm = AutoregressiveLLM(str(tiny))
-        llm._chat = Held()
-        route = token_routes(llm, Service(("m",), Sampling(), "", 60.0, 1000))[0]
-
-        async def ask() -> int:
-            async def receive() -> Any:
-                return {"type": "http.request", "body": b'{"prompt": "a"}'}
-
-            scope = {"type": "http", "method": "POST", "headers": [(b"content-type", b"application/json")]}
-            return int((await route.endpoint(Request(scope, receive))).status_code)
-
-        asked = [asyncio.create_task(ask()) for _ in range(MOST_WAITING + 1)]
-        await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
-        go.set()
-        return await asyncio.gather(*asked)
-
-    assert sorted(asyncio.run(run())) == [200] * MOST_WAITING + [429]
-    assert most == 1
-
-
 def test_alternatives_of_each_token(server: Server) -> None:
     create = server.client().chat.completions.create
     body: dict[str, Any] = {"model": "tiny", "messages": AGAIN, "max_tokens": 6, "logprobs": True}
@@ -153,3 +107,13 @@ def test_alternatives_of_each_token(server: Server) -> None:
         # Greedy: it is the likeliest itself.
         assert likely[0] == token.logprob
     assert create(**body).choices[0].logprobs.content[0].top_logprobs == []
+
+
+def test_metrics_say_whose_speed_is_emulated_and_how_many_steps_overran() -> None:
+    told = {"machine": "a stated one", "model": "m", "method": "eagle", "scale": 25.0, "steps": 7, "overruns": 2}
+    for emulation in (told, None):
+        metrics = Metrics("model", "EagleSpecDec")
+        metrics.watch_emulation(lambda emulation=emulation: emulation)
+        text = metrics.text().decode()
+        for part in ('machine="a stated one"', 'scale="25.0"', "emulated_steps 7.0", "emulated_overruns 2.0"):
+            assert (part in text) == (emulation is told)

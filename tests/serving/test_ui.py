@@ -6,7 +6,6 @@ import asyncio
 import http.client
 import json
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,12 +22,11 @@ from ianvs_specdec.serving import ui
 from ianvs_specdec.serving.app import Service, create_app
 from ianvs_specdec.serving.engine import Engine, Job
 from ianvs_specdec.serving.metrics import Metrics
-from ianvs_specdec.serving.server import bind, server_of
 from tests.support.browser import Browser, find_browser
 from tests.support.instant import Instant
 from tests.support.pages import events, requested, rows_of
 
-from .conftest import Server, serving, wait_until
+from .conftest import Local, Server, serving, wait_until
 
 STEPS = [Step(4, 2, 3, 5), Step(4, 0, 1, 5), Step(4, 4, 4, 5)]
 MARKUP = "<script>document.title = 'stolen'</script><img src=x onerror=\"document.title = 'stolen'\">"
@@ -50,33 +48,23 @@ class Drafting(Instant):
         return Completion(text, [1] * 9, 7, 9, "stop", Trace([(0.0, 9)], STEPS))
 
 
-class Looked:
-    """A server with the page, on its own thread."""
+class Looked(Local):
+    """A server with the page."""
 
     def __init__(self, routing: dict[str, Any] | None) -> None:
         metrics = Metrics("m", "instant")
-        self.engine = Engine(Drafting("m"), 0, 1, metrics)
-        submit = self.engine.submit
+        engine = Engine(Drafting("m"), 0, 1, metrics)
+        submit = engine.submit
 
         def routed(chat: Any) -> Job:
             job = submit(chat)
             job.routing = routing
             return job
 
-        self.engine.submit = routed  # type: ignore[method-assign]
-        app = create_app(Service(("m",), Sampling(), "", 60.0, 1 << 20, this_machine=True), self.engine, metrics)
-        app.routes.extend(ui.Feed(self.engine).routes())
-        bound = bind("127.0.0.1", 0)
-        self.address = f"127.0.0.1:{bound.getsockname()[1]}"
-        self.server = server_of(app, self.engine, bound, 1.0, 100)
-        self.thread = threading.Thread(target=self.server.run, args=([bound],))
-        self.thread.start()
-        wait_until(lambda: self.server.started)
-
-    def close(self) -> None:
-        self.server.should_exit = True
-        self.thread.join()
-        self.engine.close()
+        engine.submit = routed  # type: ignore[method-assign]
+        app = create_app(Service(("m",), Sampling(), "", 60.0, 1 << 20, this_machine=True), engine, metrics)
+        app.routes.extend(ui.Feed(engine).routes())
+        super().__init__(app, engine)
 
     def ask(self, text: str) -> None:
         body = json.dumps({"model": "m", "messages": [{"role": "user", "content": text}]})
@@ -95,7 +83,7 @@ class Looked:
 def looked(request: pytest.FixtureRequest) -> Iterator[Looked]:
     found = Looked(getattr(request, "param", None))
     yield found
-    found.close()
+    found.end()
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +162,7 @@ def test_a_request_that_finds_no_room_is_told_with_the_reason(looked: Looked) ->
     assert (row["question"], row["end"], row["error"]) == ("late", "shutdown", "this server is about to stop")
 
 
-def test_what_is_kept_is_bounded(looked: Looked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_kept_is_bounded(looked: Looked) -> None:
     for number in range(ui.ROWS + 5):
         looked.ask(f"{number}" * 8_000 if number == ui.ROWS else f"{number}")
     rows = rows_of(looked.address, ui.ROWS)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from ianvs_specdec import drafters
 from ianvs_specdec.backends.specdec import EngineLLM, of_method
 from ianvs_specdec.backends.split.edge.connection import Access, Connection
 from ianvs_specdec.backends.split.edge.controller import Choice, Controller
@@ -21,7 +22,7 @@ from ianvs_specdec.backends.split.edge.session import Outage
 from ianvs_specdec.engine import Drafter
 from ianvs_specdec.serving.verifier.metrics import Metrics
 from ianvs_specdec.serving.verifier.served import served_by
-from ianvs_specdec.serving.verifier.server import Certificate, Server
+from ianvs_specdec.serving.verifier.server import Server
 from ianvs_specdec.serving.verifier.service import Bounds, Service, digest
 from tests.support.servers import Listener
 
@@ -36,7 +37,7 @@ class Verifier:
         llm: EngineLLM,
         bounds: Bounds | None = None,
         tokens: Sequence[str] | None = None,
-        certificate: Certificate | None = None,
+        credentials: object = None,
         length: str | None = None,
         port: int = 0,
     ) -> None:
@@ -45,7 +46,7 @@ class Verifier:
         self.metrics = Metrics(self.served.name, llm.occupancy)
         known = None if tokens is None else [digest(token) for token in tokens]
         self.service = Service(self.served, bounds, known, self.metrics)
-        self._sessions, self._certificate, self._wanted = bounds.sessions, certificate, port
+        self._sessions, self._credentials, self._wanted = bounds.sessions, credentials, port
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
         self._thread.start()
@@ -53,7 +54,7 @@ class Verifier:
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._server = Server(self.service, self._sessions, self.served.target.window, self._certificate)
+        self._server = Server(self.service, self._sessions, self.served.target.window, self._credentials)
         self.port = self._server.bind("127.0.0.1", self._wanted)
         await self._server.run(self._ready.set, grace=0)
 
@@ -99,14 +100,16 @@ def loaded(folder: Path, method: str = "autoregressive", **options: object) -> E
 @contextmanager
 def edge_of(
     access: Access | str,
-    drafter: Drafter,
+    drafter: Drafter | Path,
     length: int | None = 4,
     outage: Outage | None = None,
     in_flight: int = 1,
     finish: Finish | None = None,
     mode: Choice = "split",
 ) -> Iterator[Edge]:
-    """An edge that drafts with ``drafter`` for the verifier at an address."""
+    """An edge that drafts with ``drafter``, or the draft model in that folder, for the verifier at an address."""
+    if isinstance(drafter, Path):
+        drafter = drafters.create("draft_model", {"draft": drafter})
     connection = Connection(Access(access) if isinstance(access, str) else access)
     try:
         model = connection.describe(PATIENCE)

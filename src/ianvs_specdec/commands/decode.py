@@ -1,14 +1,7 @@
-"""``specdec decode``: decode prompts with one method, write outputs and step traces.
+"""``specdec decode``: decode prompts with one method, write outputs and step traces (docs/decoding.md).
 
-Input, one JSON object per line: ``{"prompt": [token ids] | "text"}``, optionally with ``"prediction"`` (ids or text,
-for method predicted_output) and ``"task"`` (a name, for length goodput). Output, one line per prompt: ``{"prompt":
-[ids], "output": [prompt + generated ids], "text": what was generated (null without a tokenizer), "steps": [{"drafted",
-"accepted", "emitted", "verified"}], "ttft": s, "latency": s, "finish_reason": ..., "near_ties": [[output position,
-logit gap]]}``, and the prompt's ``task`` where it has one. The prefill pass is not a step; it
-yields the first generated token, ``output[len(prompt)]``; a method whose first step is rooted in the prompt (lookahead
-with start=official) has no such pass. With ``--trace`` every step also holds the verified ``tree`` (tokens, root
-first), the ``depth`` of each, and what the method notes of itself (lookahead with start=official: ``ctx``, ``window``
-and ``guess``).
+Optional keys of a prompt: ``prediction`` (ids or text, for method predicted_output) and ``task`` (a name, for length
+goodput). The prefill pass is not a step; it yields the first generated token. Lookahead with start=official has none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """``specdec example``: the example's models, data and YAML files, copied to where the user works.
 
-A wheel carries them inside the package. An editable installation has them in its repository. ``setup.py`` asks this
-module which files belong to the example, so it imports nothing but the standard library and ``errors``.
+``setup.py`` imports this module, so it imports nothing but the standard library and ``errors``.
 """
 
 from __future__ import annotations

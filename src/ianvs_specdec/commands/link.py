@@ -1,7 +1,4 @@
-"""Relay TCP connections over an emulated network path: delay, jitter, bandwidth, loss, outages.
-
-Any protocol passes: gRPC, HTTP, server-sent events. It runs until Ctrl-C or SIGTERM; see docs/link.md.
-"""
+"""``specdec link``: relay TCP connections over an emulated network path (docs/link.md)."""
 
 from __future__ import annotations
 
@@ -16,12 +13,12 @@ from pathlib import Path
 from ianvs_specdec.commands import parent
 from ianvs_specdec.commands.hyperparameters import read_hyperparameters
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.net.link import Link
 from ianvs_specdec.net.link import Path as NetworkPath
 from ianvs_specdec.net.link.outages import FORMS
 from ianvs_specdec.net.link.path import CUT, HOLD, QUEUE
 from ianvs_specdec.net.link.presets import PRESETS
 from ianvs_specdec.net.link.relay import exact_loop
+from ianvs_specdec.net.link.thread import Link
 
 OPTIONS = (
     ("--preset", "NAME", f"one of: {', '.join(PRESETS)}; other options override its values"),
@@ -39,14 +36,13 @@ OPTIONS = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--listen", required=True, metavar="HOST:PORT", help="address to listen on; port 0: any free port"
-    )
-    parser.add_argument("--to", required=True, metavar="HOST:PORT", help="target of the connections")
-    parser.add_argument("-f", "--file", type=Path, metavar="FILE", help="YAML or JSON file with the options below")
+    add = parser.add_argument
+    add("--listen", required=True, metavar="HOST:PORT", help="address to listen on; port 0: any free port")
+    add("--to", required=True, metavar="HOST:PORT", help="target of the connections")
+    add("-f", "--file", type=Path, metavar="FILE", help="YAML or JSON file with the options below")
     for option, metavar, text in OPTIONS:
-        parser.add_argument(option, metavar=metavar, help=text)
-    parser.add_argument("--record", type=Path, metavar="FILE", help="JSON lines to write, one per connection")
+        add(option, metavar=metavar, help=text)
+    add("--record", type=Path, metavar="FILE", help="JSON lines to write, one per connection")
     parent.add_argument(parser, "is answered with the record's summary so far")
 
 
@@ -74,9 +70,12 @@ async def _serve(link: Link, to: str, with_parent: bool) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
 
+    def tell() -> None:
+        print(json.dumps(link.so_far()), flush=True)
+
     def ready() -> None:
         if with_parent:
-            parent.watch(ended.set, lambda: print(json.dumps(link.so_far()), flush=True))
+            parent.watch(lambda: loop.call_soon_threadsafe(tell))
         print(f"listening on {link.address}, to {to}", flush=True)
 
     await link.run(ready, ended)

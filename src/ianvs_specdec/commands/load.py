@@ -1,9 +1,4 @@
-"""Drive the same arrivals through speculation policies, or through a server that runs, and compare them at every rate.
-
-With --settings, specdec serve is started once for each policy, on this machine. With --url, the server is anybody's.
-OUT gets sweep.json and sweep.csv, load.png with matplotlib, and the raw files of every round in rounds/. A sweep that
-was interrupted goes on when it is started again with the same options.
-"""
+"""``specdec load``: the same arrivals for several speculation policies, or for a running server (docs/load.md)."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import signal
 import stat
@@ -25,41 +24,20 @@ def add_argument(parser: argparse.ArgumentParser, asked: str = "") -> None:
     )
 
 
-def terminate() -> None:
+def watch(asked: Callable[[], object] = lambda: None) -> None:
     """Have SIGTERM sent to this process once standard input has ended, whatever it does by then: it may be loading.
+    ``asked`` is called for each line before, by a thread.
 
     Raises ``UserError`` for a standard input that cannot be waited for."""
-    source = _source()
-
-    def read() -> None:
-        while os.read(source, READ):
-            pass
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=read, name="parent", daemon=True).start()
-
-
-def watch(end: Callable[[], None], asked: Callable[[], None]) -> None:
-    """Call ``end`` once standard input has ended, and ``asked`` for each line of it, on the event loop that runs.
-
-    Raises ``UserError`` for a standard input that cannot be waited for."""
-    loop, source = asyncio.get_running_loop(), _source()
-
-    def read() -> None:
-        data = os.read(source, READ)
-        if not data:
-            loop.remove_reader(source)
-            end()
-        for _ in range(data.count(b"\n")):
-            asked()
-
-    loop.add_reader(source, read)
-
-
-def _source() -> int:
-    """The file descriptor of standard input."""
     source = sys.stdin.fileno()
     mode = os.fstat(source).st_mode
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(source)):
         raise UserError("--exit-with-parent: standard input must be a pipe of the parent process")
-    return source
+
+    def read() -> None:
+        while data := os.read(source, READ):
+            for _ in range(data.count(b"\n")):
+                asked()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=read, name="parent", daemon=True).start()

@@ -19,18 +19,14 @@ MOST_SECONDS = 3600.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--settings", type=Path, metavar="FILE", help="YAML file with a model's hyperparameters")
-    parser.add_argument("--set", action="append", default=[], metavar="K=V", help="one hyperparameter; repeatable")
-    parser.add_argument("--model", metavar="DIR", help="folder in Hugging Face format, GGUF file, or a name on the hub")
-    parser.add_argument("--backend", metavar="NAME", help="the back end that drafts (default autoregressive)")
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        default=SECONDS,
-        metavar="S",
-        help=f"maximum time of the measurement (default {SECONDS:g})",
-    )
-    parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="cost table to write (JSON)")
+    add = parser.add_argument
+    add("--settings", type=Path, metavar="FILE", help="YAML file with a model's hyperparameters")
+    add("--set", action="append", default=[], metavar="K=V", help="one hyperparameter; repeatable")
+    add("--model", metavar="DIR", help="folder in Hugging Face format, GGUF file, or a name on the hub")
+    add("--backend", metavar="NAME", help="the back end that drafts (default autoregressive)")
+    seconds = f"maximum time of the measurement (default {SECONDS:g})"
+    add("--seconds", type=float, default=SECONDS, metavar="S", help=seconds)
+    add("--out", required=True, type=Path, metavar="FILE", help="cost table to write (JSON)")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -1,10 +1,4 @@
-"""``specdec decode --verifier``: this machine drafts, and remote verifier decides.
-
-The output has the columns of ``specdec decode``, and ``bytes_up`` and ``bytes_down`` (of messages, with what gRPC puts
-before each; HTTP/2, TLS and TCP add theirs), ``rounds``, ``ahead`` (verdicts behind which something was drafted
-already) and ``hits`` (those of them that left it in place), ``streamed`` (tokens that the verifier drafted), ``breaks``
-(streams that broke) and ``lost`` (seconds without one), ``alone`` (the last tokens that are the draft model's own).
-"""
+"""``specdec decode --verifier``: this machine drafts, and a remote verifier decides (docs/split.md)."""
 
 from __future__ import annotations
 
@@ -37,34 +31,17 @@ FIRST_PATIENCE = 30.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    far = parser.add_argument_group("remote verifier")
-    far.add_argument(
-        "--verifier", metavar="HOST:P", help="draft here, verify with the specdec verifier at this address"
-    )
-    far.add_argument("--verifier-ca", type=Path, metavar="FILE", help="certificate that signed the verifier's, PEM")
-    far.add_argument("--token-file", type=Path, metavar="FILE", help="file with the token of this edge")
-    far.add_argument(
-        "--in-flight", type=int, default=IN_FLIGHT, metavar="N", help=f"concurrent drafts (default {IN_FLIGHT})"
-    )
-    far.add_argument(
-        "--mode",
-        choices=MODES,
-        default="auto",
-        help="where to draft: split = here, stream = on the verifier, auto = the faster",
-    )
-    far.add_argument(
-        "--outage",
-        choices=POLICIES,
-        default="wait",
-        help="action if the verifier is unreachable (default: wait)",
-    )
-    far.add_argument(
-        "--patience",
-        type=float,
-        default=PATIENCE,
-        metavar="S",
-        help=f"seconds until it counts as unreachable ({PATIENCE:g})",
-    )
+    add = parser.add_argument_group("remote verifier").add_argument
+    add("--verifier", metavar="HOST:P", help="draft here, verify with the specdec verifier at this address")
+    add("--verifier-ca", type=Path, metavar="FILE", help="certificate that signed the verifier's, PEM")
+    add("--token-file", type=Path, metavar="FILE", help="file with the token of this edge")
+    add("--in-flight", type=int, default=IN_FLIGHT, metavar="N", help=f"concurrent drafts (default {IN_FLIGHT})")
+    where = "where to draft: split = here, stream = on the verifier, auto = the faster"
+    add("--mode", choices=MODES, default="auto", help=where)
+    outage = "action if the verifier is unreachable (default: wait)"
+    add("--outage", choices=POLICIES, default="wait", help=outage)
+    patience = f"seconds until it counts as unreachable ({PATIENCE:g})"
+    add("--patience", type=float, default=PATIENCE, metavar="S", help=patience)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -90,14 +67,12 @@ def run(options: argparse.Namespace) -> int:
         requests = requests_of(options, prompts, model.vocabulary, target.window, tokenizer)
         answers, rows = [], []
         for number, request in enumerate(requests):
-            own = replace(sampling, seed=sampling.seed + number)
-            answer = edge.decode(request.prompt, own, prediction=request.prediction, task=request.task)
+            seeded = replace(sampling, seed=sampling.seed + number)
+            answer = edge.decode(request.prompt, seeded, prediction=request.prediction, task=request.task)
             answers.append(answer)
             rows.append(_row(request.prompt, answer, tokenizer, request.task))
-            if answer.split.alone:
-                message = (
-                    f"prompt {number}: the last {answer.split.alone} tokens are the draft model's own ({answer.why})"
-                )
+            if own := answer.split.alone:
+                message = f"prompt {number}: the last {own} tokens are the draft model's own ({answer.why})"
                 print(f"specdec decode: {message}", file=sys.stderr)
     finally:
         connection.close()

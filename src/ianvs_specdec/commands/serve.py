@@ -21,6 +21,7 @@ from ianvs_specdec.common import heap
 from ianvs_specdec.common.errors import UserError, install
 from ianvs_specdec.models.templates import CLOCK, reads
 from ianvs_specdec.net import LOOPBACK
+from ianvs_specdec.net.addresses import bind
 from ianvs_specdec.plugin.settings import ModelSettings
 
 if TYPE_CHECKING:
@@ -38,50 +39,33 @@ MOST_AT_ONCE = 1024
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-f", dest="job", metavar="JOB", help="a job's YAML file: serve one of its test cases")
-    parser.add_argument("--algorithm", metavar="NAME", help="with -f: the algorithm whose test case is served")
+    add = parser.add_argument
+    add("-f", dest="job", metavar="JOB", help="a job's YAML file: serve one of its test cases")
+    add("--algorithm", metavar="NAME", help="with -f: the algorithm whose test case is served")
     fallback = "with -f: the edge answers where the cloud fails, or has not begun after S seconds"
-    parser.add_argument("--fallback", type=float, metavar="S", help=fallback)
-    parser.add_argument("--model", metavar="DIR", help="folder in Hugging Face format, GGUF file, or a name on the hub")
-    parser.add_argument("--backend", metavar="NAME", help=f"one of: {', '.join(BACKENDS)} (default autoregressive)")
-    parser.add_argument("--settings", type=Path, metavar="FILE", help="YAML file with a model's hyperparameters")
-    parser.add_argument("--set", action="append", default=[], metavar="K=V", help="one hyperparameter; repeatable")
-    parser.add_argument("--length", metavar="RULE", help="how far to speculate, such as fixed:4")
-    parser.add_argument(
-        "--truncate-prompts",
-        action="store_const",
-        const=True,
-        help="truncate prompts that exceed the model's window instead of rejecting them",
-    )
+    add("--fallback", type=float, metavar="S", help=fallback)
+    add("--model", metavar="DIR", help="folder in Hugging Face format, GGUF file, or a name on the hub")
+    add("--backend", metavar="NAME", help=f"one of: {', '.join(BACKENDS)} (default autoregressive)")
+    add("--settings", type=Path, metavar="FILE", help="YAML file with a model's hyperparameters")
+    add("--set", action="append", default=[], metavar="K=V", help="one hyperparameter; repeatable")
+    add("--length", metavar="RULE", help="how far to speculate, such as fixed:4")
+    truncate = "truncate prompts that exceed the model's window instead of rejecting them"
+    add("--truncate-prompts", action="store_const", const=True, help=truncate)
     add_template(parser)
-    parser.add_argument("--emulate", metavar="FILE", help="cost table: emulate the speed of that machine")
-    parser.add_argument("--name", metavar="NAME", help="the model's name for clients (default: the folder's)")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
-    parser.add_argument("--port", type=int, default=8000, metavar="N", help="default 8000; 0 = any that is free")
-    parser.add_argument(
-        "--api-key-env", metavar="NAME", help="environment variable with the key that clients must send"
-    )
+    add("--emulate", metavar="FILE", help="cost table: emulate the speed of that machine")
+    add("--name", metavar="NAME", help="the model's name for clients (default: the folder's)")
+    add("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
+    add("--port", type=int, default=8000, metavar="N", help="default 8000; 0 = any that is free")
+    add("--api-key-env", metavar="NAME", help="environment variable with the key that clients must send")
     tls.add_arguments(parser)
-    parser.add_argument(
-        "--concurrency",
-        type=int,
-        metavar="N",
-        help=f"concurrent requests (default {CONCURRENCY}; 1 for back ends without concurrency)",
-    )
-    parser.add_argument("--queue", type=int, default=256, metavar="N", help="waiting requests (default 256)")
-    parser.add_argument(
-        "--connections", type=int, default=1000, metavar="N", help="concurrent connections (default 1000)"
-    )
-    parser.add_argument(
-        "--deadline", type=float, default=300.0, metavar="S", help="seconds for one answer (default 300)"
-    )
-    parser.add_argument(
-        "--max-body", type=int, default=4 << 20, metavar="BYTES", help="maximum size of a request (default 4 MiB)"
-    )
-    parser.add_argument(
-        "--grace", type=float, default=30.0, metavar="S", help="seconds to finish requests at shutdown (30)"
-    )
-    parser.add_argument("--ui", action="store_true", help="a page at /ui with requests and answers, for this machine")
+    concurrency = f"concurrent requests (default {CONCURRENCY}; 1 for back ends without concurrency)"
+    add("--concurrency", type=int, metavar="N", help=concurrency)
+    add("--queue", type=int, default=256, metavar="N", help="waiting requests (default 256)")
+    add("--connections", type=int, default=1000, metavar="N", help="concurrent connections (default 1000)")
+    add("--deadline", type=float, default=300.0, metavar="S", help="seconds for one answer (default 300)")
+    add("--max-body", type=int, default=4 << 20, metavar="BYTES", help="maximum size of a request (default 4 MiB)")
+    add("--grace", type=float, default=30.0, metavar="S", help="seconds to finish requests at shutdown (30)")
+    add("--ui", action="store_true", help="a page at /ui with requests and answers, for this machine")
     parent.add_argument(parser)
 
 
@@ -89,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     # Everything the user may have got wrong is found before the model is loaded.
     _check(options)
     if options.exit_with_parent:
-        parent.terminate()
+        parent.watch()
     key = _key(options.api_key_env)
     try:
         from ianvs_specdec.serving.app import Service, create_app
@@ -97,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
         from ianvs_specdec.serving.engine import Engine, Serving
         from ianvs_specdec.serving.metrics import Metrics
         from ianvs_specdec.serving.protocol import served_name
-        from ianvs_specdec.serving.server import bind, serve, url_of
+        from ianvs_specdec.serving.server import serve, url_of
         from ianvs_specdec.serving.tokens import token_routes
         from ianvs_specdec.serving.ui import Feed
 
@@ -163,11 +147,7 @@ def _test_case(options: argparse.Namespace) -> Case:
 def _check(options: argparse.Namespace) -> None:
     for name, ok, rule in (
         ("port", 0 <= options.port <= 65535, "from 0 to 65535"),
-        (
-            "concurrency",
-            options.concurrency is None or 1 <= options.concurrency <= MOST_AT_ONCE,
-            f"from 1 to {MOST_AT_ONCE}",
-        ),
+        ("concurrency", options.concurrency in (None, *range(1, MOST_AT_ONCE + 1)), f"from 1 to {MOST_AT_ONCE}"),
         ("queue", options.queue >= 0, "0 or more"),
         ("connections", 1 <= options.connections <= 1_000_000, "from 1 to 1000000"),
         ("deadline", 0 < options.deadline <= 1e6, "more than 0 (seconds)"),

@@ -28,25 +28,20 @@ SHORTEST_TOKEN = 16
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--settings", type=Path, metavar="FILE", help="YAML file with the model's hyperparameters")
-    parser.add_argument("--model", metavar="DIR", help="folder in Hugging Face format, GGUF file")
-    parser.add_argument("--set", action="append", default=[], metavar="K=V", help="one hyperparameter; repeatable")
-    parser.add_argument(
-        "--length", metavar="RULE", help="how many tokens of a draft to verify (default: the settings', or all)"
-    )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
-    parser.add_argument("--port", type=int, default=8500, metavar="P", help="default 8500; 0 = any that is free")
-    parser.add_argument("--token-file", type=Path, metavar="FILE", help="tokens of clients, one a line")
+    add = parser.add_argument
+    add("--settings", type=Path, metavar="FILE", help="YAML file with the model's hyperparameters")
+    add("--model", metavar="DIR", help="folder in Hugging Face format, GGUF file")
+    add("--set", action="append", default=[], metavar="K=V", help="one hyperparameter; repeatable")
+    add("--length", metavar="RULE", help="how many tokens of a draft to verify (default: the settings', or all)")
+    add("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
+    add("--port", type=int, default=8500, metavar="P", help="default 8500; 0 = any that is free")
+    add("--token-file", type=Path, metavar="FILE", help="tokens of clients, one a line")
     tls.add_arguments(parser)
-    parser.add_argument("--sessions", type=int, default=256, metavar="N", help="sessions at a time (default 256)")
-    parser.add_argument("--most-draft", type=int, default=64, metavar="N", help="tokens of one draft (default 64)")
-    parser.add_argument(
-        "--idle", type=float, default=60.0, metavar="S", help="seconds that a client may be silent (default 60)"
-    )
-    parser.add_argument("--metrics-port", type=int, metavar="P", help="offer /metrics on this machine's port P")
-    parser.add_argument(
-        "--grace", type=float, default=30.0, metavar="S", help="seconds to finish requests at shutdown (30)"
-    )
+    add("--sessions", type=int, default=256, metavar="N", help="sessions at a time (default 256)")
+    add("--most-draft", type=int, default=64, metavar="N", help="tokens of one draft (default 64)")
+    add("--idle", type=float, default=60.0, metavar="S", help="seconds that a client may be silent (default 60)")
+    add("--metrics-port", type=int, metavar="P", help="offer /metrics on this machine's port P")
+    add("--grace", type=float, default=30.0, metavar="S", help="seconds to finish requests at shutdown (30)")
     parent.add_argument(parser)
 
 
@@ -61,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     if options.length is not None:
         lengths.create(options.length)
     if options.exit_with_parent:
-        parent.terminate()
+        parent.watch()
     asyncio.run(_serve(options, _model(options), tokens))
     return 0
 
@@ -117,7 +112,7 @@ def _model(options: argparse.Namespace) -> EngineLLM:
 async def _serve(options: argparse.Namespace, llm: EngineLLM, tokens: list[str] | None) -> None:
     from ianvs_specdec.serving.verifier.metrics import Metrics
     from ianvs_specdec.serving.verifier.served import served_by
-    from ianvs_specdec.serving.verifier.server import Certificate, Server
+    from ianvs_specdec.serving.verifier.server import Server, credentials_of
     from ianvs_specdec.serving.verifier.service import Bounds, Service, digest
 
     served = served_by(llm, options.length, options.sessions)
@@ -128,8 +123,8 @@ async def _serve(options: argparse.Namespace, llm: EngineLLM, tokens: list[str] 
         known = None if tokens is None else [digest(token) for token in tokens]
         service = Service(served, bounds, known, metrics)
         metrics.watch(lambda: len(service.sessions))
-        certificate = Certificate(options.tls_cert, options.tls_key) if options.tls_cert else None
-        server = Server(service, options.sessions, served.target.window, certificate)
+        credentials = credentials_of(options.tls_cert, options.tls_key) if options.tls_cert else None
+        server = Server(service, options.sessions, served.target.window, credentials)
         port = server.bind(options.host, options.port)
         server.end_on(signal.SIGTERM, signal.SIGINT)
         with _told(metrics, options.metrics_port):

@@ -1,8 +1,7 @@
 """Two engines and the router between them, behind the interface of one engine.
 
-On the event loop happens all but the router's decisions, each in a thread, and what routers learn of answers, in one
-further thread. A decided request is a job of its side's engine, whose events go to the client as they come. Nothing of
-a request is written to disk.
+Each router's decision is in a thread, and what routers learn of answers in one further thread. Nothing of a request is
+written to disk.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Connections whose every byte is counted and whose every wait ends: at a deadline, for want of a sign of life, or
 because another thread says so. Only looking up a name ends when the system's resolver gives up.
 
-TLS runs in memory above the socket, so that handshakes and records are counted too. Headers of TCP and IP, and what TCP
-repeats, are not.
+TLS runs in memory above the socket, so that handshakes and records are counted too.
 """
 
 from __future__ import annotations

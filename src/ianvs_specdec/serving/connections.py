@@ -95,8 +95,8 @@ class Connection(H11Protocol):
 
     def _make_room(self) -> bool:
         """End the connection on which nothing has been done for the longest time; whether there was one."""
-        others = [other for other in self.connections if isinstance(other, Connection) and other is not self]
-        free = [other for other in others if not other.busy]
+        others: Collection[Any] = self.connections
+        free = [other for other in others if other is not self and not other.busy]
         if not free:
             return False
         min(free, key=lambda other: other.since).end()
@@ -123,5 +123,4 @@ class Connection(H11Protocol):
 def look_at(connections: Collection[Any], now: float) -> None:
     """End the connections whose time is over."""
     for connection in list(connections):
-        if isinstance(connection, Connection):
-            connection.look(now)
+        connection.look(now)

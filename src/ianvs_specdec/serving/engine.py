@@ -1,8 +1,7 @@
 """Who is served when: a bounded queue, first come, first served, before a back end that works in threads of its own.
 
-Everything but the decoding happens on the event loop, so that nothing needs a lock. Each request that is worked on has
-a thread; on our own engine it waits there for the steps, which all share. A place is free again when its decoding has
-really ended, not when its client has left.
+Everything but the decoding happens on the event loop, so that nothing needs a lock. A place is free again when its
+decoding has really ended, not when its client has left.
 """
 
 from __future__ import annotations
@@ -96,15 +95,13 @@ class _Mail:
         self._letters.append(letter)
 
     def announce(self) -> None:
-        """Wake the loop, if there are letters; from any thread. Raises RuntimeError where the loop is closed."""
+        """Wake the loop, if there are letters; from any thread."""
         if self._announced or not self._letters or self._loop is None:
             return
         self._announced = True
-        try:
+        # The loop is closed when the server was stopped at once.
+        with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._open)
-        except RuntimeError:
-            self._announced = False
-            raise
 
     def _open(self) -> None:
         # First, so that what comes from now on is announced again.
@@ -129,7 +126,7 @@ class Engine:
         self._waiting: deque[Job] = deque()
         self._working: set[Job] = set()
         self._mail = _Mail()
-        self._gathers = llm.on_compute_start(self._announce)
+        self._gathers = llm.on_compute_start(self._mail.announce)
         """Whether the back end says when chunks had better be sent on."""
         self._seconds = 0.0
         self.draining = False
@@ -209,12 +206,7 @@ class Engine:
         except Exception as error:
             result = error
         self._mail.put(partial(self._decoded, job, result), loop)
-        self._announce()
-
-    def _announce(self) -> None:
-        # The loop is closed when the server was stopped at once.
-        with contextlib.suppress(RuntimeError):
-            self._mail.announce()
+        self._mail.announce()
 
     def _chunk(self, job: Job, piece: str, tokens: int) -> None:
         if not job.over:

@@ -1,9 +1,7 @@
 """What the server counts, in the text format of Prometheus.
 
-Each choice of a request counts as one, by outcome: ``completed``; ``rejected`` (nothing that can be answered: 4xx);
-``queue_full``; ``deadline``; ``disconnected`` (the client left); ``shutdown``; ``failed``. Tokens are counted by the
-engine, those of unfinished answers included; times and steps are those of completed answers. Where our own engine
-answers, what it has done so far is reported as well (``specdec_engine_...``), to look at it while it works.
+Each choice of a request counts as one, by outcome. Tokens are counted by the engine, those of unfinished answers
+included; times and steps are those of completed answers, and ``specdec_engine_...`` of all steps so far.
 """
 
 from __future__ import annotations
@@ -71,11 +69,7 @@ class Metrics(Counts):
         memory: int | None,
         occupancy: Callable[[], Occupancy | None],
     ) -> None:
-        """Show what is read at the moment of asking, and the bytes that the model holds. What is not known is left out.
-
-        Of the requests in flight ``occupancy`` tells those that share the steps of our engine, and those that wait for
-        room there.
-        """
+        """Show what is read at the moment of asking, and the bytes that the model holds, as far as it is known."""
 
         def gauge(name: str, text: str, read: Callable[[], float]) -> None:
             Gauge(f"specdec_{name}", text, registry=self.registry).set_function(read)

@@ -32,10 +32,7 @@ def cut(completion: Completion) -> dict[str, int]:
 
 
 def details(completion: Completion) -> dict[str, Any]:
-    """What the engine counted: ``steps`` as ``[drafted, accepted, emitted, verified]``, the output's ``token_ids``,
-    ``near_ties`` as ``[output position, gap]``, how many tokens of the prompt were left out (``truncated``), and with
-    ``logprobs`` what ``types.Trace`` says of them (``confidence``, ``characters``, ``letters``).
-    """
+    """What the engine counted, of one choice: see ``types.Trace``."""
     trace = completion.trace.to_json()
     return {
         "steps": trace["steps"],

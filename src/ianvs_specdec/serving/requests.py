@@ -1,9 +1,6 @@
 """From a request's body to what the engine is asked, for ``/v1/chat/completions`` and ``/v1/completions``.
 
-What a request leaves out is as the server's settings have it. What would change the answer and cannot be done is
-refused by name; only what changes nothing (``user``, ``metadata``) is passed over. Beyond the protocol: ``top_k``,
-``repetition_penalty``, ``min_tokens``, ``ignore_eos``, ``chat_template_kwargs``, and ``specdec: true`` for what the
-engine counted (see ``protocol.details``).
+Parameters that would change the answer and are not supported are refused; those without effect are ignored.
 """
 
 from __future__ import annotations

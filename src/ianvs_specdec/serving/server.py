@@ -13,7 +13,7 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 
-from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.net.addresses import written
 from ianvs_specdec.serving.connections import ACCEPTED_AT_ONCE, KEEP_ALIVE, WAITING_TO_BE_ACCEPTED, Connection, look_at
 from ianvs_specdec.serving.engine import Serving
 
@@ -25,27 +25,9 @@ LAST_WORDS = 5
 """Seconds for telling the clients of requests that were given up."""
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A bound socket that does not listen yet. Raises UserError if the address cannot be had."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    except OSError as error:
-        raise UserError(f"--host {host}: {error.strerror or error}") from error
-    bound = socket.socket(family, kind, protocol)
-    try:
-        # The port of a server that has just ended can be had at once.
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-    except OSError as error:
-        bound.close()
-        message = f"cannot listen on {host} port {port}: {error.strerror or error}"
-        raise UserError(f"{message}; --port chooses another, 0 any that is free") from error
-    return bound
-
-
 def url_of(bound: socket.socket, scheme: str = "http") -> str:
     host, port = bound.getsockname()[:2]
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+    return f"{scheme}://{written(host, port)}"
 
 
 def server_of(

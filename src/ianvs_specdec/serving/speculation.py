@@ -1,7 +1,4 @@
-"""What vLLM reports of speculative decoding, in its names: with each answer, and under ``/metrics``.
-
-Only verification steps with a draft count. Of a tree, all nodes are drafted, and those of one branch accepted.
-"""
+"""What vLLM reports of speculative decoding, in its names. Only verification steps with a draft count."""
 
 from __future__ import annotations
 

@@ -57,34 +57,22 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "no edge": ({"edge": None}, "edge", "needs a mapping that says what the edge does"),
     "a key of the edge": ({"edge": {"mode": "stream", "drafts": 1}}, "edge", "unknown key of edge 'drafts'"),
     "a mode": ({"edge": {"mode": "both"}}, "edge", "edge: unknown mode 'both'"),
-    "a policy": ({"edge": {**STREAM, "outage": "hope"}}, "edge", "edge: unknown outage 'hope'"),
-    "drafts on their way": ({"edge": {**STREAM, "in_flight": 0}}, "edge", "in_flight must be a whole number from 1"),
     "no drafter": ({"edge": {"mode": "split"}}, "edge", "method is missing"),
     "no draft model": ({"edge": DRAFTS}, "edge", "edge: draft is missing: the folder of the draft model"),
     "a method": ({"edge": {"method": "medusa", "head": "x"}}, "edge", "needs what the target computes"),
-    "a dtype": ({"edge": {**STREAM, "dtype": "int8"}}, "edge", "edge: unknown dtype"),
     "a length": ({"edge": {"method": "prompt_lookup", "length": "goodput"}}, "edge", "auto or fixed:N"),
     "nothing to finish with": ({"edge": {"method": "prompt_lookup", "outage": "edge"}}, "edge", "only a draft model"),
     "a preset": ({"link": "lt"}, "link", "link: unknown preset 'lt'. Did you mean 'lte'?"),
-    "a delay": ({"link": {"delay": "40"}}, "link", "link: delay must be written as 25ms"),
-    "no mapping beside": ({"beside": "EagleSpecDec"}, "beside", "beside must be a mapping"),
     "a name that is not explained": ({"edge": "strem", "named": {"stream": STREAM}}, "edge", "Did you mean 'stream'?"),
     "a name for no mapping": ({"named": {"stream": "stream"}}, "named", "from names to mappings"),
     "a back end beside": ({"beside": {"backend": "vllm"}}, "beside", "unknown back end of our engine in beside"),
-    "an option beside": ({"beside": {"backend": "PromptLookup", "head": "x"}}, "beside", "unknown option of PromptL"),
-    "a head beside": (
-        {"beside": {"backend": "EagleSpecDec"}},
-        "beside",
-        "beside: head is missing: the folder of the head",
-    ),
-    "another acceptance": ({"acceptance": "typical"}, "acceptance", "acceptance must be coupled"),
+    "no head beside": ({"beside": {"backend": "EagleSpecDec"}}, "beside", "beside: head is missing"),
     "drafts of a verifier that runs": (
         {"verifier": "far:1", "beside": {"backend": "PromptLookup"}},
         "beside",
         "is its own setting",
     ),
     "a rule of length": ({"length": "foo"}, "length", "unknown speculation length"),
-    "threads": ({"threads": 0}, "threads", "threads must be a whole number"),
 }
 
 
@@ -158,7 +146,6 @@ def test_answers_are_compared_with_the_plain_stream_over_the_same_link(folder: P
     ("one", "other"),
     [
         ({"edge": {"method": "prompt_lookup", "length": 2}}, {"edge": {"method": "prompt_lookup", "length": 3}}),
-        ({"edge": {"method": "prompt_lookup"}}, {"edge": {"method": "prompt_lookup", "in_flight": 1}}),
         ({"link": {"delay": "1ms"}}, {"link": {"delay": "2ms"}}),
         ({}, {"beside": {"backend": "PromptLookup"}}),
         ({}, {"acceptance": "coupled"}),
@@ -207,21 +194,6 @@ def test_a_verifier_with_another_model_is_refused(folder: Path, verifier: Verifi
     assert another.processes == ()
 
 
-def test_a_server_that_was_killed_is_told_as_that() -> None:
-    started = Started(["link", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:1"])
-    try:
-        assert started.ask()["connections"] == 0
-        started.check()
-        os.kill(started.pid, 9)
-        os.waitid(os.P_PID, started.pid, os.WEXITED | os.WNOWAIT)
-        with pytest.raises(UserError, match=f"was killed by signal 9.*its log: {started.log}"):
-            started.ask()
-    finally:
-        started.close()
-    assert started.log.exists()
-    started.log.unlink()
-
-
 def test_a_server_that_ends_when_it_should_leaves_no_log() -> None:
     started = Started(["link", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:1"])
     assert started.log.exists()
@@ -260,5 +232,5 @@ def test_a_link_that_dies_in_an_answer_is_what_is_told(folder: Path, verifier: V
         def kill(text: str, tokens: int) -> None:
             os.kill(far.processes[0], signal.SIGKILL)  # type: ignore[attr-defined]
 
-        with pytest.raises(UserError, match="specdec link, which this job started, was killed by signal 9"):
+        with pytest.raises(UserError, match=r"specdec link, which this job started, was killed by signal 9.*its log"):
             far.generate(CHAT, Sampling(max_tokens=400), kill)

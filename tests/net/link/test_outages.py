@@ -53,6 +53,6 @@ def test_one_that_is_called_for_joins_those_it_touches() -> None:
 
 def test_without_a_schedule_there_are_those_that_are_called_for() -> None:
     outages = Outages(NO_OUTAGES, 0, began=0)
-    assert (outages.end_of(5), outages.after(0), outages.ever) == (None, None, False)
+    assert (outages.end_of(5), outages.after(0)) == (None, None)
     outages.call(5, 1)
     assert outages.end_of(5.5) == 6

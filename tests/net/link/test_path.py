@@ -30,11 +30,6 @@ def test_options_take_the_place_of_the_presets_own() -> None:
     assert (path.jitter, path.down) == (own.jitter, own.down)
 
 
-def test_a_path_without_anything_changes_nothing() -> None:
-    assert Path.parse({}) == Path()
-    assert (Path().delay, Path().up, Path().down, Path().loss) == (0, None, None, 0)
-
-
 @pytest.mark.parametrize("text", ["none", "10s@30s", "10s/120s", "random:0.5s/4s"])
 def test_an_outage_is_written_as_it_is_read(text: str) -> None:
     assert str(Path.parse({"outage": text}).outage) == text
@@ -44,24 +39,19 @@ def test_an_outage_is_written_as_it_is_read(text: str) -> None:
     ("key", "value", "part"),
     [
         ("delay", "-1ms", "delay must be from 0 to 60 s"),
-        ("delay", "2min", "delay must be from 0 to 60 s"),
         ("delay", "25", "delay must be written as 25ms or 0.5s, not '25'"),
         ("delay", 0.025, "delay must be written as 25ms"),
-        ("delay", "nan", "delay must be written as 25ms"),
         ("delay", "1.2.3ms", "delay must be written as 25ms"),
         ("delay", True, "delay must be written as 25ms"),
         ("jitter", "1ms", "jitter (0.001 s) must not exceed the delay (0 s)"),
         ("up", "0bit", "up must be from 1kbit"),
         ("down", "10mbps", "down must be written as 10mbit or unlimited"),
         ("loss", "100%", "loss must be from 0 % to below 100 % (--outage"),
-        ("loss", "-1%", "loss must be from 0 %"),
         ("loss", "0.5", "loss must be written as 0.5%"),
-        ("queue", "-1s", "queue must be from 0"),
         ("outage", "10s", "outage must be written as 10s/120s"),
         ("outage", "20s/10s", "the outage leaves nothing of the time"),
         ("outage", "0s/10s", "outage must be from more than 0 s"),
         ("on_outage", "drop", "unknown on_outage 'drop'"),
-        ("seed", "-1", "seed must be a whole number from 0"),
         ("seed", "many", "seed must be a whole number from 0"),
         ("preset", "lt", "unknown preset 'lt'. Did you mean 'lte'? Known: 5g, fibre, lan, lte, none, satellite-geo"),
         ("dely", "1ms", "unknown option of a path 'dely'. Did you mean 'delay'?"),

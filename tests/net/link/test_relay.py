@@ -12,7 +12,8 @@ from random import Random
 import pytest
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.net.link import Link, Path
+from ianvs_specdec.net.link import Path
+from ianvs_specdec.net.link.thread import Link
 from tests.net.link.conftest import PATIENCE, Opened, asked, connect, echo, received, swallow
 
 ROUGH = Path(delay=0.002, jitter=0.002, up=80e6, down=160e6, loss=0.01, seed=1)
@@ -133,26 +134,16 @@ def test_an_outage_holds_what_is_sent_until_it_is_over(served: Opened) -> None:
         assert time.monotonic() - began >= 0.3
 
 
-def test_an_outage_cuts_connections_where_the_path_says_so(served: Opened) -> None:
-    with Link(served(echo), Path(on_outage="cut")) as link, connect(link.address) as client:
-        client.sendall(b"a")
-        received(client, 1)
-        began = time.monotonic()
-        link.outage(0.2)
-        with pytest.raises(ConnectionResetError):
-            client.recv(1)
-        # The next one waits for the end of the outage: the first word of a handshake is said again after a second.
-        assert asked(link.address, b"again") == [b"again"]
-        assert time.monotonic() - began >= 0.2
-
-
-def test_a_scheduled_outage_cuts_connections(served: Opened) -> None:
-    path = Path.parse({"outage": "100ms@200ms", "on_outage": "cut"})
+def test_an_outage_cuts_connections_and_new_ones_wait_for_its_end(served: Opened) -> None:
+    path = Path.parse({"outage": "200ms@200ms", "on_outage": "cut"})
+    began = time.monotonic()
     with Link(served(echo), path) as link, connect(link.address) as client:
         client.sendall(b"a")
         received(client, 1)
         with pytest.raises(ConnectionResetError):
             client.recv(1)
+        assert asked(link.address, b"again") == [b"again"]
+        assert time.monotonic() - began >= 0.4
 
 
 def test_a_target_that_is_not_there_is_told_and_the_link_goes_on(served: Opened) -> None:
@@ -209,27 +200,7 @@ def test_a_record_that_cannot_be_written_is_told_at_the_end(served: Opened) -> N
     assert answers == [b"one", b"two"]
 
 
-def test_many_connections_at_once(served: Opened) -> None:
-    """Each is answered on its own."""
-    with Link(served(echo), Path(delay=0.001)) as link:
-        clients = [connect(link.address) for _ in range(100)]
-        for number, client in enumerate(clients):
-            client.sendall(b"%03d" % number)
-        assert [received(client, 3) for client in clients] == [b"%03d" % number for number in range(100)]
-        for client in clients:
-            client.close()
-
-
-def test_a_port_in_use_is_one_message() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        where = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(UserError, match=f"cannot listen on {where}: Address already in use; name another port"):
-            Link("127.0.0.1:1", listen=where)
-
-
-@pytest.mark.parametrize(
-    "text", ["8000", "localhost", "127.0.0.1:0", "127.0.0.1:99999", "127.0.0.1:http", "." * 9 + ":80"]
-)
+@pytest.mark.parametrize("text", ["8000", "127.0.0.1:0", "127.0.0.1:http", "." * 9 + ":80"])
 def test_a_target_without_a_port_is_refused(text: str) -> None:
     with pytest.raises(UserError, match=r"--to must be written as 127\.0\.0\.1:8000"):
         Link(text)

@@ -1,20 +1,30 @@
-"""Verifiers with narrow bounds, and with a certificate."""
+"""Verifiers with narrow bounds, and with a certificate: thousands of sessions that there is no room for are refused one
+by one, and those that are there go on."""
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
 import pytest
 
-from ianvs_specdec import drafters
 from ianvs_specdec.backends.split.edge.connection import Access, Connection
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
-from ianvs_specdec.net.split.split_pb2 import IDLE, STREAM
-from ianvs_specdec.serving.verifier.server import Certificate
+from ianvs_specdec.net.split.split_pb2 import BUSY, IDLE, STREAM, Down
+from ianvs_specdec.net.split.wire import DECODE
+from ianvs_specdec.serving.verifier.server import credentials_of
 from ianvs_specdec.serving.verifier.service import Bounds
 from tests.net.split.conftest import PROMPT
 from tests.support.servers import make_certificate
-from tests.support.split_client import Client, opening
+from tests.support.split_client import TOKENS, Client, opening
 from tests.support.verifiers import PATIENCE, edge_of, verifying
+
+FEW = Bounds(sessions=4)
+AT_ONCE = 32
+LONG = Sampling(max_tokens=200)
 
 
 def test_a_silent_client_loses_its_session(llm):
@@ -27,8 +37,7 @@ def test_a_silent_client_loses_its_session(llm):
 def test_a_client_that_never_reads_holds_no_more_than_its_own_output(folder, llm, alone):
     with verifying(llm, bounds=Bounds(idle=0.5)) as verifier:
         deaf = Client(verifier.address).say(opening(mode=STREAM, max_tokens=400))
-        drafter = drafters.create("draft_model", {"draft": folder})
-        with edge_of(verifier.address, drafter) as edge:
+        with edge_of(verifier.address, folder) as edge:
             answer = edge.decode(PROMPT, Sampling(max_tokens=40))
         assert answer.token_ids == alone(PROMPT, Sampling(max_tokens=40))
         deaf.close()
@@ -36,33 +45,64 @@ def test_a_client_that_never_reads_holds_no_more_than_its_own_output(folder, llm
 
 def test_with_a_certificate_both_sides_need_tls(folder, llm, alone, tmp_path):
     chain, key = make_certificate(tmp_path)
-    with verifying(llm, certificate=Certificate(chain, key)) as verifier:
-        drafter = drafters.create("draft_model", {"draft": folder})
-        with edge_of(Access(verifier.address, "", chain), drafter) as edge:
+    with verifying(llm, credentials=credentials_of(chain, key)) as verifier:
+        with edge_of(Access(verifier.address, "", chain), folder) as edge:
             assert edge.decode(PROMPT, Sampling(max_tokens=9)).token_ids == alone(PROMPT, Sampling(max_tokens=9))
         other = tmp_path / "other"
         other.mkdir()
-        strange = Connection(Access(verifier.address, "", make_certificate(other)[0]))
-        with pytest.raises(UserError, match="--verifier-ca, and see that both clocks are right"):
-            strange.describe(PATIENCE)
-        strange.close()
-        for access in (Access(verifier.address), Access(f"localhost:{verifier.port}")):
+        via = {"via": verifier.address}
+        for access, message in (
+            (Access(verifier.address, "", make_certificate(other)[0]), "--verifier-ca, and see that both clocks are"),
+            (Access(f"localhost:{verifier.port}"), "do both sides use TLS or none"),
+            (Access("another.invalid:443", "", chain, **via), "give the certificate that signed it"),
+        ):
             connection = Connection(access)
-            with pytest.raises(UserError, match="do both sides use TLS or none"):
-                connection.describe(0.3)
+            with pytest.raises(UserError, match=message):
+                connection.describe(1.0)
             connection.close()
+        # Through a link the certificate is still the verifier's.
+        connection = Connection(Access("far.invalid:443", "", chain, **via))
+        assert connection.describe(PATIENCE).name
+        connection.close()
 
 
-def test_through_a_link_the_certificate_is_still_the_verifiers(llm, tmp_path):
-    chain, key = make_certificate(tmp_path)
-    with verifying(llm, certificate=Certificate(chain, key)) as verifier:
-        for host, known in (("far.invalid", True), ("another.invalid", False)):
-            connection = Connection(Access(f"{host}:443", "", chain, via=verifier.address))
+@pytest.mark.parametrize("opens", [500, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_what_there_is_no_room_for_is_refused_and_the_others_go_on(folder, llm, alone, opens):
+    expected = alone(PROMPT, LONG)
+    with verifying(llm, bounds=FEW, tokens=TOKENS) as running:
+        started, answers = threading.Event(), []
+
+        def go_on():
+            with edge_of(Access(running.address, TOKENS[0]), folder, length=2) as edge:
+                answers.append(edge.decode(PROMPT, LONG, on_tokens=lambda tokens: started.set()).token_ids)
+
+        honest = threading.Thread(target=go_on)
+        honest.start()
+        assert started.wait(PATIENCE)
+        held = [Client(running.address, TOKENS[1]).say(opening()) for _ in range(FEW.sessions)]
+        told = Counter(one.hear().WhichOneof("message") for one in held)
+        refused = _flood(running.address, opens)
+        # Either the verifier has no room, or the process takes no more streams.
+        assert set(refused) <= {BUSY, "opened", grpc.StatusCode.RESOURCE_EXHAUSTED}
+        assert told["opened"] <= FEW.sessions
+        assert len(running.service.sessions) <= FEW.sessions
+        honest.join(PATIENCE)
+        assert answers == [expected]
+        for one in held:
+            one.close()
+
+
+def _flood(address, opens):
+    """What so many openings were answered with."""
+    message, metadata = opening().SerializeToString(), [("authorization", f"Bearer {TOKENS[1]}")]
+    with grpc.insecure_channel(address) as channel, ThreadPoolExecutor(AT_ONCE) as threads:
+        call = channel.stream_stream(DECODE, request_serializer=bytes, response_deserializer=Down.FromString)
+
+        def one(_):
             try:
-                if known:
-                    assert connection.describe(PATIENCE).name
-                else:
-                    with pytest.raises(UserError, match="give the certificate that signed it"):
-                        connection.describe(1.0)
-            finally:
-                connection.close()
+                answer = next(call(iter([message]), metadata=metadata, timeout=PATIENCE))
+            except grpc.RpcError as error:
+                return error.code()
+            return answer.error.code if answer.HasField("error") else answer.WhichOneof("message")
+
+        return Counter(threads.map(one, range(opens)))

@@ -1,4 +1,5 @@
-"""Streams break and verifiers end: no token is lost, doubled or changed, and the policy says what comes of it."""
+"""Streams break and verifiers end: no token is lost, doubled or changed, and the policy says what comes of it. One
+message opens an answer behind what was confirmed of it."""
 
 from __future__ import annotations
 
@@ -6,12 +7,15 @@ import random
 
 import pytest
 
-from ianvs_specdec import drafters
-from ianvs_specdec.backends.split.edge.session import Outage
+from ianvs_specdec.backends.split.edge.connection import Access, Connection
+from ianvs_specdec.backends.split.edge.session import Outage, Session
 from ianvs_specdec.common.errors import AnswerError
-from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.common.types import Sampling, Trace
+from ianvs_specdec.engine import Decoded
+from ianvs_specdec.net.split.split_pb2 import STREAM, Draft, Open, Up
 from tests.net.split.conftest import PROMPT
-from tests.support.verifiers import Breaking, Verifier, edge_of, loaded
+from tests.support.split_client import Client, opening
+from tests.support.verifiers import PATIENCE, Breaking, Verifier, edge_of, loaded
 
 GREEDY = Sampling(max_tokens=60)
 DRAWN = Sampling(max_tokens=60, temperature=0.8, seed=7)
@@ -24,8 +28,9 @@ def way(verifier):
     relay.close()
 
 
-def drafting(folder):
-    return drafters.create("draft_model", {"draft": folder})
+def gone(way):
+    way.close()
+    way.cut()
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
@@ -38,10 +43,12 @@ def test_a_stream_that_breaks_is_resumed_where_it_was(folder, verifier, way, alo
         if dice.random() < 0.5:
             way.cut()
 
-    with edge_of(way.address, drafting(folder), in_flight=in_flight) as edge:
+    with edge_of(way.address, folder, in_flight=in_flight) as edge:
         answer = edge.decode(PROMPT, sampling, on_tokens=cut)
     assert answer.token_ids == seen == alone(PROMPT, sampling)
     assert answer.split.breaks >= 2
+    # Of a session that was opened anew it is not known what it took.
+    assert (answer.split.prefill, answer.split.work) == (None, None)
     assert verifier.sample("sessions_opened_total") == 1 + answer.split.breaks
 
 
@@ -60,7 +67,7 @@ def test_where_the_verifier_was_started_anew_the_answer_goes_on(folder, llm, alo
             way.target = started[1].port
 
     try:
-        with edge_of(way.address, drafting(folder)) as edge:
+        with edge_of(way.address, folder) as edge:
             answer = edge.decode(PROMPT, sampling, on_tokens=restart)
     finally:
         started[-1].stop()
@@ -80,7 +87,7 @@ def test_a_verifier_with_another_model_is_not_gone_on_with(folder, wrong, llm):
         way.target = second.port
 
     try:
-        with edge_of(way.address, drafting(folder)) as edge, pytest.raises(AnswerError, match="another model"):
+        with edge_of(way.address, folder) as edge, pytest.raises(AnswerError, match="another model"):
             edge.decode(PROMPT, GREEDY, on_tokens=change)
     finally:
         first.stop()
@@ -90,35 +97,63 @@ def test_a_verifier_with_another_model_is_not_gone_on_with(folder, wrong, llm):
 
 
 def test_the_policy_fail_tells_that_there_is_no_verifier(folder, verifier, way):
-    def end(tokens):
-        way.close()
-        way.cut()
-
     with (
-        edge_of(way.address, drafting(folder), outage=Outage("fail", 0.1)) as edge,
+        edge_of(way.address, folder, outage=Outage("fail", 0.1)) as edge,
         pytest.raises(AnswerError, match=r"no verifier for 0\.1 s"),
     ):
-        edge.decode(PROMPT, GREEDY, on_tokens=end)
+        edge.decode(PROMPT, GREEDY, on_tokens=lambda tokens: gone(way))
 
 
 def test_the_policy_edge_finishes_and_says_how_much_is_its_own(folder, verifier, way, alone):
     whole = alone(PROMPT, GREEDY)
 
-    def end(tokens):
-        way.close()
-        way.cut()
-
     def finish(tokens, sampling):
-        from ianvs_specdec.common.types import Trace
-        from ianvs_specdec.engine import Decoded
-
         assert tokens[: len(PROMPT)] == PROMPT
         return Decoded([7] * sampling.max_tokens, "length", Trace())
 
-    with edge_of(way.address, drafting(folder), outage=Outage("edge", 0.1), finish=finish) as edge:
-        answer = edge.decode(PROMPT, GREEDY, on_tokens=end)
+    with edge_of(way.address, folder, outage=Outage("edge", 0.1), finish=finish) as edge:
+        answer = edge.decode(PROMPT, GREEDY, on_tokens=lambda tokens: gone(way))
     assert answer.split.alone
     assert answer.why
     assert len(answer.token_ids) == 60
     assert answer.token_ids[: 60 - answer.split.alone] == whole[: 60 - answer.split.alone]
     assert answer.token_ids[60 - answer.split.alone :] == [7] * answer.split.alone
+
+
+@pytest.fixture
+def client(verifier):
+    stream = Client(verifier.address)
+    yield stream
+    stream.close()
+
+
+@pytest.fixture
+def whole(alone):
+    return alone(PROMPT, Sampling(max_tokens=200))
+
+
+@pytest.mark.parametrize("confirmed", [60, 199])
+def test_an_opening_with_output_goes_on_behind_it(client, whole, confirmed):
+    client.say(opening(output=whole[:confirmed], mode=STREAM)).hear()
+    heard = []
+    while not (message := client.hear()).HasField("end"):
+        heard += message.tokens.tokens
+    assert heard == whole[confirmed:]
+
+
+def test_drafts_go_on_behind_output(client, whole):
+    client.say(opening(output=whole[:9])).hear()
+    assert list(client.hear().tokens.tokens) == whole[9:10]
+    verdict = client.say(Up(draft=Draft(tokens=whole[10:13]))).hear().verdict
+    assert (verdict.node, verdict.token) == (3, whole[13])
+
+
+@pytest.mark.parametrize(("last", "most", "reason"), [(9, 3, "length"), (1, 60, "stop")])
+def test_an_output_that_is_whole_is_not_opened_again(verifier, last, most, reason):
+    """A stream may break before the verifier's word that the answer has ended."""
+    connection = Connection(Access(verifier.address))
+    model = connection.describe(PATIENCE)
+    assert 1 in model.ends
+    session = Session(connection, model, Open(prompt=PROMPT, output=[7, 8, last], max_tokens=most), Outage())
+    connection.close()
+    assert (session.end.finish_reason, session.opened) == (reason, 0)

@@ -1,10 +1,13 @@
-"""The length that brings the most tokens per second, and the mode."""
+"""The formula of a round, the length that brings the most tokens per second by it, and the mode."""
 
 from __future__ import annotations
+
+import random
 
 import pytest
 
 from ianvs_specdec.backends.split.edge.controller import LONGEST, Controller
+from ianvs_specdec.net.split.breakeven import round_seconds, round_tokens
 
 
 def measured(way, service, draft, accepted, **options):
@@ -12,7 +15,7 @@ def measured(way, service, draft, accepted, **options):
     controller = Controller(**options)
     for _ in range(100):
         controller.drafted(8, 8 * draft)
-        controller.served(service)
+        controller.service.add(service)
         controller.answered(8, accepted)
         controller.travelled(way)
     return controller
@@ -40,9 +43,9 @@ def answers(controller, count, split, stream, opening=0.02):
     """The modes of so many answers of 100 tokens, with these rates of both modes."""
     modes = []
     for _ in range(count):
-        controller.opened(opening)
+        controller.opening = opening
         streams = controller.begin()
-        controller.served(0.005)
+        controller.service.add(0.005)
         controller.brought(streams, 100, 100 / (stream if streams else split))
         modes.append(streams)
     return modes
@@ -54,3 +57,19 @@ def test_the_mode_that_brought_more_is_taken_and_the_other_seldom_tried(split, s
     assert modes[0], "streaming depends on no distance"
     slower = modes.count(split > stream)
     assert 2 <= slower <= 40
+
+
+@pytest.mark.parametrize("acceptance", [0.0, 0.5, 0.9])
+def test_rounds_are_what_a_simulation_of_them_takes(acceptance):
+    length, way, service, draft = 3, 0.04, 0.03, 0.005
+    dice, seconds, tokens, rounds = random.Random(1), 0.0, 0, 40_000
+    for _ in range(rounds):
+        right = [dice.random() < acceptance for _ in range(length + 1)]
+        tokens += 1 + [*right[:length], False].index(False)
+        if all(right):
+            seconds += max((length + 1) * draft, service, (way + service) / 4)
+        else:
+            seconds += length * draft + way + service
+    told = round_seconds(length, acceptance, way=way, service=service, draft=draft, in_flight=4)
+    assert told == pytest.approx(seconds / rounds, rel=0.01)
+    assert round_tokens(length, acceptance) == pytest.approx(tokens / rounds, rel=0.01)

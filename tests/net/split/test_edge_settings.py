@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from pathlib import Path
 
 import pytest
 
-from ianvs_specdec import drafters
 from ianvs_specdec.backends.split.edge.connection import Access, Connection
-from ianvs_specdec.backends.split.edge.settings import EdgeSettings, target_of, token_in
+from ianvs_specdec.backends.split.edge.settings import EdgeSettings, target_of
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.draft_model.drafter import DraftModel
-from ianvs_specdec.net.link import Link
 from ianvs_specdec.net.link import Path as NetworkPath
+from ianvs_specdec.net.link.thread import Link
 from tests.net.split.conftest import PROMPT
 from tests.support.models import build_model
-from tests.support.verifiers import PATIENCE, Breaking, Verifier, edge_of
+from tests.support.verifiers import PATIENCE, edge_of
 
 GREEDY = Sampling(max_tokens=40)
 
 
-def answered(verifier: Verifier, settings: EdgeSettings):
-    connection = Connection(Access(verifier.address))
-    try:
-        model = connection.describe(PATIENCE)
-        edge = settings.edge(connection, model, target_of(model, None, "float32"))
-        return edge.decode(PROMPT, GREEDY)
-    finally:
-        connection.close()
-
-
-def drafting(folder: Path, length: str) -> EdgeSettings:
-    return EdgeSettings(method="draft_model", options={"draft": str(folder), "length": length}, mode="split")
-
-
 def test_an_edge_without_a_method_shows_what_comes(verifier, alone):
-    answer = answered(verifier, EdgeSettings(mode="stream"))
+    with contextlib.closing(Connection(Access(verifier.address))) as connection:
+        model = connection.describe(PATIENCE)
+        edge = EdgeSettings(mode="stream").edge(connection, model, target_of(model, None, "float32"))
+        answer = edge.decode(PROMPT, GREEDY)
     assert answer.token_ids == alone(PROMPT, GREEDY)
     assert answer.split.streamed == len(answer.token_ids) - 1
     assert (answer.split.waits, answer.trace.steps) == (0, [])
@@ -53,7 +41,7 @@ def test_what_the_verifier_took_is_told_without_the_waits_for_drafts(verifier, f
         time.sleep(slow)
         return lines_behind(self, context)
 
-    with edge_of(verifier.address, drafters.create("draft_model", {"draft": folder})) as edge:
+    with edge_of(verifier.address, folder) as edge:
         edge.decode(PROMPT, GREEDY)
         monkeypatch.setattr(DraftModel, "lines_behind", slowly)
         answer = edge.decode(PROMPT, GREEDY)
@@ -68,48 +56,18 @@ def test_drafts_sent_ahead_do_not_wait_for_the_way(verifier, folder, monkeypatch
     # A model of random weights is never sure.
     for name in ("drafts.WORTH_SENDING", "outlook.LEAST_LIKELY"):
         monkeypatch.setattr(f"ianvs_specdec.backends.split.edge.{name}", 0.0)
-    drafter = drafters.create("draft_model", {"draft": folder})
     with (
         Link(to=verifier.address, path=NetworkPath(delay=0.05)) as link,
-        edge_of(link.address, drafter, in_flight=4) as edge,
+        edge_of(link.address, folder, in_flight=4) as edge,
     ):
         answer = edge.decode(PROMPT, GREEDY)
     assert answer.split.in_flight == 4
     assert 1 <= answer.split.waits < len(answer.trace.steps)
 
 
-def test_of_a_session_that_was_opened_anew_the_work_is_not_known(verifier, folder):
-    way, seen = Breaking(verifier.port), []
-
-    def forget(tokens):
-        seen.extend(tokens)
-        if len(seen) > 10 and not way.cuts:
-            way.cuts = True
-            verifier.forget()
-            way.cut()
-
-    way.cuts = False
-    with edge_of(way.address, drafters.create("draft_model", {"draft": folder})) as edge:
-        answer = edge.decode(PROMPT, GREEDY, on_tokens=forget)
-    way.close()
-    assert answer.split.breaks
-    assert (answer.split.prefill, answer.split.work) == (None, None)
-
-
 def test_another_tokenizer_is_refused(verifier, tmp_path):
-    connection = Connection(Access(verifier.address))
-    model = connection.describe(PATIENCE)
-    connection.close()
+    with contextlib.closing(Connection(Access(verifier.address))) as connection:
+        model = connection.describe(PATIENCE)
     model.tokenizer = "0" * 64
     with pytest.raises(UserError, match="has another tokenizer than target"):
         target_of(model, build_model(tmp_path / "other"), "float32")
-
-
-def test_a_token_is_the_first_word_of_its_file(tmp_path: Path):
-    (tmp_path / "token").write_text("  a-secret-of-16-chars \nmore\n")
-    assert token_in(tmp_path / "token") == "a-secret-of-16-chars"
-    assert token_in(None) == ""
-    (tmp_path / "empty").write_text("\n")
-    for file in (tmp_path / "empty", tmp_path / "none"):
-        with pytest.raises(UserError, match="no token can be read from it"):
-            token_in(file)

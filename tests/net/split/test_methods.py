@@ -1,7 +1,9 @@
-"""Every method that needs nothing of the target but its tokens drafts at an edge, and many edges share the steps."""
+"""An edge and a verifier write what the target writes alone: with every method that needs nothing of the target but
+its tokens, in every mode, and with many edges that share the steps."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import time
@@ -16,16 +18,48 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.datastore import Datastore
 from tests.net.split.conftest import PROMPT
-from tests.support.verifiers import PATIENCE, edge_of, verifying
+from tests.support.split_client import Client, opening
+from tests.support.verifiers import PATIENCE, Breaking, edge_of, loaded, verifying
 
 GREEDY = Sampling(max_tokens=40)
-DRAWN = Sampling(max_tokens=40, temperature=0.8, seed=7)
+DRAWN = Sampling(max_tokens=40, temperature=1.3, top_k=50, repetition_penalty=1.1, seed=7)
+CUTS = (60, 250, 400)
+"""Bytes: within the answer's first message, and twice after a connection was made anew. A whole answer takes more."""
 
 
 @pytest.fixture(scope="module")
 def running(llm):
     with verifying(llm) as verifier:
         yield verifier
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
+@pytest.mark.parametrize(("model", "branches", "in_flight"), [("folder", 1, 1), ("wrong", 1, 4), ("folder", 3, 1)])
+def test_a_draft_model(request, running, alone, sampling, model, branches, in_flight):
+    drafter = drafters.create("draft_model", {"draft": request.getfixturevalue(model), "branches": branches})
+    with edge_of(running.address, drafter, in_flight=in_flight) as edge:
+        answer = edge.decode(PROMPT, sampling)
+    assert answer.token_ids == alone(PROMPT, sampling)
+    accepted = sum(step.accepted for step in answer.trace.steps)
+    assert accepted > 20 if model == "folder" else accepted < 20
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
+@pytest.mark.parametrize("method", ["autoregressive", "draft_model"])
+def test_a_stream_of_the_verifier_even_one_that_breaks(folder, alone, method, sampling):
+    options = {"draft": str(folder), "acceptance": "coupled"} if method == "draft_model" else {}
+    llm, seen = loaded(folder, method, **options), []
+    with verifying(llm) as verifier:
+        way = Breaking(verifier.port)
+        with edge_of(way.address, folder, mode="stream") as edge:
+            way.cut_after(*CUTS)
+            answer = edge.decode(PROMPT, sampling, on_tokens=seen.extend)
+        way.close()
+    llm.close()
+    assert answer.token_ids == seen == alone(PROMPT, sampling)
+    assert answer.split.streamed
+    assert answer.split.breaks
+    assert not answer.trace.steps
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
@@ -54,16 +88,13 @@ def test_a_draft_model_with_another_tokenizer(folder, running, alone, sampling, 
     tokenizer["model"]["vocab"] = {token: number and 258 - number for token, number in vocabulary.items()}
     tokenizer["added_tokens"][1]["id"] = 257
     changed.write_text(json.dumps(tokenizer))
-    connection = Connection(Access(running.address))
     settings = {"method": "draft_model", "options": {"draft": str(draft)}, "mode": "split"}
-    try:
+    with contextlib.closing(Connection(Access(running.address))) as connection:
         model = connection.describe(PATIENCE)
         target = target_of(model, folder, "float32")
         answer = EdgeSettings.parse(settings).edge(connection, model, target).decode(PROMPT, sampling)
         with pytest.raises(UserError, match="cannot finish its answers; choose wait or fail"):
             EdgeSettings.parse({**settings, "outage": "edge"}).edge(connection, model, target)
-    finally:
-        connection.close()
     assert answer.token_ids == alone(PROMPT, sampling)
     assert sum(step.drafted for step in answer.trace.steps)
 
@@ -94,14 +125,11 @@ def counted_steps(running):
 
 
 def test_a_waiting_session_takes_no_part_in_steps_and_no_time(folder, running, alone):
-    from tests.support.split_client import Client, opening
-
     silent = Client(running.address).say(opening())
     silent.hear()
     silent.hear()
     steps = counted_steps(running)
-    drafter = drafters.create("draft_model", {"draft": folder})
-    with edge_of(running.address, drafter) as edge:
+    with edge_of(running.address, folder) as edge:
         answer = edge.decode(PROMPT, GREEDY)
     # A step for the prompt, and one for each round.
     assert counted_steps(running) - steps == 1 + len(answer.trace.steps)
@@ -110,8 +138,7 @@ def test_a_waiting_session_takes_no_part_in_steps_and_no_time(folder, running, a
 
 def test_the_verifier_counts(folder, running):
     rounds, opened = running.sample("rounds_total"), running.sample("sessions_opened_total")
-    drafter = drafters.create("draft_model", {"draft": folder})
-    with edge_of(running.address, drafter) as edge:
+    with edge_of(running.address, folder) as edge:
         answer = edge.decode(PROMPT, GREEDY)
     assert running.sample("rounds_total") - rounds == len(answer.trace.steps)
     assert running.sample("sessions_opened_total") - opened == 1
@@ -119,8 +146,7 @@ def test_the_verifier_counts(folder, running):
 
 
 def test_the_verifiers_length_is_told_to_the_edge(folder, llm, alone):
-    drafter = drafters.create("draft_model", {"draft": folder})
-    with verifying(llm, length="fixed:2") as verifier, edge_of(verifier.address, drafter, length=6) as edge:
+    with verifying(llm, length="fixed:2") as verifier, edge_of(verifier.address, folder, length=6) as edge:
         answer = edge.decode(PROMPT, GREEDY)
     assert answer.token_ids == alone(PROMPT, GREEDY)
     drafted = [step.drafted for step in answer.trace.steps]
@@ -128,8 +154,7 @@ def test_the_verifiers_length_is_told_to_the_edge(folder, llm, alone):
     assert set(drafted[1:-1]) == {2}
 
 
-@pytest.mark.parametrize("policy", ["goodput", "queue:1", "table:[[1,4,3]]", "ema", "bandit", "confidence:0.4", "0"])
+@pytest.mark.parametrize("policy", ["goodput", "table:[[1,4,3]]", "0"])
 def test_under_any_policy_of_the_verifier_the_answer_is_the_same(wrong, llm, alone, policy):
-    drafter = drafters.create("draft_model", {"draft": wrong})
-    with verifying(llm, length=policy) as verifier, edge_of(verifier.address, drafter, in_flight=4) as edge:
+    with verifying(llm, length=policy) as verifier, edge_of(verifier.address, wrong, in_flight=4) as edge:
         assert edge.decode(PROMPT, GREEDY).token_ids == alone(PROMPT, GREEDY)

@@ -6,7 +6,6 @@ import pytest
 
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import TokenTree
-from ianvs_specdec.net.split import split_pb2
 from ianvs_specdec.net.split.split_pb2 import Down, Draft, Open, Up, Verdict
 from ianvs_specdec.net.split.wire import draft_of, node_of, sampling_of, set_sampling, tree_of
 from tests.support.paths import ROOT
@@ -42,12 +41,6 @@ def test_a_tree_arrives_as_it_was_sent(tree):
     assert tree_of(arrived, 1, 1).tokens == tree.tokens[:2]
 
 
-@pytest.mark.parametrize("up", [[1], [2, 1], [0, 1], [1, 5]])
-def test_parents_that_make_no_tree_are_refused(up):
-    with pytest.raises(ValueError, match="tree"):
-        tree_of(Draft(tokens=[3, 4], up=up), 0, 64)
-
-
 def test_a_path_is_told_by_its_last_node_also_where_siblings_are_alike():
     tree = TokenTree([1, 2, 2, 7, 8], [-1, 0, 0, 1, 2])
     assert [node_of(tree, path) for path in ([], [2, 7], [2, 8])] == [0, 3, 4]
@@ -58,7 +51,3 @@ def test_sampling_arrives_to_the_bit():
     message = Open()
     set_sampling(message, sampling)
     assert sampling_of(Open.FromString(message.SerializeToString())) == sampling
-
-
-def test_the_format_has_a_version():
-    assert split_pb2.DESCRIPTOR.package.endswith(".v2")

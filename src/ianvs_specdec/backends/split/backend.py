@@ -29,24 +29,10 @@ LONGEST_TASK = 100
 
 
 class SplitSpecDecLLM(LoadedLLM):
-    """The edge drafts in this process, and a verifier computes the model (docs/split.md).
+    """The edge drafts in this process, and a verifier computes the model (docs/backends.md, docs/split.md).
 
-    ``edge`` says what the edge does, a mapping: ``method`` and its options as for ``specdec decode``, ``mode`` (split,
-    stream, auto), ``length`` (auto, fixed:N), ``in_flight``, ``outage`` (wait, fail, edge), ``patience`` (seconds),
-    ``dtype``, ``threads``. Without ``method`` the mode is stream, and the edge shows what comes. ``edge`` and
-    ``beside`` may be names, which ``named`` explains: a mapping from names to such mappings.
-
-    The verifier is started for this model, and ends with it: ``dtype``, ``device``, ``threads``, ``quantization``,
-    ``engine``, ``emulate`` and ``emulate_scale`` are those of our engine, ``length`` rules how much of a draft is
-    verified, and ``beside`` is how the verifier drafts itself in mode stream: a mapping with ``backend`` and its
-    options. Or ``verifier`` is the address of one that runs, HOST:PORT, with ``verifier_ca`` and ``token_file`` where
-    it asks for them; then all these are settings of that one, and ``model`` has its tokenizer at least.
-
-    Between them stands ``link``, a process of its own: the name of a preset of ``specdec link``, or a mapping with its
-    options. It counts the bytes, at the socket.
-
-    Sampling is coupled, which ``acceptance: coupled`` has to say. One request at a time: an edge has one user. Lossless
-    and Speedup compare with the autoregressive stream of the same verifier over the same link.
+    One request at a time: an edge has one user. Lossless and Speedup compare with the autoregressive stream of the same
+    verifier over the same link.
     """
 
     backend: ClassVar[str] = "SplitSpecDec"

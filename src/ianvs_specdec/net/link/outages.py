@@ -70,18 +70,12 @@ class Outages:
             assert schedule.after is not None
             self._known.append((began + schedule.after, began + schedule.after + schedule.length))
 
-    @property
-    def ever(self) -> bool:
-        return bool(self._known or self._schedule.period)
-
     def call(self, begin: float, length: float) -> None:
         """One more, from ``begin``."""
         self._add(begin, begin + length)
 
     def end_of(self, moment: float) -> float | None:
         """When the outage at this moment ends; None where there is none."""
-        if not self.ever:
-            return None
         self._make(moment)
         place = bisect_right(self._known, (moment, math.inf)) - 1
         return end if place >= 0 and (end := self._known[place][1]) > moment else None

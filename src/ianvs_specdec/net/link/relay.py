@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.net.addresses import Address, written
 from ianvs_specdec.net.link.outages import Outages
 from ianvs_specdec.net.link.path import CUT as CUT_IN_OUTAGES
 from ianvs_specdec.net.link.path import Path
@@ -29,7 +29,6 @@ CONNECT_SECONDS = 10.0
 """For the connection to the target, which is not part of the emulated path."""
 _NO_LINGER = struct.pack("ii", 1, 0)
 """With it, closing a socket sends a reset."""
-Address = tuple[str, int]
 
 
 class _Selector(selectors.EpollSelector):
@@ -45,11 +44,6 @@ class _Selector(selectors.EpollSelector):
 def exact_loop() -> asyncio.AbstractEventLoop:
     """An event loop for a relay: its timers are exact."""
     return asyncio.SelectorEventLoop(_Selector())
-
-
-def written(host: str, port: int) -> str:
-    """The text of an address."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 @dataclass(eq=False)
@@ -244,28 +238,3 @@ def _reason(error: OSError | TimeoutError) -> str:
     # A name that is not known has a negative number, and no answer has none.
     number = getattr(error, "errno", None) or 0
     return os.strerror(number) if number > 0 else str(error) or f"no answer within {CONNECT_SECONDS:g} s"
-
-
-def address(text: str, key: str, *, any_port: bool = False) -> Address:
-    """Host and port of ``HOST:PORT``. ``any_port``: 0 is one, too. Raises UserError with the ``key``, an option."""
-    host, colon, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
-    try:
-        # As a look-up would.
-        host.encode("idna")
-        right = bool(colon) and port.isascii() and port.isdigit() and (0 if any_port else 1) <= int(port) <= 65535
-    except UnicodeError:
-        right = False
-    if not right:
-        raise UserError(f"--{key} must be written as 127.0.0.1:8000 or [::1]:8000, not {text!r:.80}", key=key)
-    return host, int(port)
-
-
-def bind(listen: Address) -> socket.socket:
-    """A socket that listens. Raises UserError where the address cannot be had."""
-    family = socket.AF_INET6 if ":" in listen[0] else socket.AF_INET
-    try:
-        return socket.create_server(listen, family=family, backlog=socket.SOMAXCONN)
-    except OSError as error:
-        told = f"cannot listen on {written(*listen)}: {os.strerror(error.errno or 0) if error.errno else error}"
-        raise UserError(f"{told}; name another port, 0 is any that is free", key="listen") from error

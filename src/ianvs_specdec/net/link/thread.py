@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pathlib
+import socket
 import sys
 import threading
 from collections.abc import Callable
@@ -11,9 +12,10 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, TypeVar
 
+from ianvs_specdec.net.addresses import address, bind, written
 from ianvs_specdec.net.link.path import Path
 from ianvs_specdec.net.link.record import LinkRecord
-from ianvs_specdec.net.link.relay import Relay, address, bind, exact_loop, written
+from ianvs_specdec.net.link.relay import Relay, exact_loop
 
 Result = TypeVar("Result")
 ANY_PORT = "127.0.0.1:0"
@@ -44,7 +46,8 @@ class Link:
         """
         self._path, self._target, self._tell = path or Path(), address(to, "to"), tell
         where = address(listen, "listen", any_port=True)
-        self._listener = bind(where)
+        self._listener = bind(*where)
+        self._listener.listen(socket.SOMAXCONN)
         self.address = written(where[0], self._listener.getsockname()[1])
         """Where it listens, ``HOST:PORT``."""
         try:

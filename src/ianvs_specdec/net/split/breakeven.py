@@ -1,22 +1,7 @@
 """How fast an edge and a verifier decode together, and up to which round trip that beats streaming.
 
-Times are in seconds. A draft has k tokens (``length``), each right with probability a (``acceptance``) where those
-before it are. R is the round trip (``way``), S one step of the verifier (``service``), d what drafting a token takes
-(``draft``).
-
-A round brings e = 1 + a + ... + a^k = (1 - a^(k+1)) / (1 - a) tokens: what was accepted, and the one that the target
-puts behind it. It is drafted, sent, verified and heard::
-
-    T = k d + R + S
-
-An edge that drafts ahead goes on behind what it sent, as if all of that were right and the token behind it as guessed.
-That is so with probability h = a^(k+1). Then verdicts follow each other as fast as the slowest of three: drafting,
-(k + 1) d; the verifier, S; the way, on which n drafts are at a time (``in_flight``), (R + S) / n. Else a round begins
-anew::
-
-    T = (1 - h) (k d + R + S) + h max((k + 1) d, S, (R + S) / n)
-
-Streaming takes t for a token, whatever the round trip is. It is beaten where T < e t.
+docs/split.md has the formulas: of drafts with k tokens (``length``), right with probability a (``acceptance``), a round
+trip R (``way``), a step S of the verifier (``service``), and d to draft a token (``draft``), all in seconds.
 """
 
 from __future__ import annotations

@@ -8,13 +8,13 @@ import logging
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import grpc
 
 from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.net.addresses import written
 from ianvs_specdec.net.split.split_pb2 import Down, Model, Question, Up
 from ianvs_specdec.net.split.wire import AUTHORIZATION, MESSAGE_OVERHEAD, OPTIONS, SERVICE, TOKEN_BYTES, parsed
 from ianvs_specdec.serving.verifier.service import Service
@@ -37,26 +37,18 @@ KEEPALIVE_MS, KEEPALIVE_PATIENCE_MS, LEAST_PING_MS = 10_000, 10_000, 2_000
 says."""
 
 
-@dataclass(frozen=True)
-class Certificate:
-    """PEM files: the chain and its key."""
-
-    chain: Path
-    key: Path
-
-    def credentials(self) -> grpc.ServerCredentials:
-        """Raises ``UserError`` for files that cannot be read."""
-        try:
-            return grpc.ssl_server_credentials([(self.key.read_bytes(), self.chain.read_bytes())])
-        except OSError as error:
-            raise UserError(f"--tls-cert, --tls-key: {error.filename}: {error.strerror}") from error
+def credentials_of(chain: Path, key: Path) -> grpc.ServerCredentials:
+    """Of PEM files."""
+    return grpc.ssl_server_credentials([(key.read_bytes(), chain.read_bytes())])
 
 
 class Server:
-    """Serves ``service``. ``bind`` before ``run``; both on the event loop."""
+    """Serves ``service``, with TLS where there are ``credentials``. ``bind`` before ``run``; both on the event loop."""
 
-    def __init__(self, service: Service, sessions: int, window: int | None, certificate: Certificate | None) -> None:
-        self._service, self._certificate = service, certificate
+    def __init__(
+        self, service: Service, sessions: int, window: int | None, credentials: grpc.ServerCredentials | None
+    ) -> None:
+        self._service, self._credentials = service, credentials
         # Of token ids, or of hidden states of one step.
         largest = max((window or LONGEST_PROMPT) * TOKEN_BYTES, service.largest_slice) + MESSAGE_OVERHEAD
         options = [
@@ -80,11 +72,11 @@ class Server:
 
     def bind(self, host: str, port: int) -> int:
         """The port that is listened on. Raises ``UserError`` if the address cannot be had."""
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        address = written(host, port)
         try:
-            if self._certificate is None:
+            if self._credentials is None:
                 return self._server.add_insecure_port(address)
-            return self._server.add_secure_port(address, self._certificate.credentials())
+            return self._server.add_secure_port(address, self._credentials)
         except RuntimeError as error:
             raise UserError(f"cannot listen on {host} port {port}: --port names another, 0 any that is free") from error
 

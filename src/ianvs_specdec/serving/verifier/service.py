@@ -25,6 +25,7 @@ from ianvs_specdec.net.split.split_pb2 import (
     Down,
     Model,
     Open,
+    Opened,
     Question,
     Up,
 )
@@ -153,7 +154,7 @@ class Service:
         session = Session(outbox, remote, served.batcher.wake, self.bounds.idle, self._counts)
         session.request = self._request(wanted, remote or served.drafter.fork(), session.emit)
         served.batcher.submit(session.request, session.over)
-        session.opened()
+        outbox.put(Down(opened=Opened()))
         self._counts.opened(len(wanted.prompt) + len(wanted.output))
         return session
 

@@ -20,7 +20,6 @@ from ianvs_specdec.net.split.split_pb2 import (
     Down,
     End,
     Error,
-    Opened,
     Tokens,
     Up,
     Verdict,
@@ -110,10 +109,6 @@ class Session:
         """Ends the session where it is the client's turn for too long."""
         self._budget, self._told_seconds = -1, 0.0
         self._steps: list[float] = []
-
-    def opened(self) -> None:
-        """Its request is with the engine."""
-        self._outbox.put(Down(opened=Opened()))
 
     def take(self, message: Up) -> None:
         """The client has sent something. Raises ``Refused``."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import threading
 import time
@@ -14,6 +13,8 @@ from typing import Any
 import grpc
 
 from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.net import LOOPBACK
+from ianvs_specdec.net.addresses import address, written
 from ianvs_specdec.net.split.split_pb2 import Down, Model, Question, Up
 from ianvs_specdec.net.split.wire import AUTHORIZATION, DECODE, DESCRIBE, OPTIONS
 
@@ -31,7 +32,6 @@ LEAVING = 1.0
 """Seconds in which a verifier may end a stream."""
 LARGEST_ANSWER = 16 << 20
 """Bytes of one message of a verifier."""
-LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 
 class Broken(Exception):
@@ -51,9 +51,8 @@ class Access:
 
     def channel(self) -> grpc.Channel:
         """Raises ``UserError`` for an address or a file that can be none."""
-        host, colon, port = self.address.rpartition(":")
-        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise UserError(f"--verifier {self.address}: write it as host:port")
+        host, port = address(self.address, "verifier")
+        target = self.via or written(host, port)
         options: list[tuple[str, int | str]] = [
             *OPTIONS,
             ("grpc.keepalive_time_ms", KEEPALIVE_MS),
@@ -69,15 +68,15 @@ class Access:
             ("grpc.enable_retries", 0),
         ]
         if self.authority is None and host in LOOPBACK:
-            return grpc.insecure_channel(self.via or self.address, options)
+            return grpc.insecure_channel(target, options)
         try:
             roots = self.authority.read_bytes() if self.authority else None
         except OSError as error:
             raise UserError(f"--verifier-ca {self.authority}: {error.strerror}") from error
         if self.via is not None:
             # The certificate is the verifier's.
-            options.append(("grpc.ssl_target_name_override", host.strip("[]")))
-        return grpc.secure_channel(self.via or self.address, grpc.ssl_channel_credentials(roots), options)
+            options.append(("grpc.ssl_target_name_override", host))
+        return grpc.secure_channel(target, grpc.ssl_channel_credentials(roots), options)
 
 
 class Connection:
@@ -186,10 +185,7 @@ def _is_untrusted(reason: str) -> bool:
 
 def _reason(error: Any) -> str:
     """What gRPC says of a call that failed, in words for a user."""
-    code = error.code() if hasattr(error, "code") else None
-    details = ""
-    with contextlib.suppress(Exception):
-        details = str(error.details() or "")
+    code, details = error.code(), error.details() or ""
     if code == grpc.StatusCode.UNAUTHENTICATED:
         return details
     if code == grpc.StatusCode.UNIMPLEMENTED:

@@ -55,22 +55,22 @@ class Pace:
 class Controller:
     """Serves all answers of one edge.
 
-    The length of drafts is the one that brings the most tokens per second by ``net/split/breakeven.py``, with the means
-    of what was measured: the round trip, the verifier's own time, the time to draft a token, and how many are accepted.
-    ``length`` fixes it. Of the drafts that may be on their way (``in_flight``; 0: nothing is drafted ahead) those count
-    that are worth sending.
+    The length of drafts is the one that brings the most tokens per second by ``net/split/breakeven.py``, from measured
+    means. ``length`` fixes it. Of the drafts that may be on their way (``in_flight``; 0: nothing is drafted ahead)
+    those count that are worth sending.
 
-    The mode ``auto`` takes for each answer the mode that brought more tokens per second in the last answers. Streaming
-    comes first, as it depends on no distance. Until drafting was tried it is taken to bring whole drafts. The slower
-    mode is tried again after as many answers as keep that within ``TRIALS`` of the time.
+    The mode ``auto`` is that of more tokens per second in the last answers, and streaming in the first one. Until
+    drafting was tried it is taken to bring whole drafts. The slower mode is tried again within ``TRIALS`` of the time.
     """
 
     def __init__(self, length: int | None = None, *, mode: Choice = "split", in_flight: int = 0) -> None:
         self._length, self._mode, self._in_flight = length, mode, in_flight
         self._right, self._wrong = PRIOR_ACCEPTED, PRIOR_REJECTED
-        self._way, self._service, self._draft = Mean(), Mean(), Mean()
-        self._opening: float | None = None
-        """How long the last opening took there and back."""
+        self._way, self._draft = Mean(), Mean()
+        self.service = Mean()
+        """Seconds of the verifier's steps."""
+        self.opening: float | None = None
+        """Seconds that the last opening took there and back."""
         self._paces = {True: Pace(), False: Pace()}
         """Of streaming and of drafting."""
 
@@ -81,8 +81,8 @@ class Controller:
     @property
     def measured(self) -> dict[str, float]:
         """The round trip, the verifier's own time, and the time to draft a token, in seconds."""
-        way = self._way.value if self._way.value is not None else self._opening
-        return {"way": way or 0.0, "service": self._service.value or 0.0, "draft": self._draft.value or 0.0}
+        way = self._way.value if self._way.value is not None else self.opening
+        return {"way": way or 0.0, "service": self.service.value or 0.0, "draft": self._draft.value or 0.0}
 
     def choose(self, budget: int) -> int:
         """The length of the next draft, at most ``budget``."""
@@ -118,21 +118,13 @@ class Controller:
 
     def _split_rate(self) -> float:
         """Tokens per second that drafting brings: as measured, else at most."""
-        most = (LONGEST + 1) / max((self._opening or 0.0) + self.measured["service"], 1e-9)
+        most = (LONGEST + 1) / max((self.opening or 0.0) + self.measured["service"], 1e-9)
         return self._paces[False].rate or most
-
-    def opened(self, seconds: float) -> None:
-        """An opening and its answer were ``seconds`` on their way."""
-        self._opening = seconds
 
     def brought(self, streams: bool, tokens: int, seconds: float) -> None:
         """``tokens`` came in one mode in ``seconds``."""
         if tokens:
             self._paces[streams].add(tokens, seconds)
-
-    def served(self, seconds: float) -> None:
-        """A step took the verifier ``seconds``."""
-        self._service.add(seconds)
 
     def drafted(self, tokens: int, seconds: float) -> None:
         """Drafting ``tokens`` took ``seconds``."""

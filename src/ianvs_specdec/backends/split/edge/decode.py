@@ -31,22 +31,18 @@ class Answer(Decoded):
     why: str = ""
 
 
+@dataclass
 class Edge:
     """``finish`` writes the rest of an answer where the policy for outages is to; None = nothing can."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        model: Model,
-        drafter: Drafter,
-        target: FarTarget,
-        controller: Controller,
-        outage: Outage,
-        in_flight: int = 1,
-        finish: Finish | None = None,
-    ) -> None:
-        self.connection, self.model, self.drafter, self.target = connection, model, drafter, target
-        self.controller, self.outage, self.in_flight, self.finish = controller, outage, in_flight, finish
+    connection: Connection
+    model: Model
+    drafter: Drafter
+    target: FarTarget
+    controller: Controller
+    outage: Outage
+    in_flight: int = 1
+    finish: Finish | None = None
 
     def decode(
         self,
@@ -95,7 +91,7 @@ class _Decoding:
         self._opening.mode = STREAM if edge.controller.begin() else SPLIT
         session = self._session = Session(edge.connection, edge.model, self._opening, edge.outage)
         if session.way is not None and not session.breaks:
-            edge.controller.opened(session.way)
+            edge.controller.opening = session.way
         while session.end is None:
             self._take(session, self._wait(session))
         self._tell_pace(session)
@@ -151,7 +147,7 @@ class _Decoding:
                 self._tell_pace(session)
                 self._drafts.sent.clear()
             return
-        self._edge.controller.served(session.seconds)
+        self._edge.controller.service.add(session.seconds)
         if self._first:
             self._count += len(tokens)
         self._first, self._last = self._first or now, now

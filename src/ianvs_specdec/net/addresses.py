@@ -1,0 +1,46 @@
+"""Addresses as text, and sockets that are bound to them."""
+
+from __future__ import annotations
+
+import socket
+
+from ianvs_specdec.common.errors import UserError
+
+Address = tuple[str, int]
+
+
+def written(host: str, port: int) -> str:
+    """The text of an address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def address(text: str, key: str, *, any_port: bool = False) -> Address:
+    """Host and port of ``HOST:PORT``. ``any_port``: 0 is one, too. Raises UserError with the ``key``, an option."""
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
+    try:
+        # As a look-up would.
+        host.encode("idna")
+        right = bool(colon) and port.isascii() and port.isdigit() and (0 if any_port else 1) <= int(port) <= 65535
+    except UnicodeError:
+        right = False
+    if not right:
+        raise UserError(f"--{key} must be written as 127.0.0.1:8000 or [::1]:8000, not {text!r:.80}", key=key)
+    return host, int(port)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A bound socket that does not listen yet. Raises UserError where the address cannot be had."""
+    bound = None
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family, kind, protocol)
+        # The port of a server that has just ended can be had at once.
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(place)
+    except OSError as error:
+        if bound is not None:
+            bound.close()
+        told = f"cannot listen on {written(host, port)}: {error.strerror or error}"
+        raise UserError(f"{told}; name another address, with port 0 for any that is free") from error
+    return bound
