@@ -102,8 +102,12 @@ class LocalLLM(LoadedLLM):
         # Coupled sampling is reproduced token for token by coupled sampling only.
         coupled = getattr(self.options, "acceptance", None) == "coupled"
         options = {"acceptance": "coupled"} if coupled else {}
-        own = {"backend": "autoregressive", "method": "autoregressive", "engine": self.engine, "options": options}
-        return {**self.identity(digests), **own}
+        own = {"backend": "autoregressive", "method": "autoregressive", "options": options}
+        return {**self.identity(digests), **own, **self.computed_by()}
+
+    def computed_by(self) -> dict[str, str]:
+        """How the journal's key names what computes in our engine: on a GPU it is torch, whatever was asked for."""
+        return {} if self.device_name.startswith(("cuda", "mps")) else {"engine": self.engine}
 
     def check_files(self) -> None:
         self._check_device()

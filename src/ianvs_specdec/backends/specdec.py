@@ -87,7 +87,7 @@ class EngineLLM(LocalLLM):
         emulated = {} if self._emulated is None else {"emulate": self._emulated.identity(digests)}
         # Contents of files in place of paths.
         options = drafters.replace_files(self.method, self.drafting, digests.path)
-        return {**super().identity(digests), "options": options, "engine": self.engine, **emulated}
+        return {**super().identity(digests), "options": options, **self.computed_by(), **emulated}
 
     def check_files(self) -> None:
         super().check_files()

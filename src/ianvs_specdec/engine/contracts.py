@@ -114,6 +114,10 @@ class Target(Protocol):
     def unembed(self, hidden: Tensor) -> Tensor:
         """Logits ``[rows, vocabulary]`` of hidden states ``[rows, hidden]`` taken after the final norm."""
 
+    def warm(self, tokens: int) -> None:
+        """Do beforehand what is done once in a process for prompts of that many tokens: a library compiles kernels when
+        it first sees a shape. Otherwise whoever asks first pays for all."""
+
     def memory(self, positions: int) -> int:
         """Maximum bytes of a sequence of ``positions`` tokens."""
 

@@ -67,10 +67,14 @@ class Engine:
 
     def add(self, request: Request) -> None:
         """``request`` is served as soon as there is room."""
+        if not self.busy:
+            # Beside others it is computed in shapes that they have, too.
+            guarded(request, request.warm)
         self._waiting.append(request)
 
     @property
     def busy(self) -> bool:
+        """Whether there is anything to do."""
         return bool(self._waiting or self._running)
 
     @property

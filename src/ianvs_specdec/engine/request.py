@@ -136,6 +136,12 @@ class Request:
             self._trace.first = self._confidence.first()
         return Decoded(self._output.ids, self._output.finish_reason, self._trace)
 
+    def warm(self) -> None:
+        """Have done what is done once in a process (see ``Target.warm``): that is no part of the request's time."""
+        before = time.perf_counter()
+        self._target.warm(len(self.context.tokens))
+        self._began += time.perf_counter() - before
+
     def open(self) -> None:
         """Take a sequence of the target. The first token comes of the prompt, unless the first tree is rooted in it."""
         prompt = self.context.tokens

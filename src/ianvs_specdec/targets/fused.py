@@ -86,11 +86,30 @@ class FusedTarget:
         if consume and head.weight is not model.get_input_embeddings().weight:
             head.weight.data = head.weight.data.new_empty(0)
         self._angles = torch.empty(0)
+        self._compiles = on_cpu and self.dtype != torch.float64
+        self._warm: set[int] = set()
 
     @property
     def weights(self) -> Sequence[Any]:
         # What the model gave up it holds no more; the rest of it is held beside what was copied.
         return self.embedding, self._stack, self._norm, self.unembed, list(self.model.parameters())
+
+    @torch.inference_mode()
+    def warm(self, tokens: int) -> None:
+        # oneDNN compiles for each number of rows; all layers have the same shapes.
+        sizes = {min(tokens, self.prompt_rows), tokens % self.prompt_rows} - {0} - self._warm
+        if self._compiles:
+            self._warm |= sizes
+            for rows in sizes:
+                self._compile(rows)
+
+    def _compile(self, tokens: int) -> None:
+        layer, hidden = self._stack[0], self.config.hidden_size
+        narrow = self.embedding.new_zeros(tokens, hidden)
+        layer.qkv(narrow)
+        layer.gate_up(narrow)
+        layer.output.added(self.embedding.new_zeros(tokens, self._queries * self._width), narrow)
+        layer.down.added(self.embedding.new_zeros(tokens, self._intermediate), narrow)
 
     def memory(self, positions: int) -> int:
         return self.layers * 2 * self._keys * room(positions) * self._width * self._attention_dtype.itemsize

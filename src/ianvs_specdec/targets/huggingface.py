@@ -57,6 +57,9 @@ class HuggingFaceTarget(HuggingFaceModel):
         most = getattr(config, "final_logit_softcapping", None) if kind.startswith("gemma") else None
         return logits if most is None else torch.tanh(logits / most) * most
 
+    def warm(self, tokens: int) -> None:
+        pass  # the model's own modules decide how they compute
+
     def memory(self, positions: int) -> int:
         # Of other states than keys and values nothing is known before they are there.
         queries = int(getattr(self.config, "num_attention_heads", None) or 1)

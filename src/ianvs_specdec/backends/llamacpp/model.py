@@ -159,6 +159,9 @@ class LlamaCppModel:
     def unembed(self, hidden: Tensor) -> Tensor:
         raise NotImplementedError("llama.cpp computes no logits of foreign hidden states")
 
+    def warm(self, tokens: int) -> None:
+        pass  # llama.cpp compiles nothing while it runs
+
     @property
     def weights(self) -> Sequence[Any]:
         return (self,)

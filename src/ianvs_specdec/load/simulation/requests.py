@@ -138,6 +138,9 @@ class SimulatedRequest(Request):
             self.asked.task, *times, self.done, self.drafted_tokens, self.accepted_tokens, self.steps
         )
 
+    def warm(self) -> None:
+        """Nothing is to be compiled."""
+
     def open(self) -> None:
         self.opened = True
         self.unread: Any = range(self.asked.prompt)

@@ -124,6 +124,9 @@ class NativeTarget:
             for own in logits:
                 own.div_(most).tanh_().mul_(most)
 
+    def warm(self, tokens: int) -> None:
+        """Nothing is compiled when it is first used."""
+
     def memory(self, positions: int) -> int:
         return self.native.memory(positions)
 

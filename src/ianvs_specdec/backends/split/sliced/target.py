@@ -86,6 +86,9 @@ class SlicedTarget:
     def unembed(self, hidden: Tensor) -> Tensor:
         raise UserError("the output layer of a sliced model is the verifier's")
 
+    def warm(self, tokens: int) -> None:
+        """Nothing is compiled when it is first used."""
+
     def memory(self, positions: int) -> int:
         return self.lower.model.memory(positions)
 
