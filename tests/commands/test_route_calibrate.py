@@ -191,3 +191,13 @@ def test_a_signal_that_says_the_contrary_is_left_out() -> None:
     assert found["contrary"] == 0.0 < found["right"]
     with pytest.raises(UserError, match="nothing to learn"):
         doubt.fit({"contrary": 1 - right}, labels)
+
+
+def test_every_query_is_scored_by_a_fit_to_others() -> None:
+    doubts = {"a": np.array([0.1, 0.2, 0.3, 0.6, 0.7, 0.8])}
+    labels = np.array([0.0, 1.0, 0.0, 1.0, 1.0, 1.0])
+    folds = [np.array([0, 3]), np.array([1, 4]), np.array([2, 5])]
+    held = doubt.cross_fitted(doubts, labels, folds)
+    rest = np.array([1, 2, 4, 5])
+    alone = doubt.fit({"a": doubts["a"][rest]}, labels[rest])
+    assert held[[0, 3]] == pytest.approx(doubt.scores({"a": doubts["a"][[0, 3]]}, *alone))

@@ -31,6 +31,17 @@ def test_quality_costs_and_labels_of_each_query(place: Place, api: ScriptedAPI) 
     assert (found.edge.tolist(), found.cloud.tolist(), found.groups) == ([0, 1, 1, 0], [1, 1, 1, 0], ["g"] * 4)
 
 
+def test_labels_can_be_chosen_and_those_that_are_all_alike_are_left_out(place: Place, api: ScriptedAPI) -> None:
+    assert [row["label"] for row in place.label("--label", "hard")[0]] == [1, 0, 0, 1]
+    assert [row["label"] for row in place.label("--label", "gain")[0]] == [1, 0.5, 0.5, 0.5]
+    assert len(api.bodies) == 8, "another label asks nothing again"
+    place.questions(question(1), question(2))
+    rows, out, _ = place.label()
+    assert [(row["edge"], row["cloud"]) for row in rows] == [(1, 1), (1, 1)]
+    assert not any("label" in row for row in rows)
+    assert "no labels: all 2 queries have the hybrid label 0" in out
+
+
 def test_samples_have_seeds_of_their_own_and_are_journaled(place: Place, serve: Serve) -> None:
     def reply(prompt: str, number: int) -> bytes:
         body = server.bodies[number]
@@ -106,6 +117,21 @@ def test_failures_leave_their_query_out_until_the_next_run(place: Place, serve: 
     broken, asked = False, len(server.bodies)
     rows, _, _ = place.label()
     assert (len(rows), len(server.bodies) - asked) == (4, 1)
+
+
+def test_reference_similarity(place: Place, serve: Serve) -> None:
+    from sacrebleu.metrics import CHRF
+
+    texts = {"edge": "the bat sat", "cloud": "the cat sat"}
+    server = serve(lambda prompt, number: answer(texts[server.bodies[number]["model"]]))
+    place.settings(server)
+    place.questions(question(0, {"references": ["the cat sat"]}, scorer="none"), question(1, "the dog", scorer="text"))
+    rows, _, _ = place.label("--quality", "chrf")
+    for side, text in texts.items():
+        expected = [CHRF().sentence_score(text, [reference]).score / 100 for reference in ("the cat sat", "the dog")]
+        assert [row[side] for row in rows] == pytest.approx(expected)
+    rows, _, _ = place.label("--quality", "rouge-l")
+    assert [row["edge"] for row in rows] == pytest.approx([2 / 3, 2 / 5])
 
 
 def test_a_judges_ratings_become_shares(place: Place, serve: Serve) -> None:

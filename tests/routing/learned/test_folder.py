@@ -9,7 +9,7 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.learned.folder import FILE, SEEN, TrainedRouter
 from ianvs_specdec.routing.learned.logistic import fit_calibration
-from ianvs_specdec.routing.learned.training import ALL, RouterRecipe, keeping, sharing, train
+from ianvs_specdec.routing.learned.training import ALL, RouterRecipe, fold_numbers, keeping, sharing, train
 from ianvs_specdec.routing.outcomes.recorded import Outcomes
 
 
@@ -114,3 +114,12 @@ def test_calibration_keeps_the_order_and_stays_finite():
         values = calibration(scores)
         assert calibration.slope > 0
         assert 0 < values.min() <= values.max() < 1
+
+
+def test_folds_by_group_score_each_group_by_others():
+    given = outcomes()
+    folds = fold_numbers(given, "group", 3, seed=0)
+    assert sorted(set(folds)) == [0, 1, 2]
+    assert len(set(zip(given.groups, folds, strict=True))) == 6, "each group is in one fold"
+    with pytest.raises(UserError, match="fewer --folds"):
+        train(given, RouterRecipe(by="group", folds=10))

@@ -143,3 +143,12 @@ def test_unknown_labels_and_missing_samples_are_told():
         targets(outcomes([1, 0], [1, 1]), "hybird")
     with pytest.raises(UserError, match="route label --samples"):
         targets(outcomes([1, 0], [1, 1]), "soft")
+
+
+@pytest.mark.parametrize("by", ["row", "group"])
+def test_equal_queries_or_groups_are_on_one_side(by):
+    queries = tuple(Query((f"question {i % 50}",), id=str(i), group=f"g{i % 10}") for i in range(200))
+    rest, held = Outcomes(queries, np.zeros(200), np.ones(200)).split(by, 0.3, seed=1)
+    assert (len(rest), len(held)) == (140, 60)
+    sides = [set(part.groups) if by == "group" else set(part.digests().tolist()) for part in (rest, held)]
+    assert not sides[0] & sides[1]
