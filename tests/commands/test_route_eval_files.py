@@ -9,7 +9,7 @@ import pytest
 
 from ianvs_specdec.commands.cli import main
 from ianvs_specdec.routing.learned.classifier import CLASSIFIERS
-from tests.support.rivers import HEADER, KIND, file, lines, outcomes, refused, run, values
+from tests.support.rivers import HEADER, KIND, file, lines, outcomes, refused, run, trained, values
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +68,26 @@ def test_scores_outside_0_to_1_have_no_threshold_and_no_calibration(tmp_path: Pa
 def test_bad_scores(tmp_path: Path, capsys: Any, text: str, told: str) -> None:
     scores = file(tmp_path, text, "scores.csv")
     assert told in refused(capsys, "--outcomes", outcomes(tmp_path), "--scores", scores, out=tmp_path / "out")
+
+
+def test_ids_that_are_there_twice_name_no_query(tmp_path: Path, capsys: Any) -> None:
+    path = outcomes(tmp_path, [f"{line},same" for line in lines()], f"{HEADER},id")
+    scores = file(tmp_path, "router,query_id,score\nR,same,1\n", "scores.csv")
+    told = refused(capsys, "--outcomes", path, "--scores", scores, out=tmp_path / "out")
+    assert "two outcomes have the id 'same'" in told
+
+
+def test_a_routers_bad_score_is_told(tmp_path: Path, capsys: Any) -> None:
+    router = trained(tmp_path / "r", hard=float("nan"))
+    told = refused(capsys, "--outcomes", outcomes(tmp_path), "--router", router, out=tmp_path / "out")
+    assert "its score of the query with id '0' is nan" in told
+
+
+def test_out_that_is_a_file_is_told_before_the_work(tmp_path: Path, capsys: Any) -> None:
+    path = outcomes(tmp_path)
+    for out in (path, path / "deeper"):
+        assert main(["route", "eval", "--outcomes", "nowhere.csv", "-o", str(out)]) == 2
+        assert f"--out {out}: {path} is a file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

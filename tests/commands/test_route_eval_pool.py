@@ -118,3 +118,8 @@ def test_bad_files(tmp_path: Path, capsys: Any, header: str, row: str, told: str
 def test_bad_arguments(tmp_path: Path, capsys: Any, arguments: tuple[str, ...], told: str) -> None:
     path = outcomes(tmp_path, pool_rows(), HEADER)
     assert told in refused(capsys, "--outcomes", path, *arguments, out=tmp_path / "out")
+
+
+def test_a_job_has_no_pool(tmp_path: Path, capsys: Any) -> None:
+    told = refused(capsys, "--job", tmp_path, "--models", "a", "b", out=tmp_path / "out")
+    assert "--models is for --outcomes" in told

@@ -130,6 +130,19 @@ def test_distances_by_their_definition(seed: int) -> None:
         assert far == pytest.approx(wanted)
 
 
+def test_distances_are_from_the_frontier_of_all_routers_but_the_oracle() -> None:
+    sides = case(300)
+    routers = [Scored("good", knowing(sides, 0.1)), Scored("bad", knowing(sides, 5.0))]
+    results = {one.name: one for one in evaluate(sides, routers, resamples=10, seed=0).results}
+    curves = {
+        name: (results[name].curve.quality / 100 - sides.edge.mean()) / sides.gain.mean()
+        for name in (RANDOM, "good", "bad")
+    }
+    for name, own in curves.items():
+        wanted = slow_distance(GRID, own, list(curves.values()))
+        assert results[name].metrics["pareto_dist"].value == pytest.approx(wanted)
+
+
 def test_gains_and_gaps_by_their_definition() -> None:
     """Gain@Best and Gap@Oracle are relative to the better model, whichever it is, and to the better answers."""
     edge, cloud = np.array([1.0, 1.0, 1.0, 0.0, 0.0]), np.array([1.0, 0.0, 0.0, 1.0, 0.0])

@@ -83,6 +83,12 @@ def test_where_neither_side_can_the_faster_one_is_asked() -> None:
     assert on_edge(outcomes[20:]) > 0.9
 
 
+def test_probes_are_few() -> None:
+    outcomes = simulate(edge(seconds=5.0), cloud(), inner="EdgeOnly", edge_latency=5.0)
+    probes = sum(outcome.side == "edge" for outcome in outcomes)
+    assert 5 <= probes <= 0.02 * len(outcomes) + 3
+
+
 def respond(router: LatencyRouter, side: str, seconds: float, row: Any, **more: Any) -> None:
     router.began(side, row)
     router.ended(side, row, {"perf": {"time_to_first_token": seconds / 2, "latency": seconds}, **more})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import sys
 from typing import Any
 
 import pytest
@@ -109,3 +110,10 @@ def test_this_machine_is_read() -> None:
     pytest.importorskip("psutil", reason="needs the extra resources")
     assert ResourceRouter("EdgeOnly", max_memory=0)("What?")
     assert not ResourceRouter("EdgeOnly", max_memory=100)("What?")
+
+
+def test_without_psutil_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psutil", None)
+    for needs in (ResourceRouter.check_hyperparameters, lambda given: ResourceRouter("EdgeOnly", **given)):
+        with pytest.raises(UserError, match=r"pip install 'psutil>="):
+            needs({"max_cpu": 80})
