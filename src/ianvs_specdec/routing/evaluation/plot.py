@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ianvs_specdec.routing.evaluation.pool import ORACLE, ORACLE_MONEY, RANDOM
-from ianvs_specdec.routing.evaluation.results import GRID, Evaluation, Result
+from ianvs_specdec.routing.evaluation.pool import ORACLE, ORACLE_MONEY, ORACLES, RANDOM
+from ianvs_specdec.routing.evaluation.results import GRID, Curve, Evaluation, Result
+from ianvs_specdec.routing.outcomes.recorded import Floats
 
 COLOURS = ("#1f6fb4", "#d1661c", "#2b8a4b", "#a83a8c", "#7a5c2e", "#c23b3b", "#4a4fb0", "#138a8a")
 GREY = "#6b6b6b"
@@ -49,7 +50,7 @@ def _draw(panel: Any, evaluation: Evaluation, money: bool) -> None:
             _mark(panel, result, money, GREY, "s")
         elif result.curve is not None:
             colour = GREY if result.baseline else next(own)
-            x = 100 * GRID if not money or result.curve.cost is None else result.curve.cost
+            x = _spent(result.curve, money)
             apgr = result.metrics.get("apgr_money" if money else "apgr")
             label = result.name if apgr is None else f"{result.name} ({apgr.value:.3f})"
             style = {RANDOM: "--", ORACLE: ":", ORACLE_MONEY: ":"}.get(result.name, "-")
@@ -58,10 +59,27 @@ def _draw(panel: Any, evaluation: Evaluation, money: bool) -> None:
                 if np.isfinite(result.curve.low).all():
                     panel.fill_between(x, result.curve.low, result.curve.high, color=colour, alpha=0.14, linewidth=0)
                 _mark(panel, result, money, colour, "o")
+    _draw_frontier(panel, evaluation, money)
     panel.set_xlabel("cost of 1,000 queries" if money else "queries sent to the cloud, %")
     panel.set_ylabel("quality, %")
     panel.grid(alpha=0.25)
     panel.legend(title="APGR by cost" if money else "APGR", fontsize=8, title_fontsize=8)
+
+
+def _spent(curve: Curve, money: bool) -> Floats:
+    return 100 * GRID if not money or curve.cost is None else curve.cost
+
+
+def _draw_frontier(panel: Any, evaluation: Evaluation, money: bool) -> None:
+    """The points of all routers but the oracle that no other beats. Of one router they would be its own curve."""
+    curves = [one.curve for one in evaluation.results if one.curve is not None and one.name not in ORACLES]
+    if len(curves) > 2:
+        x = np.concatenate([_spent(one, money) for one in curves])
+        y = np.concatenate([one.quality for one in curves])
+        order = np.lexsort((-y, x))
+        x, y = x[order], y[order]
+        kept = np.diff(np.maximum.accumulate(y), prepend=-np.inf) > 0
+        panel.plot(x[kept], y[kept], color="black", label="Pareto frontier", linewidth=0.7, zorder=3)
 
 
 def _mark(panel: Any, result: Result, money: bool, colour: str, shape: str) -> None:

@@ -43,7 +43,7 @@ DECIDED = {
     "pgr": ("PGR", "{:.3f}"),
 }
 JUDGED = {
-    "accuracy": ("accuracy", "{:.3f}"),
+    "accuracy": ("decisions right", "{:.3f}"),
     "precision": ("precision", "{:.3f}"),
     "recall": ("recall", "{:.3f}"),
     "f1": ("F1", "{:.3f}"),

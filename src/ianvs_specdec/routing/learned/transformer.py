@@ -185,15 +185,13 @@ def scores_of(model: Any, inputs: Sequence[Tokens], pad: int) -> Floats:
 
 def train(model: Any, inputs: Sequence[Tokens], targets: Floats, options: EncoderOptions, pad: int, seed: int) -> None:
     """Train ``model`` in place on token ids and labels (float64 [inputs], 0 to 1). Draws from torch's generator."""
-    from transformers import get_linear_schedule_with_warmup
-
     epochs = options.epochs or (3 if options.model else 5)
     rate = options.learning_rate or (3e-5 if options.model else 2e-3)
     rng = np.random.default_rng(seed)
     rows = rng.permutation(len(inputs))
     steps = epochs * math.ceil(len(rows) / options.batch_size)
     optimizer = torch.optim.AdamW(_groups(model, options.weight_decay), lr=rate)
-    rates = get_linear_schedule_with_warmup(optimizer, round(WARM_UP * steps), steps)
+    rates = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, steps))
     labels = torch.tensor(targets, dtype=torch.float32, device=model.device)
     model.train()
     for epoch in range(epochs):
@@ -210,6 +208,12 @@ def train(model: Any, inputs: Sequence[Tokens], targets: Floats, options: Encode
         seconds = time.perf_counter() - started
         log.info("epoch %d of %d: loss %.4f, %.0f s", epoch + 1, epochs, total / len(rows), seconds)
     model.eval()
+
+
+def _rate(step: int, steps: int) -> float:
+    """Factor of the learning rate; that of the first step is not 0, as it is with transformers' schedules."""
+    warm_up = max(1.0, WARM_UP * steps)
+    return min((step + 1) / warm_up, max(0.0, (steps - step) / max(1.0, steps - warm_up)))
 
 
 def _groups(model: Any, decay: float) -> list[dict[str, Any]]:
