@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.load.plan import SweepPlan
-from ianvs_specdec.load.servers import arguments, started
+from ianvs_specdec.load.servers import ServerDied, Serving, arguments, started
+from tests.support.models import build_model
 
 
 def plan_of(settings: str, **more: object) -> SweepPlan:
@@ -28,3 +31,21 @@ def test_one_that_does_not_start_says_why(tmp_path: Path) -> None:
     settings.write_text("model: ./not/there\n")
     with pytest.raises(UserError, match=r"policy fixed:4 did not start: .*there is no model folder"):
         started(plan_of(str(settings)), "fixed:4")
+
+
+@pytest.mark.slow
+def test_one_that_dies_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn", reason="needs the extra serve: pip install 'ianvs-specdec[serve]'")
+    settings = tmp_path / "cloud.yaml"
+    settings.write_text(f"model: {build_model(tmp_path / 'tiny')}\n")
+    server = started(plan_of(str(settings), backend="PromptLookup"), "fixed:4")
+    try:
+        assert isinstance(server, Serving)
+        assert server.models() == ["load"]
+        server.check()
+        os.kill(server.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOWAIT)
+        with pytest.raises(ServerDied, match=r"the server for the policy fixed:4 has ended: .* killed by signal 9"):
+            server.check()
+    finally:
+        server.stop()

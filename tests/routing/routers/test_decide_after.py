@@ -121,8 +121,6 @@ def test_what_goes_on_is_continued_and_counts_both_requests(
         trace = turn["trace"]
         assert sum(tokens for _, tokens in trace["chunks"]) == WHOLE
         assert trace["confidence"] == pytest.approx(np.array(other["trace"]["confidence"]), abs=1e-4)
-        times = [seconds for seconds, _ in trace["chunks"]]
-        assert times == sorted(times)
     assert (value("Early Exits", found), value("Edge Tokens Saved", found)) == (0.0, 0.0)
 
 
