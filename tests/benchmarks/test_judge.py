@@ -147,3 +147,10 @@ def test_the_scores_of_each_turn(stub: JudgeStub, job: Path) -> None:
     assert (found["Turn 2 Score"], found["Turn 2 Score Known"]) == (9.0, 2), "of the two that have a rating"
     assert METRICS["Accuracy"]([None] * 3, rows) == 6.5
     assert len(stub.bodies) == 6
+
+
+def test_without_a_judge_there_is_no_score(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        rows = processed({}, [question(1)], [{"references": []}])
+    assert "no judge_model is set" in caplog.text
+    assert scores(answered(rows), [{"references": []}]) == [None]

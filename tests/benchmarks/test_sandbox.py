@@ -128,13 +128,25 @@ def test_a_program_cannot_pass_by_writing_a_verdict(verdict: str, end: str) -> N
     assert run(f"import os\nfor number in range(3, 64):\n    {write}\n{end}").startswith("exited early")
 
 
+def descriptors() -> set[tuple[int, int, int]]:
+    """Those of this process, each with the file that it is of: one that others close meanwhile, such as a socket that
+    is collected, does not hide one that is left open."""
+    found = set()
+    for name in os.listdir("/dev/fd"):
+        with contextlib.suppress(OSError):  # that of the listing itself
+            stat = os.fstat(int(name))
+            found.add((int(name), stat.st_dev, stat.st_ino))
+    return found
+
+
 def test_nothing_is_left_behind() -> None:
-    before = set(os.listdir(tempfile.gettempdir()))
+    opened, before = descriptors(), set(os.listdir(tempfile.gettempdir()))
     for source in ("", "raise ValueError", "import os\nos._exit(1)"):
         run(source)
     run("import time\ntime.sleep(99)", Limits(seconds=0.1))
     left = {name for name in set(os.listdir(tempfile.gettempdir())) - before if name.startswith("specdec-program-")}
     assert not left
+    assert not descriptors() - opened
 
 
 @pytest.fixture

@@ -149,6 +149,9 @@ def test_a_verifier_that_is_killed_again_and_again(folders, prompts, tmp_path, s
 REFUSALS = {
     "others can reach it": (["--host", "0.0.0.0"], "--tls-cert with --tls-key and --token-file"),
     "half a certificate": (["--tls-cert", "x"], "belong together"),
+    "no token file": (["--token-file", "/nowhere"], "--token-file /nowhere"),
+    "an empty token file": (["--token-file", "{empty}"], "--token-file"),
+    "a short token": (["--token-file", "{short}"], "16 characters"),
     "another back end": (["--set", "backend=vllm"], "only our engine takes them"),
     "another acceptance": (["--set", "acceptance=typical"], "acceptance coupled only"),
     "no sessions": (["--sessions", "0"], "--sessions must be from 1"),
@@ -156,9 +159,12 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("what", REFUSALS)
-def test_what_a_verifier_cannot_do_is_said_before_anything_is_loaded(folders, capsys, what):
+def test_what_a_verifier_cannot_do_is_said_before_anything_is_loaded(folders, capsys, tmp_path, what):
     arguments, message = REFUSALS[what]
-    assert main(["verifier", "--model", str(folders[0]), *arguments]) == 2
+    (tmp_path / "empty").write_text("\n")
+    (tmp_path / "short").write_text("a-secret-of-15-\n")
+    files = {name: str(tmp_path / name) for name in ("empty", "short")}
+    assert main(["verifier", "--model", str(folders[0]), *(each.format(**files) for each in arguments)]) == 2
     assert message in capsys.readouterr().err
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import time
 from typing import Any
 
 import pytest
 
-from core.runner.local import RowFailed, in_order
+from core.runner.local import AHEAD, RowFailed, Threads, in_order
 from tests.host.host_job import Job, answers
 
 MEETING = """
@@ -179,3 +180,24 @@ def test_without_ray_the_runner_says_how_to_get_it(
     line = job.line_of("job.yaml", "runner")
     message = "runner ray needs the package ray, which is not installed: pip install 'ray>=2.60,<3'"
     assert f"ianvs: job.yaml:{line}: {message}\n" == capfd.readouterr().err
+
+
+def test_rows_are_not_begun_without_end_ahead_of_one_that_takes_long() -> None:
+    begun: list[int] = []
+    ahead: list[int] = []
+
+    def answer(row: int) -> int:
+        begun.append(row)
+        if row == 0:
+            while len(begun) < 2 * AHEAD:
+                time.sleep(0.01)
+            time.sleep(0.1)
+            ahead.append(len(begun))
+        return row
+
+    done: list[int] = []
+    results = Threads(answer, range(1000), 2).results(done.append)
+    assert next(results) == 0
+    assert ahead == [2 * AHEAD]
+    assert len(done) >= 2 * AHEAD - 1, "completions must be told before the first row is there"
+    assert list(results) == list(range(1, 1000))

@@ -134,7 +134,10 @@ def test_what_is_no_data_file(plugin: Job, capfd: pytest.CaptureFixture[str]) ->
     file = plugin.folder / "data.jsonl"
     for content, told in (
         (b"\n\n", "data.jsonl: the dataset has no rows"),
-        (json.dumps(choice("a")).encode("utf-16"), "data.jsonl:1: not UTF-8 text"),
+        (
+            json.dumps(choice("a")).encode("utf-16"),
+            "data.jsonl:1: not UTF-8 text (byte 1 of the line). It is UTF-16 text",
+        ),
         (b'{"question": "' + b"q" * (17 << 20), "data.jsonl:1: the line is longer than 16 MiB"),
     ):
         file.write_bytes(content)

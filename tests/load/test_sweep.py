@@ -198,3 +198,11 @@ def test_a_trace_is_replayed(stub: Stub, data: Path, tmp_path: Path) -> None:
     assert [one["output_tokens_count"] for one in arrivals] == [*range(10, 20), *[20] * 10]
     with pytest.raises(UserError, match=r"trace.csv: the trace has 40 requests, and 40/s for 5 s are 200"):
         sweep.run(plan_of(stub, data, rates="40", arrivals=str(trace)), tmp_path / "more")
+
+
+@pytest.mark.usefixtures("guidellm")
+def test_a_server_that_answers_nothing(stub: Stub, data: Path, tmp_path: Path) -> None:
+    stub.rule |= {"refused": list(range(10))}
+    (row,) = sweep.run(plan_of(stub, data, rates="2", slo="ttft=1"), tmp_path / "out")
+    assert (row["completed"], row["refused"], row["ttft"]["p50"], row["output_tokens_per_second"]) == (0, 10, None, 0)
+    assert row["notes"] == ["no request was completed", "the server refused 10 of 10 requests"]

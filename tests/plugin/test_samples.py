@@ -158,3 +158,20 @@ def test_what_a_cascade_took_is_in_every_column(job: Path, tiny_model: Path) -> 
     assert MEANS["Cloud Cost"](stays)[0] == 0.0
     assert np.isnan(MEANS["Cloud Cost"](goes)[0]), "the cloud has no price here"
     assert MEANS["Edge Cost"](Table(["x"], [[True, second, None, second]]))[0] == 0.0
+
+
+def test_the_edge_s_answers_of_two_machines_make_no_times_of_a_cascade(job: Path, tiny_model: Path) -> None:
+    """Queries that all went to the cloud: the edge's work is in their times, so it is to be of one machine, too."""
+    asked = edge(tiny_model).predict(ROW)
+    answer = CloudModel(model=str(tiny_model), backend="autoregressive", dtype="float32", max_tokens=12).inference(ROW)
+
+    def timed(*hardware: str, replayed: bool) -> bool:
+        rows = []
+        for machine in hardware:
+            turns = [{**turn, "hardware": machine, "replayed": replayed} for turn in asked["turns"]]
+            rows.append([True, answer, {**asked, "turns": turns}, answer])
+        return bool(Table(["x"] * len(rows), rows).query("latency")[0] > 0)
+
+    assert timed("one", "one", replayed=True)
+    assert timed("one", "two", replayed=False)
+    assert not timed("one", "two", replayed=True)

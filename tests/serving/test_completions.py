@@ -104,6 +104,7 @@ def test_a_prompt_is_scored(server: Server, reference: Any, max_tokens: int) -> 
         ({"logprobs": 21}, "logprobs"),
         ({"messages": []}, "messages"),
         ({"best_of": 2}, "best_of"),
+        ({"suffix": "end"}, "suffix"),
         ({"echo": True, "logprobs": 0, "n": 2}, "n"),
         ({"echo": True, "max_tokens": False}, "max_tokens"),
         ({"prompt": "a" * 600}, "prompt"),
@@ -165,3 +166,12 @@ def test_back_ends_that_cannot_are_named() -> None:
     for llm in (HuggingfaceLLM("m"), api):
         with pytest.raises(Refusal, match=f"the back end {llm.backend} has no log-probabilities of alternatives"):
             chat.ask(llm, None, chat.hints)
+
+
+def test_advice_is_what_helps(server: Server) -> None:
+    body = {"model": "tiny", "prompt": "a" * 600}
+    for scored in (False, True):
+        answer = server.request("POST", "/v1/completions", {**body, "echo": scored, "logprobs": 0})[2]
+        assert ("truncate_prompts" in answer.decode()) != scored
+    least = {**body, "echo": True, "max_tokens": 0, "min_tokens": 4}
+    assert b"max_tokens (0)" in server.request("POST", "/v1/completions", least)[2]

@@ -13,6 +13,8 @@ from core.testcasecontroller.testcase import Progress, Runner
 
 LAST_WAIT = 30.0
 """Seconds that rows in progress have to end after another row has failed."""
+AHEAD = 64
+"""How many rows for each thread may be begun beyond the first one that is not answered yet."""
 
 
 class RowFailed(Exception):
@@ -24,8 +26,11 @@ class RowFailed(Exception):
 def in_order(
     items: Iterable[tuple[int, Any, Any]], progress: Progress, stop: Callable[[], None]
 ) -> Generator[Any, None, None]:
-    """Each row's result, in order. ``items``: ``(index, result, fault)`` as they come. A fault calls ``stop``;
-    RowFailed names the first failed row, after the results of the rows before it."""
+    """Each row's result. ``items``: ``(index, result, fault)`` as they come; a fault of None means an answer.
+
+    At a fault ``stop`` is called: ``items`` is to end soon. What it still gives counts, and then RowFailed tells the
+    first row that failed, after the results of the rows before it.
+    """
     early: dict[int, Any] = {}
     faults: dict[int, Any] = {}
     delivered = 0
@@ -74,19 +79,24 @@ class LocalRunner(Runner):
 
 
 class Threads:
-    """Daemon threads: those of ``concurrent.futures`` would keep the process alive while a request hangs."""
+    """A pool of threads that end with the process: those of ``concurrent.futures`` would keep it from ending as long as
+    a request hangs.
+    """
 
     def __init__(self, answer: Callable[[Any], Any], rows: Sequence[Any], size: int) -> None:
         self._answer, self._rows = answer, rows
         self._indices = iter(range(len(rows)))
         self._deadline: float | None = None
+        self._ahead = threading.Semaphore(size * AHEAD)
         self._out: queue.SimpleQueue[tuple[int, Any, BaseException | None] | None] = queue.SimpleQueue()
         self.threads = [threading.Thread(target=self._work, daemon=True) for _ in range(min(size, len(rows)))]
 
     def results(self, progress: Progress) -> Iterator[Any]:
         for thread in self.threads:
             thread.start()
-        return in_order(self._items(), progress, self.stop)
+        for result in in_order(self._items(), progress, self.stop):
+            yield result
+            self._ahead.release()
 
     def _items(self) -> Iterator[tuple[int, Any, BaseException | None]]:
         """All rows as they come; after ``stop`` those in progress, as far as they come within LAST_WAIT."""
@@ -104,10 +114,11 @@ class Threads:
 
     def stop(self) -> None:
         self._deadline = self._deadline or time.monotonic() + LAST_WAIT
+        self._ahead.release(len(self.threads) or 1)
 
     def _work(self) -> None:
         """Answer rows until there is none left; None says that this thread has ended."""
-        while self._deadline is None:
+        while self._ahead.acquire() and self._deadline is None:
             index = next(self._indices, None)
             if index is None:
                 break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 
 from ianvs_specdec.common.errors import UserError
@@ -14,23 +15,27 @@ def written(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def address(text: str, key: str, *, any_port: bool = False) -> Address:
-    """Host and port of ``HOST:PORT``. ``any_port``: 0 is one, too. Raises UserError with the ``key``, an option."""
+def address(text: str, key: str, *, any_port: bool = False, default: str = "127.0.0.1") -> Address:
+    """Host and port of ``HOST:PORT``. ``any_port``: 0 is one, too. ``default``: the host where there is none, "" to ask
+    for one. Raises UserError with the ``key``, an option."""
     host, colon, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
+    host = host.removeprefix("[").removesuffix("]") or default
     try:
         # As a look-up would.
         host.encode("idna")
-        right = bool(colon) and port.isascii() and port.isdigit() and (0 if any_port else 1) <= int(port) <= 65535
-    except UnicodeError:
+        if ":" in host:
+            ipaddress.IPv6Address(host)
+        right = bool(colon and host) and port.isascii() and port.isdigit()
+        right = right and (0 if any_port else 1) <= int(port) <= 65535
+    except ValueError:
         right = False
     if not right:
         raise UserError(f"--{key} must be written as 127.0.0.1:8000 or [::1]:8000, not {text!r:.80}", key=key)
     return host, int(port)
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A bound socket that does not listen yet. Raises UserError where the address cannot be had."""
+def bind(host: str, port: int, *, listening: bool = False) -> socket.socket:
+    """A bound socket. Raises UserError where the address cannot be had."""
     bound = None
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -38,6 +43,8 @@ def bind(host: str, port: int) -> socket.socket:
         # The port of a server that has just ended can be had at once.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(place)
+        if listening:
+            bound.listen(socket.SOMAXCONN)
     except OSError as error:
         if bound is not None:
             bound.close()

@@ -16,6 +16,10 @@ from ianvs_specdec.common.types import Completion, Occupancy
 from ianvs_specdec.serving.speculation import SpeculationCounters
 
 OUTCOMES = ("completed", "rejected", "queue_full", "deadline", "disconnected", "shutdown", "failed")
+OUTCOMES_HELP = (
+    "Requests by outcome: completed, rejected (a fault of the request, 4xx), queue_full, deadline, disconnected (the "
+    "client left), shutdown, failed."
+)
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250)
 TOKEN_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 
@@ -25,7 +29,7 @@ class Counts:
 
     def __init__(self, name: str = "requests") -> None:
         self.registry = CollectorRegistry()
-        self._requests = Counter(f"specdec_{name}", "Requests by outcome.", ["outcome"], registry=self.registry)
+        self._requests = Counter(f"specdec_{name}", OUTCOMES_HELP, ["outcome"], registry=self.registry)
         for outcome in OUTCOMES:
             self._requests.labels(outcome)
 

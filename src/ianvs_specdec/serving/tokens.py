@@ -23,6 +23,7 @@ from ianvs_specdec.serving.requests import json_object, known, messages_of, samp
 
 LONGEST_BODY = 1 << 20
 """Bytes. While a tokenizer is at work, chats wait for it."""
+MOST_WAITING = 16
 REFUSED: dict[str, tuple[Any, ...]] = {
     "add_generation_prompt": (True,),
     **dict.fromkeys(("continue_final_message", "return_token_strs"), (False,)),
@@ -30,10 +31,15 @@ REFUSED: dict[str, tuple[Any, ...]] = {
 }
 
 
+def _full() -> Refusal:
+    message = f"{MOST_WAITING} requests for tokens are waiting, which is the most this server lets wait"
+    return Refusal(429, message, code="queue_full", kind="rate_limit_error", headers={"Retry-After": "1"})
+
+
 def token_routes(llm: LLM, service: Service) -> list[Route]:
     """``llm`` must be loaded."""
     limited = replace(service, max_body=min(service.max_body, LONGEST_BODY))
-    worker = ThreadPoolExecutor(1, thread_name_prefix="tokens")
+    worker, places = ThreadPoolExecutor(1, thread_name_prefix="tokens"), asyncio.Semaphore(MOST_WAITING)
 
     def endpoint(path: str, answer: Callable[[Chat, Service, dict[str, Any]], dict[str, Any]], *read: str) -> Route:
         def work(body: bytes) -> Response:
@@ -50,7 +56,10 @@ def token_routes(llm: LLM, service: Service) -> list[Route]:
         async def reply(request: Request) -> Response:
             try:
                 body = await read_body(request, limited)
-                return await asyncio.get_running_loop().run_in_executor(worker, work, body)
+                if places.locked():
+                    raise _full()
+                async with places:
+                    return await asyncio.get_running_loop().run_in_executor(worker, work, body)
             except Refusal as refusal:
                 return refused(refusal)
             except ClientDisconnect:

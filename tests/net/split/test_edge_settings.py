@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import time
+from pathlib import Path
 
 import pytest
 
 from ianvs_specdec.backends.split.edge.connection import Access, Connection
-from ianvs_specdec.backends.split.edge.settings import EdgeSettings, target_of
+from ianvs_specdec.backends.split.edge.settings import EdgeSettings, target_of, token_in
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.draft_model.drafter import DraftModel
@@ -71,3 +72,13 @@ def test_another_tokenizer_is_refused(verifier, tmp_path):
     model.tokenizer = "0" * 64
     with pytest.raises(UserError, match="has another tokenizer than target"):
         target_of(model, build_model(tmp_path / "other"), "float32")
+
+
+def test_a_token_is_the_first_word_of_its_file(tmp_path: Path):
+    (tmp_path / "token").write_text("  a-secret-of-16-chars \nmore\n")
+    assert token_in(tmp_path / "token") == "a-secret-of-16-chars"
+    assert token_in(None) == ""
+    (tmp_path / "empty").write_text("\n")
+    for file in (tmp_path / "empty", tmp_path / "none"):
+        with pytest.raises(UserError, match="no token can be read from it"):
+            token_in(file)

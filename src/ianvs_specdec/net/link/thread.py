@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import pathlib
-import socket
 import sys
 import threading
 from collections.abc import Callable
@@ -46,8 +45,7 @@ class Link:
         """
         self._path, self._target, self._tell = path or Path(), address(to, "to"), tell
         where = address(listen, "listen", any_port=True)
-        self._listener = bind(*where)
-        self._listener.listen(socket.SOMAXCONN)
+        self._listener = bind(*where, listening=True)
         self.address = written(where[0], self._listener.getsockname()[1])
         """Where it listens, ``HOST:PORT``."""
         try:

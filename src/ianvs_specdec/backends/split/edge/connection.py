@@ -51,7 +51,7 @@ class Access:
 
     def channel(self) -> grpc.Channel:
         """Raises ``UserError`` for an address or a file that can be none."""
-        host, port = address(self.address, "verifier")
+        host, port = address(self.address, "verifier", default="")
         target = self.via or written(host, port)
         options: list[tuple[str, int | str]] = [
             *OPTIONS,
