@@ -31,6 +31,21 @@ def expected(model: Any, prompt: list[int], tree: TokenTree) -> torch.Tensor:
     return torch.stack(rows)
 
 
+TYPES = {torch.bfloat16: 0.05, torch.float16: 0.01}
+"""Of the logits' standard deviation, how far rounding in that type moves them."""
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("name", FUSED)
+def test_a_tree_has_the_logits_that_transformers_computes(name: str, dtype: torch.dtype) -> None:
+    model = tiny_model(name, initializer_range=0.1)
+    wanted = expected(model, [5, 9, 3, 7], tree := random_tree(random.Random(1), 9))
+    rounded = model.to(dtype)
+    assert fits_native(rounded) is None
+    got = logits(NativeTarget(rounded), [5, 9, 3, 7], tree)
+    assert (got - wanted).abs().max() < TYPES[dtype] * wanted.std()
+
+
 @pytest.mark.parametrize("quantization", ["int8", "int4"])
 @pytest.mark.parametrize("name", FUSED)
 def test_rounded_weights_stay_close(name: str, quantization: str) -> None:
