@@ -56,7 +56,7 @@ def test_pickled_weights_are_not_loaded(tmp_path: Path, monkeypatch: pytest.Monk
     model.config.save_pretrained(tmp_path)
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
     monkeypatch.setattr(loading, "check_model", lambda *_, **__: None)
-    with pytest.raises(UserError, match="cannot load the model: .*safetensors"):
+    with pytest.raises(UserError, match=r"cannot load the model: .*safetensors"):
         loading.load(loading.CAUSAL, tmp_path, what="the model")
 
 

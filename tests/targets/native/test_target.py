@@ -11,6 +11,8 @@ import torch
 from ianvs_specdec.engine import TokenTree
 from ianvs_specdec.engine.contracts import Prompt
 from ianvs_specdec.engine.memory import held
+from ianvs_specdec.targets.native import library
+from ianvs_specdec.targets.native.build import X86_VARIANTS
 from ianvs_specdec.targets.native.target import PROMPT_ROWS, NativeTarget, fits_native
 from tests.support.tiny import FUSED, VOCABULARY, random_tree, tiny_model
 
@@ -77,6 +79,15 @@ def test_widths_that_are_multiples_of_nothing(overrides: dict[str, int]) -> None
     torch.testing.assert_close(logits(NativeTarget(model), [5, 9], tree), wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("variant", X86_VARIANTS)
+def test_every_instruction_set_computes_the_model(variant: str) -> None:
+    if variant not in library.variants():
+        pytest.skip(f"this processor or installation has no {variant}")
+    model = tiny_model("llama", initializer_range=0.1)
+    wanted = expected(model, [5, 9], tree := random_tree(random.Random(2), 20))
+    torch.testing.assert_close(logits(NativeTarget(model, variant=variant), [5, 9], tree), wanted, rtol=1e-4, atol=1e-4)
+
+
 def test_a_long_context_needs_no_setting() -> None:
     model = tiny_model("llama", initializer_range=0.1)
     prompt = [3 + i * i % 50 for i in range(3 * PROMPT_ROWS)]
@@ -87,6 +98,10 @@ def test_a_long_context_needs_no_setting() -> None:
     (got,) = target.step([(sequence, TokenTree([5, 6, 7], [-1, 0, 0]))])
     wanted = expected(model, prompt, TokenTree([5, 6, 7], [-1, 0, 0]))
     torch.testing.assert_close(got.logits, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_another_architecture_is_refused_with_a_reason() -> None:
+    assert "the native step has no model_type gpt2" in str(fits_native(tiny_model("gpt2")))
 
 
 def test_a_layer_that_computes_something_else_is_found_among_many() -> None:
