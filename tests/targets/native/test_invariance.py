@@ -174,10 +174,12 @@ def test_random_batches_of_random_trees_with_joining_and_leaving_sequences(kind:
     join_and_leave(made("qwen3", kind), 200 // len(KINDS))
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("_every_variant")
 @pytest.mark.parametrize("variant", X86_VARIANTS)
 def test_every_instruction_set_keeps_the_promise(variant: str) -> None:
     if variant not in library.variants()[1:]:
-        pytest.skip(f"{variant} is not here (an editable installation has the best one only), or is the one above")
+        pytest.skip(f"this processor or compiler has no {variant}, or it is the one above")
     for name, kind in itertools.product(DIFFERENT, KINDS):
         join_and_leave(made(name, kind, variant), 8)
 

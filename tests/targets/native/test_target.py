@@ -79,10 +79,12 @@ def test_widths_that_are_multiples_of_nothing(overrides: dict[str, int]) -> None
     torch.testing.assert_close(logits(NativeTarget(model), [5, 9], tree), wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("_every_variant")
 @pytest.mark.parametrize("variant", X86_VARIANTS)
 def test_every_instruction_set_computes_the_model(variant: str) -> None:
     if variant not in library.variants():
-        pytest.skip(f"this processor or installation has no {variant}")
+        pytest.skip(f"this processor or compiler has no {variant}")
     model = tiny_model("llama", initializer_range=0.1)
     wanted = expected(model, [5, 9], tree := random_tree(random.Random(2), 20))
     torch.testing.assert_close(logits(NativeTarget(model, variant=variant), [5, 9], tree), wanted, rtol=1e-4, atol=1e-4)
