@@ -188,6 +188,12 @@ def test_a_configuration_of_another_head_is_refused_before_anything_is_loaded(wo
     refused(folder, told)
 
 
+def test_a_wrong_rotary_embedding_is_refused_when_the_head_is_loaded(workshop, tmp_path, model):
+    folder = workshop.dflash(tmp_path / "head", rope_scaling={"rope_type": "linear", "factor": "2"})
+    with pytest.raises(UserError, match=r"DFlash head .*config\.json: the parameters of the rotary embedding are"):
+        DFlashHead(folder, target_of(copy.deepcopy(model)))
+
+
 @pytest.mark.parametrize(("used", "window"), [(None, None), (False, None), (True, 8)])
 def test_a_window_counts_where_it_is_used_and_the_layer_is_causal_all_the_same(used, window, workshop, tmp_path):
     settings = {"layer_types": ["sliding_attention"] * 2, "sliding_window": 8, "use_sliding_window": used}

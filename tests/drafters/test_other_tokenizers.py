@@ -17,7 +17,7 @@ from ianvs_specdec.drafters.draft_model.translation import Translation
 from ianvs_specdec.engine import decode
 from ianvs_specdec.targets.registry import target_of
 from tests.support.paths import EXAMPLE
-from tests.support.requests import decoded
+from tests.support.requests import alone, decoded, engine_of, request_of, results, target_of_kind
 from tests.support.tiny import VOCABULARY, tiny_model
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz ,."
@@ -118,6 +118,39 @@ def test_drafts_are_those_of_reading_and_writing_all_of_the_text(models):
         assert any(tokens for _, tokens, _ in found)
         for context, tokens, count in found:
             assert tokens == plain_draft(ours, theirs, draft, context, count)
+
+
+@pytest.mark.parametrize("draft", ["twin", "merging"])
+@pytest.mark.parametrize("kind", ["native", "fused"])
+def test_output_is_the_targets_own(models, kind, draft):
+    """Eight at once, greedy and coupled."""
+    target = target_of_kind(kind, AutoModelForCausalLM.from_pretrained(models["target"]))
+    drafter = DraftModel(models[draft])
+    drafter.prepare(target)
+    for sampling in (Sampling(max_tokens=30), Sampling(max_tokens=30, temperature=0.8, top_p=0.9)):
+        requests = [request_of(target, prompt, sampling, drafter.fork()) for prompt in PROMPTS]
+        found = results(engine_of(target, at_once=8), *requests)
+        assert [result.token_ids for result in found] == [alone(target, prompt, sampling) for prompt in PROMPTS]
+        assert sum(step.accepted for result in found for step in result.trace.steps)
+
+
+@torch.inference_mode()
+def test_sampled_output_has_the_targets_distribution(models):
+    """Drafts without probabilities: the first two of three tokens, of 2,000 outputs."""
+    target, drafter = target_in(models["target"]), DraftModel(models["twin"])
+    drafter.prepare(target)
+    prompt, size = PROMPTS[0], len(LETTERS) + 2
+
+    def after(prompts):
+        return (target.model(torch.tensor(prompts)).logits[:, -1] / 0.5).softmax(-1)
+
+    exact = after([prompt]).T * after([[*prompt, token] for token in range(size)])
+    samplings = [Sampling(max_tokens=3, temperature=0.5, seed=seed) for seed in range(2000)]
+    requests = [request_of(target, prompt, each, drafter.fork(), rule="rejection") for each in samplings]
+    counts = torch.zeros(size, size)
+    for result in results(engine_of(target, "fixed:2", at_once=64), *requests):
+        counts[result.token_ids[0], result.token_ids[1]] += 1
+    assert (counts / 2000 - exact).abs().sum() / 2 < 0.06
 
 
 def test_characters_in_pieces_and_merges_across_the_end():

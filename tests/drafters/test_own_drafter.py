@@ -91,6 +91,12 @@ def test_an_error_in_the_file_is_told_with_its_line(file, tmp_path, code, told):
     assert refused("mine.py:Repeats")[1].startswith(told)
 
 
+def test_an_error_of_its_constructor_is_told_with_its_line(file):
+    line = CODE[: CODE.index("raise ValueError")].count("\n") + 1
+    with pytest.raises(UserError, match=rf"mine.py:{line}: ValueError: times must be 1 or more"):
+        drafters.create("own", {"drafter": f"{file}:Repeats", "drafter_options": {"times": 0}})
+
+
 def test_the_contents_of_the_file_and_of_files_it_is_given_and_the_class_are_in_the_key(file, tmp_path, tiny_model):
     def options(name="Repeats", **given):
         given = {"model": str(tiny_model), "backend": "SpecDec", "drafter": f"{file}:{name}", "drafter_options": given}

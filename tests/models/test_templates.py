@@ -124,3 +124,9 @@ def test_a_template_that_is_wrong_is_one_message(tmp_path: Path, template: str) 
     ):
         llm.load()
     assert "\n" not in str(caught.value)
+
+
+def test_a_template_that_writes_nothing_is_one_message(tmp_path: Path) -> None:
+    folder = build_model(tmp_path / "m", chat_template="{% if false %}x{% endif %}")
+    with pytest.raises(UserError, match="make no token"), backend("autoregressive")(str(folder)) as llm:
+        llm.load()

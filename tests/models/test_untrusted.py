@@ -50,6 +50,16 @@ def test_models_that_are_loaded_at_the_same_time_are_whole(tmp_path: Path) -> No
         assert list(pool.map(loaded, names)) == [kinds[name] for name in names]
 
 
+def test_pickled_weights_are_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even where the look at the folder, which comes first, finds nothing wrong."""
+    model = tiny_model()
+    model.config.save_pretrained(tmp_path)
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+    monkeypatch.setattr(loading, "check_model", lambda *_, **__: None)
+    with pytest.raises(UserError, match=r"cannot load the model: .*safetensors"):
+        loading.load(loading.CAUSAL, tmp_path, what="the model")
+
+
 ASKED = {
     "from_pretrained": ("trust_remote_code", False),
     "SentenceTransformer": ("trust_remote_code", False),

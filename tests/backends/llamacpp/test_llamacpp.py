@@ -118,6 +118,29 @@ def test_sampling_is_that_of_our_engine_seed_for_seed(ours: AutoregressiveLLM, t
 
 
 @installed
+def test_coupled_sampling_with_drafts_says_what_it_says_without() -> None:
+    sampling = Sampling(max_tokens=24, temperature=3.0, seed=5)
+    said = []
+    for drafted in (0, 6):
+        with LlamaCppLLM(str(CLOUD), gguf_type="f32", threads=1, prompt_lookup=drafted, acceptance="coupled") as llm:
+            said.append(answers(llm, sampling))
+    assert outputs(said[0]) == outputs(said[1])
+    assert sum(step.accepted for one in said[1] for step in one.trace.steps)
+
+
+@installed
+def test_stop_strings_end_the_output_as_in_our_engine(ours: AutoregressiveLLM, theirs: LlamaCppLLM) -> None:
+    free = answers(theirs)[-1]
+    stop = free.text[len(free.text) // 2 :][:4]
+    sampling = Sampling(max_tokens=48, stop=(stop, "never"))
+    stopped = answers(theirs, sampling)
+    assert stopped[-1].text == free.text[: free.text.index(stop)]
+    assert stopped[-1].finish_reason == "stop"
+    assert stopped[-1].completion_tokens < free.completion_tokens
+    assert outputs(stopped) == outputs(answers(ours, sampling))
+
+
+@installed
 def test_a_prompt_beyond_the_window_loses_its_oldest_tokens() -> None:
     messages = chat(" ".join(f"word {i}" for i in range(200)))
     with LlamaCppLLM(str(EDGE), gguf_type="f32", threads=1, n_ctx=256, truncate_prompts=True) as llm:

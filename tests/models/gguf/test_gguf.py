@@ -217,6 +217,12 @@ def test_what_cannot_be_exported_is_refused_and_leaves_nothing(
     assert list(out.parent.iterdir()) == []
 
 
+def test_tokens_beyond_the_embedding_are_refused(tmp_path: Path) -> None:
+    random_model(tmp_path / "m", vocab_size=1000)
+    with pytest.raises(UserError, match="24 tokens, id 1000 among them, have no row"):
+        export_gguf(tmp_path / "m", tmp_path / "m.gguf", "f16")
+
+
 def test_without_the_package_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(UserError, match="pip install 'gguf>="):

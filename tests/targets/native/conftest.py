@@ -2,9 +2,32 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ianvs_specdec.targets.native import build, library
+
+
+@pytest.fixture(scope="session")
+def _compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of libraries for all instruction sets of this processor."""
+    if build.compiler() is None:
+        pytest.skip("no C++ compiler")
+    package = tmp_path_factory.mktemp("native")
+    names = build.runnable(library._FOLDER)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "variants", lambda: {name: build.X86_VARIANTS[name] for name in names})
+        assert build.build(package) is None
+    return package / build.LIBRARIES
+
+
+@pytest.fixture
+def _every_variant(_compiled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An editable installation has the best instruction set only: the others are compiled for the tests."""
+    monkeypatch.setattr(library, "_FOLDER", _compiled)
+    for name in ("load", "variants"):
+        monkeypatch.setattr(library, name, getattr(library, name).__wrapped__)
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,8 @@ import torch
 from ianvs_specdec.engine import TokenTree
 from ianvs_specdec.engine.contracts import Prompt
 from ianvs_specdec.engine.memory import held
+from ianvs_specdec.targets.native import library
+from ianvs_specdec.targets.native.build import X86_VARIANTS
 from ianvs_specdec.targets.native.target import PROMPT_ROWS, NativeTarget, fits_native
 from tests.support.tiny import FUSED, VOCABULARY, random_tree, tiny_model
 
@@ -29,6 +31,21 @@ def expected(model: Any, prompt: list[int], tree: TokenTree) -> torch.Tensor:
         with torch.inference_mode():
             rows.append(model(torch.tensor([tokens]), use_cache=False).logits[0, -1].float())
     return torch.stack(rows)
+
+
+TYPES = {torch.bfloat16: 0.05, torch.float16: 0.01}
+"""Of the logits' standard deviation, how far rounding in that type moves them."""
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("name", FUSED)
+def test_a_tree_has_the_logits_that_transformers_computes(name: str, dtype: torch.dtype) -> None:
+    model = tiny_model(name, initializer_range=0.1)
+    wanted = expected(model, [5, 9, 3, 7], tree := random_tree(random.Random(1), 9))
+    rounded = model.to(dtype)
+    assert fits_native(rounded) is None
+    got = logits(NativeTarget(rounded), [5, 9, 3, 7], tree)
+    assert (got - wanted).abs().max() < TYPES[dtype] * wanted.std()
 
 
 @pytest.mark.parametrize("quantization", ["int8", "int4"])
@@ -62,6 +79,17 @@ def test_widths_that_are_multiples_of_nothing(overrides: dict[str, int]) -> None
     torch.testing.assert_close(logits(NativeTarget(model), [5, 9], tree), wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("_every_variant")
+@pytest.mark.parametrize("variant", X86_VARIANTS)
+def test_every_instruction_set_computes_the_model(variant: str) -> None:
+    if variant not in library.variants():
+        pytest.skip(f"this processor or compiler has no {variant}")
+    model = tiny_model("llama", initializer_range=0.1)
+    wanted = expected(model, [5, 9], tree := random_tree(random.Random(2), 20))
+    torch.testing.assert_close(logits(NativeTarget(model, variant=variant), [5, 9], tree), wanted, rtol=1e-4, atol=1e-4)
+
+
 def test_a_long_context_needs_no_setting() -> None:
     model = tiny_model("llama", initializer_range=0.1)
     prompt = [3 + i * i % 50 for i in range(3 * PROMPT_ROWS)]
@@ -72,6 +100,10 @@ def test_a_long_context_needs_no_setting() -> None:
     (got,) = target.step([(sequence, TokenTree([5, 6, 7], [-1, 0, 0]))])
     wanted = expected(model, prompt, TokenTree([5, 6, 7], [-1, 0, 0]))
     torch.testing.assert_close(got.logits, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_another_architecture_is_refused_with_a_reason() -> None:
+    assert "the native step has no model_type gpt2" in str(fits_native(tiny_model("gpt2")))
 
 
 def test_a_layer_that_computes_something_else_is_found_among_many() -> None:
