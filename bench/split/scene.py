@@ -40,7 +40,7 @@ class PacedOptions(DraftingOptions):
 
 def register_paced() -> None:
     """Make the drafter of these measurements a method, which ``SplitSpecDec`` can name."""
-    METHODS["paced"] = Method("bench.split.paced:Paced", "Paced", PacedOptions, remote=True)
+    METHODS["paced"] = Method("bench.split.paced:Paced", "Paced", PacedOptions, tokens_only=True)
 
 
 def endless_target(folder: Path) -> Path:

@@ -38,7 +38,7 @@ def test_data_that_will_not_do_is_told_before_anyone_is_asked(
         (["--samples", "2", "--temperature", "0"], "--temperature must be above 0"),
         (["--temperature", "1"], "--temperature is that of --samples"),
         (["--epsilon", "nan"], "--epsilon must be from 0 to 1"),
-        (["--algorithm", "oracle"], "--algorithm is one of --job"),
+        (["--algorithm", "oracle"], "--algorithm needs --job"),
         (["-o", "out.csv"], "give a name that ends in .jsonl"),
         (["--edge-backend", "ape"], "--edge-backend: unknown back end 'ape'. Did you mean 'api'?"),
         (["--cloud-set", "max_tokens=0"], "--cloud-set max_tokens: max_tokens must be a whole number from 1"),

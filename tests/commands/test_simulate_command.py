@@ -66,7 +66,7 @@ def test_the_requests_of_a_trace_come_when_and_as_long_as_it_says(table, tmp_pat
         (["--slo", "tftt=1"], "--slo: unknown objective 'tftt'. Did you mean 'ttft'?"),
         (["--acceptance", "1.5"], "--acceptance: acceptance must be from 0 to 1, not 1.5"),
         (["--acceptance", "a=0.6,a=0.8"], "--acceptance: acceptance must give each value once"),
-        (["--acceptance", "0.5", "--traces", "t.jsonl"], "give one of them"),
+        (["--acceptance", "0.5", "--traces", "t.jsonl"], "exclude each other"),
         (["--out", "no/such/folder/out.json"], "the folder no/such/folder does not exist"),
     ],
 )

@@ -153,7 +153,7 @@ REFUSALS = {
     "an empty token file": (["--token-file", "{empty}"], "--token-file"),
     "a short token": (["--token-file", "{short}"], "16 characters"),
     "another back end": (["--set", "backend=vllm"], "only our engine takes them"),
-    "another acceptance": (["--set", "acceptance=typical"], "acceptance coupled only"),
+    "another acceptance": (["--set", "acceptance=typical"], "acceptance must be coupled"),
     "no sessions": (["--sessions", "0"], "--sessions must be from 1"),
 }
 

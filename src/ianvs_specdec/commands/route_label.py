@@ -94,7 +94,7 @@ def _check(options: argparse.Namespace) -> None:
     if options.job is not None and (given := [name for name in (*asking, "scorer_set") if getattr(options, name)]):
         raise UserError(f"--{given[0].replace('_', '-')} is for asking models; --job takes what was answered")
     if options.data is not None and options.algorithm:
-        raise UserError("--algorithm is one of --job")
+        raise UserError("--algorithm needs --job")
 
 
 def _asked(options: argparse.Namespace, scorer: Quality) -> Outcomes:

@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     given = read_hyperparameters(None, (), "", settings_of(options, UserPlan))
     plan = given.check(UserPlan.parse)
     if plan.traces is not None and plan.acceptance is not None:
-        raise UserError("--acceptance stands for what --traces tell: give one of them")
+        raise UserError("--acceptance and --traces exclude each other: give one")
 
     from ianvs_specdec.engine import costs as tables
     from ianvs_specdec.load.simulation.users import simulate

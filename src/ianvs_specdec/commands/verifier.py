@@ -105,7 +105,7 @@ def _model(options: argparse.Namespace) -> EngineLLM:
     llm = settings.llm(settings.backend)
     assert isinstance(llm, EngineLLM)
     if llm.drafting.get("acceptance", "coupled") != "coupled":
-        raise UserError("acceptance: drafts that come without probabilities are sampled by acceptance coupled only")
+        raise UserError("acceptance must be coupled: drafts arrive without probabilities")
     return llm
 
 

@@ -1,4 +1,4 @@
-"""The plain types every room knows: what is asked, how to sample, what came back and how it went.
+"""The plain types that every package uses: what is asked, how to sample, what came back and how it went.
 
 Nothing here imports anything heavy, so routers, benchmarks, metrics and the journal start in milliseconds.
 """
@@ -42,8 +42,8 @@ class Hints:
 
     ``prediction`` is a text that is expected back, whole or in parts; ``task`` names the kind of request. Once
     ``given_up`` says so, nobody waits for the answer; a back end that asks it, from any thread, ends the request with
-    ``AbandonedError``. ``logprobs`` records the ``top`` likeliest tokens beside
-    each token, and, where the prompt is ``scored``, its tokens as well.
+    ``AbandonedError``. With ``Sampling.logprobs`` the ``top`` likeliest tokens are recorded beside each token,
+    also those of a ``scored`` prompt.
     """
 
     prediction: str = ""

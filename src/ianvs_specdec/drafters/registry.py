@@ -1,4 +1,4 @@
-"""The drafting methods by name. A new method is one file and one line in ``METHODS``."""
+"""The drafting methods by name. A new method is a file, its options in ``options`` and a line in ``METHODS``."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Method:
     constructor's keyword arguments and what all methods have. ``about`` says in a line where the drafts come from.
     ``looks``: option -> "module:function", which looks at the file or folder that it names, for a target of given
     sizes, and imports nothing heavy. ``target_look``: "module:function", the same with all options and the target's
-    folder. ``remote``: whether it needs nothing of the target but its tokens, so that another
-    machine can verify its drafts. ``chain``: options by default where the target has no cheap way to compute branches.
+    folder. ``tokens_only``: whether it needs nothing of the target but its tokens, so that another machine can verify
+    its drafts. ``chain``: options by default where the target has no cheap way to compute branches.
     """
 
     drafter: str
@@ -34,7 +34,7 @@ class Method:
     about: str = ""
     looks: Mapping[str, str] = field(default_factory=dict)
     target_look: str = ""
-    remote: bool = False
+    tokens_only: bool = False
     chain: Mapping[str, Any] = field(default_factory=dict)
 
     def arguments(self, given: MethodOptions) -> dict[str, Any]:
@@ -59,14 +59,14 @@ METHODS: dict[str, Method] = {
         "PromptLookup",
         options.PromptLookupOptions,
         about="drafts copied from earlier in the context (prompt lookup)",
-        remote=True,
+        tokens_only=True,
     ),
     "predicted_output": Method(
         "ianvs_specdec.drafters.predicted_output:PredictedOutput",
         "PredictedOutput",
         options.PredictedOutputOptions,
         about="drafts from a text that the user expects back (predicted output)",
-        remote=True,
+        tokens_only=True,
     ),
     "lookahead": Method(
         "ianvs_specdec.drafters.lookahead.drafter:lookahead",
@@ -79,14 +79,14 @@ METHODS: dict[str, Method] = {
         "RestSpecDec",
         options.RestOptions,
         about="drafts retrieved from a datastore of texts (REST)",
-        remote=True,
+        tokens_only=True,
     ),
     "suffix": Method(
         "ianvs_specdec.drafters.suffix:Suffix",
         "SuffixSpecDec",
         options.SuffixOptions,
         about="drafts from the longest match in context and corpus, or of a head where the match is short (SAMD)",
-        remote=True,
+        tokens_only=True,
         looks=_EAGLE,
     ),
     "recycling": Method(
@@ -101,7 +101,7 @@ METHODS: dict[str, Method] = {
         "DraftModelSpecDec",
         options.DraftModelOptions,
         about="drafts of a smaller language model",
-        remote=True,
+        tokens_only=True,
         looks={"draft": "ianvs_specdec.drafters.draft_model.files:check_files"},
         target_look="ianvs_specdec.drafters.draft_model.files:check_target",
     ),

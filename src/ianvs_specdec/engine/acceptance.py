@@ -35,7 +35,7 @@ class Verdict:
 
 class Acceptance(Protocol):
     def __call__(self, tree: TokenTree, logits: Tensor) -> Verdict:
-        """Judge a tree by the target's ``logits`` ``[nodes, vocabulary]``, and take the verdict as said."""
+        """Judge a tree by the target's ``logits`` ``[nodes, vocabulary]``, and add what is emitted to the history."""
 
 
 class Greedy:
@@ -44,7 +44,7 @@ class Greedy:
 
     def __call__(self, tree: TokenTree, logits: Tensor) -> Verdict:
         if self._processor is not None:
-            return _follow(tree, logits, self._processor, self._processor.scores, self._gaps)
+            return _follow_scores(tree, logits, self._processor, self._processor.scores, self._gaps)
         best = _best(logits)
         path = follow(tree, best).path
         if not self._gaps:
@@ -135,7 +135,7 @@ class Coupled:
         self._processor, self._noise, self._position, self._gaps = processor, noise, position, gaps
 
     def __call__(self, tree: TokenTree, logits: Tensor) -> Verdict:
-        return _follow(tree, logits, self._processor, self._scores, self._gaps)
+        return _follow_scores(tree, logits, self._processor, self._scores, self._gaps)
 
     def _scores(self, logits: Tensor) -> Tensor:
         noise = self._noise.at(self._position)
@@ -224,7 +224,7 @@ def _best(logits: Tensor) -> list[int]:
     return logits.argmax(dim=-1).tolist()
 
 
-def _follow(
+def _follow_scores(
     tree: TokenTree, logits: Tensor, processor: Processor, scores_of: Callable[[Tensor], Tensor], tells_gaps: bool
 ) -> Verdict:
     """Take the best-scored token after every node, from the root down, as long as a child carries it."""

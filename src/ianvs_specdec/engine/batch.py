@@ -62,7 +62,7 @@ def draft(requests: Sequence[Request], budgets: Sequence[int], confidence: float
                 if isinstance(tree, Exception):
                     request.fail(tree)
                 else:
-                    guarded(request, request.verify, tree)
+                    guarded(request, request.set_tree, tree)
         else:
             for request, budget in shared:
                 guarded(request, request.draft, budget)

@@ -39,7 +39,7 @@ class Prompt:
 
 
 Piece = Prompt | TokenTree
-"""Result of one sequence in one step."""
+"""What a step computes for one sequence: a part of its prompt, or a tree."""
 
 
 def pieces(tokens: Sequence[int], rows: int | None) -> Iterator[Prompt]:

@@ -44,8 +44,8 @@ class Engine:
     """Drives requests over one target: each of its steps serves all that are under way.
 
     A request joins when there is memory for all that it may come to hold, first come, first served, and leaves at the
-    first step after its end. Of the prompts, one piece is computed in each step, in turn, so that a long one delays the
-    others by no more. A request that fails fails alone.
+    first step after its end. Of the prompts, a step computes at most ``prompt_rows`` tokens, in turn, so that a long
+    one delays the others by no more. A request that fails fails alone.
 
     ``length`` says before every step how far to speculate for whom. ``memory`` limits the bytes of all sequences
     and of what their drafters hold; None = no limit. ``meter`` takes the times, or makes them. Not thread-safe.

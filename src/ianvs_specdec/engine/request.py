@@ -176,9 +176,9 @@ class Request:
         self.piece = TokenTree.chain(self.context.tokens[-1])
 
     def draft(self, budget: int) -> None:
-        self.verify(self.drafter.propose(self.context, budget))
+        self.set_tree(self.drafter.propose(self.context, budget))
 
-    def verify(self, tree: TokenTree) -> None:
+    def set_tree(self, tree: TokenTree) -> None:
         """The next step computes ``tree``, within what the target can address.
 
         Raises ``UserError`` for what is no tree of the target's tokens: computed, it would end the step of all others.

@@ -46,8 +46,7 @@ TABLE_STEPS = 32
 TRIAL_STEPS, TRIAL_EVERY = 2, 32
 """Steps of a trial, as a single one may be late; and from one to the next, or two plans, as it takes two more."""
 EXPLORING = 0.008
-"""Share of the time for trials, and the same for asking again. If a draft takes half of a step, that is every 50 steps.
-"""
+"""Share of the time for trials, and the same for asking again. A draft that adds half a step: about every 60 steps."""
 DOUBT, APART = 1.5, 1.05
 """Standard deviations by which a trial may be faster than thought, as one in 15 is. How many times as fast a plan must
 be that tells requests apart: the best of many seems better than it is."""

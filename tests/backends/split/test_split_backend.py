@@ -70,7 +70,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "drafts of a verifier that runs": (
         {"verifier": "far:1", "beside": {"backend": "PromptLookup"}},
         "beside",
-        "is its own setting",
+        "has its own drafting method",
     ),
     "a rule of length": ({"length": "foo"}, "length", "unknown speculation length"),
 }
@@ -113,7 +113,7 @@ def test_a_mapping_of_the_job_reaches_it_whole(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("sampling", "options", "message"),
     [
-        (Sampling(logprobs=True), {}, "tells none"),
+        (Sampling(logprobs=True), {}, "sends none"),
         (Sampling(temperature=0.5), {}, "add acceptance: coupled"),
     ],
 )

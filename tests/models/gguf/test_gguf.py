@@ -131,7 +131,7 @@ def test_several_tokens_end_an_answer(tmp_path: Path) -> None:
     change(tmp_path, "generation_config.json", lambda data: data.update(eos_token_id=[1, 3, 4]))
     assert vocabulary(tmp_path, {}, 1056).special == {"eos": 1, "eot": 3, "eom": 4, "padding": 0}
     change(tmp_path, "generation_config.json", lambda data: data.update(eos_token_id=[1, 2, 3, 4]))
-    with pytest.raises(UserError, match="4 tokens that end an answer"):
+    with pytest.raises(UserError, match="4 EOS tokens"):
         vocabulary(tmp_path, {}, 1056)
 
 

@@ -49,7 +49,7 @@ def test_an_outage_is_written_as_it_is_read(text: str) -> None:
         ("loss", "100%", "loss must be from 0 % to below 100 % (--outage"),
         ("loss", "0.5", "loss must be written as 0.5%"),
         ("outage", "10s", "outage must be written as 10s/120s"),
-        ("outage", "20s/10s", "the outage leaves nothing of the time"),
+        ("outage", "20s/10s", "the outage must be shorter than its period"),
         ("outage", "0s/10s", "outage must be from more than 0 s"),
         ("on_outage", "drop", "unknown on_outage 'drop'"),
         ("seed", "many", "seed must be a whole number from 0"),

@@ -63,7 +63,7 @@ def test_a_stream_of_the_verifier_even_one_that_breaks(folder, alone, method, sa
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
-@pytest.mark.parametrize("method", [name for name, known in drafters.METHODS.items() if known.remote])
+@pytest.mark.parametrize("method", [name for name, known in drafters.METHODS.items() if known.tokens_only])
 def test_a_method_that_needs_tokens_only(folder, running, alone, method, sampling, tmp_path):
     whole = alone(PROMPT, sampling)
     settings = {"draft": folder} if method == "draft_model" else {}

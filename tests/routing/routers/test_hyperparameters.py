@@ -16,7 +16,7 @@ WRONG: list[tuple[str, dict[str, Any], str, str]] = [
     ("RandomRouter", {"ratio": None}, "ratio", "ratio must not be null: leave it out for the default, 0.5"),
     ("BudgetRouter", {}, "cost_per_1000", "either cloud_share or cost_per_1000"),
     ("BudgetRouter", {"cloud_share": 0.2, "cost_per_1000": 1}, "cost_per_1000", "either cloud_share or cost_per_1000"),
-    ("BudgetRouter", {"cost_per_1000": 1.0}, "cost_per_1000", "needs price_prompt and price_completion"),
+    ("BudgetRouter", {"cost_per_1000": 1.0}, "cost_per_1000", "needs price_prompt or price_completion"),
     ("BudgetRouter", {"cloud_share": 0.2, "window": 9}, "window", "window must be a whole number from 10 to 100000"),
     ("BudgetRouter", {"cloud_share": 0.2, "router": "Budget"}, "router", "Did you mean 'BudgetRouter'"),
     ("LatencyRouter", {"slo_ttft": 0}, "slo_ttft", "a number above 0"),

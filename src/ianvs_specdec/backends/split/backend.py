@@ -47,7 +47,7 @@ class SplitSpecDecLLM(LoadedLLM):
         target = {name: value for name, value in given.given().items() if name in ENGINE}
         beside = chosen(given.beside, given.named, "beside") or {}
         if given.verifier is not None and beside:
-            raise UserError("beside: how a verifier that runs drafts is its own setting; leave it out", key="beside")
+            raise UserError("beside: a running verifier has its own drafting method; leave it out", key="beside")
         self._target = VerifierModel(model, target, beside)
         self._edge_settings = edge_settings(chosen(given.edge, given.named, "edge"), given.threads)
         self._link_options = link_options(given.link)
@@ -58,7 +58,7 @@ class SplitSpecDecLLM(LoadedLLM):
     def check(self, sampling: Sampling) -> None:
         check_packages()
         if sampling.logprobs:
-            raise UserError("logprobs: a verifier tells none, because no probabilities travel", key="logprobs")
+            raise UserError("logprobs: a verifier sends none; leave it out", key="logprobs")
         if key := "min_tokens" if sampling.min_tokens else "ignore_eos" if sampling.ignore_eos else "":
             raise UserError(f"{key}: a verifier ends answers where the model does: leave it out", key=key)
         if not sampling.greedy and not self.options.acceptance:

@@ -94,7 +94,7 @@ def drafting(given: Any) -> tuple[str, dict[str, Any]]:
     values = {key: value for key, value in (given or {}).items() if value is not None}
     method = drafters.resolve(str(values.pop("method", "autoregressive")))
     try:
-        remote = ["autoregressive", *(name for name, known in drafters.METHODS.items() if known.remote)]
+        remote = ["autoregressive", *(name for name, known in drafters.METHODS.items() if known.tokens_only)]
         drafters.method_of(method)
         if method not in remote or values.get("head"):
             reason = f"method {method} needs hidden states or logits of upper layers, which the edge has not"

@@ -31,7 +31,7 @@ class Started(ChildProcess):
                 raise UserError(f"{self.name} was not ready after {START_SECONDS:g} s: {self._last_words()}")
             line = self._line()
             if not line.startswith(READY):
-                raise UserError(f"{self.name} says {line[:SHOWN]!r} in place of where it listens")
+                raise UserError(f"{self.name} printed {line[:SHOWN]!r} instead of its address")
             self.address = line.removeprefix(READY).split()[0].rstrip(",")
         except BaseException:
             self.close()

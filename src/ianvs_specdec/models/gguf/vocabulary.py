@@ -177,7 +177,7 @@ def _special(folder: Path, config: Mapping[str, Any], settings: Mapping[str, Any
     special: dict[str, int] = {}
     ends = list(dict.fromkeys([*named("eos"), *listed(generation, "eos"), *listed(config, "eos")]))
     if len(ends) > 3:
-        raise UserError(f"the model in {folder} has {len(ends)} tokens that end an answer; GGUF has places for three")
+        raise UserError(f"the model in {folder} has {len(ends)} EOS tokens; GGUF has fields for three")
     special |= dict(zip(("eos", "eot", "eom"), ends, strict=False))
     for key, name in (("bos", "bos"), ("pad", "padding"), ("unk", "unknown")):
         if found := [*named(key), *listed(config, key)]:

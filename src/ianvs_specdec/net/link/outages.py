@@ -53,7 +53,7 @@ def parse(value: Any, key: str) -> Schedule:
     if found[3] == "@":
         return Schedule(length, after=other)
     if length >= other:
-        raise UserError(f"{key} {value}: the outage leaves nothing of the time; write it as {FORMS}", key=key)
+        raise UserError(f"{key} {value}: the outage must be shorter than its period; write it as {FORMS}", key=key)
     return Schedule(length, period=other, random=bool(found[1]))
 
 

@@ -99,7 +99,7 @@ def set_sampling(message: Open, sampling: Sampling) -> None:
 def sampling_of(message: Open) -> Sampling:
     """Raises ``UserError`` for what cannot be sampled with."""
     if len(message.seed) > len(str(1 << 64)) or not message.seed.removeprefix("-").isdecimal():
-        raise UserError("the seed must be a number of 64 bits")
+        raise UserError("the seed must be a 64-bit integer")
     names = ("max_tokens", "temperature", "top_p", "top_k", "repetition_penalty")
     given = {name: getattr(message, name) for name in names}
     return build(Sampling, {**given, "seed": int(message.seed), "stop": tuple(message.stop)})

@@ -91,7 +91,7 @@ def _after_difference(table: Table) -> NDArray[np.bool_]:
 
 
 def lossless_share(table: Table) -> Column:
-    """100 if all turns are identical to the target's own greedy output, else 0; NaN if unknown, as with sampling."""
+    """100 if all turns are identical to the target's own output without drafts, else 0; NaN if unknown."""
     return 100.0 * _until_difference(table, "identical", combine=np.minimum)
 
 

@@ -222,9 +222,9 @@ class BudgetRouter(ConstrainedRouter):
     @classmethod
     def check_together(cls, given: Mapping[str, Any]) -> None:
         if (given["cloud_share"] is None) == (given["cost_per_1000"] is None):
-            raise UserError("a budget is either cloud_share or cost_per_1000", key="cost_per_1000")
+            raise UserError("give either cloud_share or cost_per_1000", key="cost_per_1000")
         if given["cloud_share"] is None and not (given["price_prompt"] or given["price_completion"]):
-            raise UserError("cost_per_1000 needs price_prompt and price_completion", key="cost_per_1000")
+            raise UserError("cost_per_1000 needs price_prompt or price_completion", key="cost_per_1000")
 
     def decide(self, data: Any) -> Decision:
         decision = self.ask(data)

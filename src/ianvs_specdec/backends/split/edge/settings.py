@@ -74,7 +74,7 @@ class EdgeSettings(Settings):
                     "method is missing: without one the edge does not draft, and mode must be stream", key="method"
                 )
             return
-        far = [name for name, known in drafters.METHODS.items() if known.remote]
+        far = [name for name, known in drafters.METHODS.items() if known.tokens_only]
         if self.method not in far or self.options.get("head"):
             reason = f"method {self.method} needs what the target computes, which stays with the verifier"
             raise UserError(f"{reason}; with a verifier elsewhere draft with one of {', '.join(far)}", key="method")

@@ -77,7 +77,7 @@ class SlicedSpecDecLLM(EngineLLM):
             ("min_tokens", sampling.min_tokens),
         ):
             if given:
-                raise UserError(f"{key}: the verifier of a sliced model has neither the text nor its end", key=key)
+                raise UserError(f"{key}: not supported for a sliced model; leave it out", key=key)
         if not sampling.greedy and not self.options.acceptance:
             raise UserError(
                 "above temperature 0 the verifier draws by noise of the seed: add acceptance: coupled",

@@ -315,8 +315,8 @@ class SlicedRequest(Request):
         super().open()
         self.sequence.sampling = self.context.sampling
 
-    def verify(self, tree: TokenTree) -> None:
+    def set_tree(self, tree: TokenTree) -> None:
         most = self.sequence.most_draft + 1
         if len(tree) > most:
             tree = replace(tree, tokens=tree.tokens[:most], parents=tree.parents[:most])
-        super().verify(tree)
+        super().set_tree(tree)
