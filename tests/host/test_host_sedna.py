@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import types
 from typing import Any
 
 import pytest
@@ -53,6 +54,8 @@ def test_registering_and_looking_up() -> None:
     assert ClassFactory.get_cls(ClassType.CALLBACK, "ByItsName") is ByItsName
     assert ClassFactory.get_cls(ClassType.CALLBACK, "An Alias") is function
     assert ClassFactory.is_exists(ClassType.CALLBACK, "ByItsName")
+    ClassFactory.register_from_package(types.SimpleNamespace(Public=ByItsName, _Hidden=ByItsName, n=3), ClassType.MTL)
+    assert ClassFactory.is_exists(ClassType.MTL, "ByItsName")
     assert not ClassFactory.is_exists(ClassType.CALLBACK, "Another")
     assert not ClassFactory.is_exists("no type")
     with pytest.raises(ValueError, match="no class is registered as 'Another'"):
@@ -114,6 +117,14 @@ def test_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANSWER", "42")
     assert (Context.get_parameters("answer"), Context.get_parameters("nothing", "default")) == ("42", "default")
     assert BaseConfig.get("log_level") == "INFO"
+    assert Context.get_algorithm_from_api("HEM") == {}
+    monkeypatch.setenv("HEM_NAME", "IBT")
+    monkeypatch.setenv("HEM_PARAMETERS", '[{"key": "threshold_img", "value": 0.5}]')
+    expected = {"method": "IBT", "param": {"threshold_img": 0.5, "x": 1}}
+    assert Context.get_algorithm_from_api("HEM", x=1) == expected
+    monkeypatch.setenv("HEM_PARAMETERS", "not json")
+    with pytest.raises(ValueError, match="HEM_PARAMETERS is not JSON"):
+        Context.get_algorithm_from_api("HEM")
 
 
 def test_a_data_source_of_ones_own() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import isclass, isfunction
 from typing import Any, TypeVar
 
 PLUGIN_MARK = "__ianvs_plugin__"
@@ -76,6 +77,13 @@ class ClassFactory:
     @classmethod
     def register_cls(cls, t_cls: T, type_name: str = ClassType.GENERAL, alias: str | None = None) -> T:
         return cls.register(type_name, alias)(t_cls)
+
+    @classmethod
+    def register_from_package(cls, package: Any, type_name: str = ClassType.GENERAL) -> None:
+        for name in dir(package):
+            value = getattr(package, name)
+            if not name.startswith("_") and (isclass(value) or isfunction(value)):
+                cls.register_cls(value, type_name)
 
     @classmethod
     def registrations(cls, type_name: str, alias: str) -> list[Registration]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any
 
@@ -35,3 +36,15 @@ class Context:
     @classmethod
     def get_parameters(cls, param: str, default: Any = None) -> Any:
         return cls.parameters.get(param) or cls.parameters.get(str(param).upper()) or default
+
+    @classmethod
+    def get_algorithm_from_api(cls, algorithm: str, **param: Any) -> dict[str, Any]:
+        """``{"method", "param"}`` from ``<ALGORITHM>_NAME`` and ``<ALGORITHM>_PARAMETERS`` (JSON: keys and values)."""
+        name = cls.get_parameters(f"{algorithm}_NAME")
+        if not name:
+            return {}
+        try:
+            pairs = json.loads(cls.get_parameters(f"{algorithm}_PARAMETERS") or "[]")
+        except json.JSONDecodeError as error:
+            raise ValueError(f"the environment variable {algorithm}_PARAMETERS is not JSON: {error}") from error
+        return {"method": name, "param": {**{p["key"]: p.get("value", "") for p in pairs if "key" in p}, **param}}

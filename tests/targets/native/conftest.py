@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from ianvs_specdec.targets.native import build, library
 
@@ -37,3 +39,11 @@ def _native(request: pytest.FixtureRequest) -> None:
         # With a compiler there is no excuse: sources that do not compile must not pass for a machine without one.
         assert build.compiler() is None, f"the native step is not there: {reason}"
         pytest.skip(f"no native step: {reason}")
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)

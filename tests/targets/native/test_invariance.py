@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -77,14 +76,6 @@ def assert_tree(tree: TokenTree, output: Output, alone: Alone) -> None:
         assert_row(output, node, alone.after([tree.tokens[i] for i in tree.path_to(node)]))
 
 
-@pytest.fixture
-def _two_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", [*PLAIN, *(f"{name} family" for name in FAMILIES)])
 def test_prompts_pieces_chains_trees_and_batches(name: str, kind: str) -> None:
@@ -116,7 +107,7 @@ def test_prompts_pieces_chains_trees_and_batches(name: str, kind: str) -> None:
         pieces.commit(path)
 
 
-@pytest.mark.usefixtures("_two_threads")
+@pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_two_threads_compute_the_bits_of_one(name: str, kind: str) -> None:

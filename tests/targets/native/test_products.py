@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -129,14 +128,6 @@ def rows(count: int, seed: int = 1) -> torch.Tensor:
     return torch.randn(count, HIDDEN, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.fixture
-def _two_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
 def large() -> tuple[Product, torch.Tensor]:
     """A product that is shared out to threads."""
     generator = torch.Generator().manual_seed(3)
@@ -144,7 +135,7 @@ def large() -> tuple[Product, torch.Tensor]:
     return product, torch.randn(16, 512, generator=generator)
 
 
-@pytest.mark.usefixtures("_two_threads")
+@pytest.mark.usefixtures("two_threads")
 def test_threads_of_python_may_call_at_the_same_time() -> None:
     product, x = large()
     wanted, wrong = product(x), []
@@ -164,7 +155,7 @@ def _in_child(product: Product, x: torch.Tensor, wanted: torch.Tensor) -> None:
     raise SystemExit(0 if torch.equal(product(x), wanted) else 1)
 
 
-@pytest.mark.usefixtures("_two_threads")
+@pytest.mark.usefixtures("two_threads")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_process_has_threads_of_its_own() -> None:
     product, x = large()
