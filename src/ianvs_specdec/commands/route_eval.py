@@ -30,16 +30,16 @@ from ianvs_specdec.routing.evaluation import tables
 from ianvs_specdec.routing.evaluation.bootstrap import RESAMPLES
 from ianvs_specdec.routing.evaluation.inputs import (
     EvaluationInputs,
-    Named,
-    job_routers,
-    named_router,
+    NamedRouter,
+    limit_threads,
+    load_router,
     read_scores,
-    threads,
-    undefined,
+    routers_of_job,
+    undefined_metrics,
 )
+from ianvs_specdec.routing.evaluation.metrics import RouterScores
 from ianvs_specdec.routing.evaluation.pool import BASELINES
-from ianvs_specdec.routing.evaluation.quality import Scored
-from ianvs_specdec.routing.evaluation.results import evaluate_choices
+from ianvs_specdec.routing.evaluation.results import evaluate_policies
 from ianvs_specdec.routing.evaluation.rewording import reword
 from ianvs_specdec.routing.evaluation.robustness import robustness
 from ianvs_specdec.routing.outcomes.job import outcomes_of_job
@@ -146,9 +146,9 @@ def run(options: argparse.Namespace) -> int:
     began = time.perf_counter()
     inputs = _gather(options)
     started = time.perf_counter()
-    choosers = [inputs.chooser(router, options.threshold) for router in inputs.routers]
-    inputs.notes += undefined(inputs, choosers)
-    evaluation = evaluate_choices(inputs.outcomes, choosers, resamples=options.resamples, seed=options.seed)
+    policies = [inputs.policy(router, options.threshold) for router in inputs.routers]
+    inputs.notes += undefined_metrics(inputs, policies)
+    evaluation = evaluate_policies(inputs.outcomes, policies, resamples=options.resamples, seed=options.seed)
     source = str(options.outcomes or options.job)
     document = tables.to_document(evaluation, source=source, left_out=inputs.left_out, notes=inputs.notes)
     files: dict[str, str | bytes] = {
@@ -215,16 +215,16 @@ def _gather(options: argparse.Namespace) -> EvaluationInputs:
         inputs = EvaluationInputs(load_outcomes(options.outcomes))
     else:
         inputs = EvaluationInputs(of_job := outcomes_of_job(options.job))
-        for scored in job_routers(options.job, of_job):
+        for scored in routers_of_job(options.job, of_job):
             inputs.add(scored, "of the job")
     for name, scores in read_scores(options.scores, inputs.outcomes).items() if options.scores else ():
         inputs.add(_with_threshold(name, scores, options), options.scores.name)
-    named = [named_router(name) for name in options.router if name not in BASELINES]
+    named = [load_router(name) for name in options.router if name not in BASELINES]
     if options.held_out is not None:
         held = inputs.outcomes.held_out(options.by or "row", options.held_out, options.split_seed or 0)
         inputs.take(held, "not held out")
     if not options.include_seen:
-        inputs.leave_out_seen(named, options.job)
+        inputs.exclude_training_queries(named, options.job)
     inputs.check_scores()
     inputs.set_labels(options.label)
     recorded = [router.name for router in inputs.routers]
@@ -234,18 +234,18 @@ def _gather(options: argparse.Namespace) -> EvaluationInputs:
     return inputs
 
 
-def _score(options: argparse.Namespace, inputs: EvaluationInputs, named: Sequence[Named]) -> None:
+def _score(options: argparse.Namespace, inputs: EvaluationInputs, named: Sequence[NamedRouter]) -> None:
     _read_probes(options, named, inputs.outcomes.queries)
     if any(one.probe for one in named):
         inputs.notes.append("the overhead of a probe is without the edge's reading of the query; that of a job has it")
     if named:
-        with threads(options.threads):
+        with limit_threads(options.threads):
             for one in named:
                 inputs.add(one.scored(inputs.outcomes, options.sample), one.given)
 
 
 def _reword(
-    options: argparse.Namespace, inputs: EvaluationInputs, named: Sequence[Named], recorded: Sequence[str]
+    options: argparse.Namespace, inputs: EvaluationInputs, named: Sequence[NamedRouter], recorded: Sequence[str]
 ) -> None:
     """Have the ``named`` routers score the reworded questions. Those with ``recorded`` scores come before them."""
     reworded = reword(inputs.outcomes.queries, options.seed)
@@ -259,24 +259,26 @@ def _reword(
         )
     queries = [query for found in reworded.values() for query in found.values()]
     _read_probes(options, named, queries, f"reworded-{options.seed}")
-    with threads(options.threads):
+    with limit_threads(options.threads):
         for place, one in enumerate(named, start=len(recorded)):
-            choose = functools.partial(inputs.choices, one.threshold, options.threshold)
+            choose = functools.partial(inputs.decisions, one.threshold, options.threshold)
             scores, drawn = inputs.routers[place].scores, {"resamples": options.resamples, "seed": options.seed}
             found = robustness(scores, reworded, one.scores, choose, **drawn)
             inputs.routers[place] = replace(inputs.routers[place], reworded=found)
 
 
-def _with_threshold(name: str, scores: Floats, options: argparse.Namespace) -> Scored:
+def _with_threshold(name: str, scores: Floats, options: argparse.Namespace) -> RouterScores:
     if options.models:
-        return Scored(name, scores)
+        return RouterScores(name, scores)
     threshold = options.threshold[0] if options.threshold else None
     if threshold is None and np.nanmin(scores) >= 0 and np.nanmax(scores) <= 1:
         threshold = 0.5
-    return Scored(name, scores) if threshold is None else Scored.at(name, scores, threshold)
+    return RouterScores(name, scores) if threshold is None else RouterScores.at_threshold(name, scores, threshold)
 
 
-def _read_probes(options: argparse.Namespace, named: Sequence[Named], queries: Sequence[Query], part: str = "") -> None:
+def _read_probes(
+    options: argparse.Namespace, named: Sequence[NamedRouter], queries: Sequence[Query], part: str = ""
+) -> None:
     """Have the edge read the queries for the probes among the routers. ``part``: see ``edge_states.recorded``."""
     probes = [one.probe for one in named if one.probe is not None]
     if not probes:

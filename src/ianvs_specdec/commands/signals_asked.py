@@ -14,10 +14,10 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Completion, Query, Trace
 from ianvs_specdec.records.beginning import first_tokens
 from ianvs_specdec.records.response import Response
-from ianvs_specdec.routing.evaluation.quality import Scored
-from ianvs_specdec.routing.learned.doubt import Doubt, cross_fitted, fit
+from ianvs_specdec.routing.evaluation.metrics import RouterScores
+from ianvs_specdec.routing.learned.uncertainty import UncertaintyModel, cross_fitted, fit
 from ianvs_specdec.routing.outcomes.recorded import Floats
-from ianvs_specdec.routing.routers.cascade import OF_WHOLE, of_beginning
+from ianvs_specdec.routing.routers.cascade import WHOLE_ANSWER_SIGNALS, early_signals
 from ianvs_specdec.routing.routers.signals import SIGNALS
 
 SURE = 0.95
@@ -37,7 +37,7 @@ class AnswerSignals:
     def __init__(self, signals: Sequence[str], after: int | None) -> None:
         self._after = after
         self.doubts: dict[str, list[float]] = {name: [] for name in signals}
-        early = () if after is None else (name for name in signals if name not in OF_WHOLE)
+        early = () if after is None else (name for name in signals if name not in WHOLE_ANSWER_SIGNALS)
         self.beginnings: dict[str, list[float]] = {name: [] for name in early}
         self.tokens: list[int] = []
         self.begun: list[bool] = []
@@ -50,7 +50,7 @@ class AnswerSignals:
         first = None if self._after is None else first_tokens(_first_turn(response), self._after)
         self.begun.append(first is not None)
         if first is not None:
-            for name, doubt in of_beginning(tuple(self.beginnings), query, first, known).items():
+            for name, doubt in early_signals(tuple(self.beginnings), query, first, known).items():
                 self.beginnings[name].append(doubt)
 
 
@@ -68,17 +68,17 @@ def _first_turn(response: Response) -> Completion:
 class EarlyDecision:
     """``doubt``: of the first ``tokens``; ``scores``, ``stopped``: of all queries, cross-fitted."""
 
-    doubt: Doubt
+    doubt: UncertaintyModel
     tokens: int
     scores: Floats
     stopped: NDArray[np.bool_]
     agreed: float
     saved: float
 
-    def scored(self, whole: Floats, threshold: float) -> Scored:
+    def scored(self, whole: Floats, threshold: float) -> RouterScores:
         """The cascade that decides early, by the scores of ``whole`` answers and their threshold."""
         sent = (self.stopped | (whole >= threshold)).astype(np.float64)
-        return Scored(f"after {self.tokens} tokens", np.where(self.stopped, self.scores, whole), sent)
+        return RouterScores(f"after {self.tokens} tokens", np.where(self.stopped, self.scores, whole), sent)
 
     def told(self) -> str:
         stopped = int(self.stopped.sum())
@@ -112,7 +112,7 @@ def fit_early(
     saved = float((lengths - tokens)[stopped].sum() / lengths.sum())
     agreed = float(agrees[scores >= threshold].mean()) if stopped.any() else float("nan")
     rounded = {name: round(slope, 6) for name, slope in slopes.items()}
-    doubt = Doubt(tuple(slopes), rounded, round(offset, 6), round(threshold, 6))
+    doubt = UncertaintyModel(tuple(slopes), rounded, round(offset, 6), round(threshold, 6))
     return EarlyDecision(doubt, tokens, of_all, stopped, agreed, saved)
 
 

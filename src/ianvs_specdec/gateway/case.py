@@ -87,7 +87,7 @@ def _router(module: Module) -> Any:
 def parts(router: Any) -> Iterator[Any]:
     """A router and those that it asks, the outermost first."""
     yield router
-    for inner in (getattr(router, "inner", None), *getattr(router, "priors", {}).values()):
+    for inner in (getattr(router, "inner", None), *getattr(router, "signal_routers", {}).values()):
         if inner is not None:
             yield from parts(inner)
 

@@ -30,7 +30,7 @@ from ianvs_specdec.plugin import edge_first, observers
 from ianvs_specdec.plugin.requests import EarlyExit
 from ianvs_specdec.records.identity import FileDigests
 from ianvs_specdec.records.response import Response
-from ianvs_specdec.routing.routers.base import in_words
+from ianvs_specdec.routing.routers.base import describe_error
 from ianvs_specdec.routing.routers.budget import BudgetRouter
 from ianvs_specdec.routing.routers.lifelong import LifelongRouter
 from ianvs_specdec.routing.routers.privacy import PrivacyRouter
@@ -78,7 +78,7 @@ class Gateway:
         self._budgets = [part for part in routers if isinstance(part, BudgetRouter)]
         self._lifelong = next((part for part in routers if isinstance(part, LifelongRouter)), None)
         if self._lifelong is not None:
-            self._lifelong.judged_elsewhere()
+            self._lifelong.disable_scorer()
         self._lessons: OrderedDict[str, Callable[[float], None]] = OrderedDict()
         self.draining = False
         edge_first.announce(self)
@@ -160,7 +160,7 @@ class Gateway:
                     with self._asking:
                         outcome = bool(router(data))
                     if self._lifelong is not None:
-                        job.lesson = self._lifelong.lesson(job.row.parsed)
+                        job.lesson = self._lifelong.feedback_callback(job.row.parsed)
             except Exception as error:
                 outcome = error
             # The loop is closed when the server was stopped at once.
@@ -189,7 +189,7 @@ class Gateway:
         try:
             yield
         except Exception as error:
-            log.error("the router failed: %s", in_words(error.__cause__ or error, message=False))
+            log.error("the router failed: %s", describe_error(error.__cause__ or error, message=False))
             message = "the router failed; the server's log says why"
             self._finish(job, Refusal(500, message, kind="server_error", outcome="failed"))
 
@@ -255,7 +255,7 @@ class Gateway:
             response = response_to(job.row, event, leg.side, self._case.sides[leg.side])
             observers.ended(leg.side, job.row, response)
         except Exception as error:
-            log.error("a router did not learn: %s", in_words(error.__cause__ or error, message=False))
+            log.error("a router did not learn: %s", describe_error(error.__cause__ or error, message=False))
         finally:
             # The request may have been given up meanwhile.
             with contextlib.suppress(InvalidStateError):
@@ -265,7 +265,7 @@ class Gateway:
     def _abandon(self, job: RoutedJob) -> None:
         """No side will answer: budgets get back what was set aside, after all that sides have done."""
         for budget in self._budgets:
-            self._after.submit(budget.abandoned, job.row)
+            self._after.submit(budget.refund, job.row)
 
     def _failed(self, job: RoutedJob, refusal: Refusal) -> None:
         """The side that was to answer does not. What the client has not seen can still come from the edge."""

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from ianvs_specdec.routing.evaluation.bootstrap import RESAMPLES, SEED
-from ianvs_specdec.routing.evaluation.curve import DrawnCurves, Ranking, Sides
-from ianvs_specdec.routing.evaluation.quality import Scored
+from ianvs_specdec.routing.evaluation.curve import DrawnCurves, Ranking
+from ianvs_specdec.routing.evaluation.metrics import RouterScores
 from ianvs_specdec.routing.evaluation.results import Result, evaluate
-from ianvs_specdec.routing.outcomes.recorded import Floats
+from ianvs_specdec.routing.outcomes.recorded import Floats, Sides
 from ianvs_specdec.workspace.cases import Dataset
 from ianvs_specdec.workspace.sides import Answered, score
 
@@ -122,7 +122,7 @@ def _measured(found: list[_Scores], sides: Sides) -> list[dict[str, Any]]:
     """Points and metrics of each curve. What several routers have in common is worked out once."""
     distinct = {tuple(one.values): one.values for one in found}
     # Several routers may have one name.
-    scored = [Scored(str(number), values) for number, values in enumerate(distinct.values())]
+    scored = [RouterScores(str(number), values) for number, values in enumerate(distinct.values())]
     results = {result.name: result for result in evaluate(sides, scored, resamples=RESAMPLES, seed=SEED).results}
     known = {
         key: {"points": _sweep(values, sides), **_quality(results[str(number)])}

@@ -14,8 +14,8 @@ from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.learned.folder import TrainedRouter
 from ianvs_specdec.routing.learned.probe import ARRAYS, SETTINGS, ProbeClassifier
 from ianvs_specdec.routing.learned.training import RouterRecipe, train
+from ianvs_specdec.routing.outcomes.hidden_states import RecordedStates
 from ianvs_specdec.routing.outcomes.recorded import Outcomes, digests
-from ianvs_specdec.routing.outcomes.states import RecordedStates
 
 LAYERS, WIDTH = (0, 1, 2, 3), 8
 QUERIES = tuple(Query((f"question {index}",), id=str(index)) for index in range(240))

@@ -20,9 +20,9 @@ from ianvs_specdec.records.response import answer_of
 from ianvs_specdec.records.run import job_folder
 from ianvs_specdec.report.metrics.table import NAN, Column, Table, rounded
 from ianvs_specdec.routing.evaluation.bootstrap import RESAMPLES, SEED
-from ianvs_specdec.routing.evaluation.curve import Sides
-from ianvs_specdec.routing.evaluation.quality import Scored
+from ianvs_specdec.routing.evaluation.metrics import RouterScores
 from ianvs_specdec.routing.evaluation.results import evaluate
+from ianvs_specdec.routing.outcomes.recorded import Sides
 from ianvs_specdec.workspace.journal_reader import KeptAnswers
 from ianvs_specdec.workspace.scoring import pair_of
 from ianvs_specdec.workspace.sides import SIDES, answered, answered_before, score
@@ -72,7 +72,7 @@ def why_empty(y_true: Sequence[Any], y_pred: Sequence[Any], table: Table) -> str
     return compared if isinstance(compared, str) else "both models do equally well on these queries"
 
 
-def _compared(y_true: Sequence[Any], y_pred: Sequence[Any], table: Table) -> tuple[Sides, list[Scored]] | str:
+def _compared(y_true: Sequence[Any], y_pred: Sequence[Any], table: Table) -> tuple[Sides, list[RouterScores]] | str:
     """Both sides' outcomes and the router's scores of the queries; or the reason why they are unknown."""
     answered = [index for index, row in enumerate(y_pred) if not row[1].get("error")]
     scores = np.array([_score(y_pred[index][1]) for index in answered])
@@ -95,7 +95,7 @@ def _compared(y_true: Sequence[Any], y_pred: Sequence[Any], table: Table) -> tup
                 f"{len(outcomes)} only; put {side.capitalize()}Only or OracleRouter before this router in the job"
             )
         sides.append(outcomes / 100.0)
-    return Sides(*sides), [Scored("router", scores)]
+    return Sides(*sides), [RouterScores("router", scores)]
 
 
 def _score(result: Mapping[str, Any]) -> float:
