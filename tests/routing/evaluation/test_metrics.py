@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ianvs_specdec.routing.evaluation.curve import Sides
 from ianvs_specdec.routing.evaluation.metrics import BINS, RouterScores, extra_cost
 from ianvs_specdec.routing.evaluation.pool import pair_policy
 from ianvs_specdec.routing.evaluation.results import Candidate
+from ianvs_specdec.routing.outcomes.recorded import Sides
 
 
 def seeds(count: int, fast: int = 40) -> list[Any]:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from ianvs_specdec.routing.evaluation.bootstrap import intervals, p_values
-from ianvs_specdec.routing.evaluation.curve import Sides
 from ianvs_specdec.routing.evaluation.metrics import RouterScores
 from ianvs_specdec.routing.evaluation.pool import BASELINES, ORACLE, RANDOM
 from ianvs_specdec.routing.evaluation.results import GRID, LEVELS, evaluate, mean_distances
+from ianvs_specdec.routing.outcomes.recorded import Sides
 
 
 def case(count: int, seed: int = 0, *, priced: bool = False) -> Sides:

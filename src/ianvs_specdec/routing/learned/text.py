@@ -1,7 +1,7 @@
 """Text classifiers that learn in seconds and score a query in a few milliseconds.
 
 ``knn`` is the weighted mean of the nearest training queries' labels, by the cosines of the TF-IDF weights of words and
-pairs of words (or of ``embedding``, a model of sentence-transformers) and of the surface numbers (see ``text_features``).
+pairs of words (or of ``embedding``, a model of sentence-transformers) and of the ``text_features``.
 
 ``logistic`` is the logistic function of the mean of three predictions: that one, a ridge regression on the words (the
 subject), and boosted trees on the surface numbers (the form, which carries over to other subjects).

@@ -132,7 +132,7 @@ class CascadeRouter(Router):
     """In the mode inference-then-mining Ianvs asks the edge first; in the mode mining-then-inference the router does.
 
     - ``signal``: one or several of ``signals.SIGNALS``; the score is their mean;
-    - ``calibration``: a file of `specdec route calibrate` with signals and threshold (see ``uncertainty``): the score is the
+    - ``calibration``: a file of `specdec route calibrate` with signals and threshold: the score is the
       probability that the cloud's answer is better;
     - ``router``: another router without a constraint, whose score is the signal ``router``;
     - ``routers``: name of a signal -> folder of a trained router. One of all may be a probe;
