@@ -291,7 +291,7 @@ def _read_probes(
 
     states = edge_states.recorded(options, queries, options.out, check, part)
     for probe in probes:
-        probe.read(states)
+        probe.set_states(states)
 
 
 def _write(folder: Path, files: Mapping[str, str | bytes]) -> None:

@@ -66,7 +66,7 @@ def test_a_hidden_layer_is_taken_where_no_line_divides(tmp_path: Path) -> None:
     loaded = ProbeClassifier.load(tmp_path)
     with pytest.raises(UserError, match="give --edge FILE"):
         loaded.score(QUERIES)
-    loaded.read(states)
+    loaded.set_states(states)
     np.testing.assert_allclose(loaded.score(QUERIES), probe.score(QUERIES), atol=1e-4)
     np.testing.assert_array_equal(fit(states, layers=[2]).score(QUERIES), probe.score(QUERIES))
 

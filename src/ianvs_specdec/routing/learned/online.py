@@ -221,7 +221,7 @@ class AdaptedClassifier(Classifier):
 
     def score(self, queries: Sequence[Query]) -> Floats:
         if self.probe is not None:
-            return self.score_states(queries, self.probe.recorded(queries))
+            return self.score_states(queries, self.probe.states_of(queries))
         scores = self.base.score(queries).tolist()
         return np.array([self._score(query, score, None) for query, score in zip(queries, scores, strict=True)])
 

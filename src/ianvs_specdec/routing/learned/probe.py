@@ -156,7 +156,7 @@ class ProbeOptions(Settings):
 
 
 class ProbeClassifier(Classifier):
-    """``score_states`` scores hidden states; ``score`` needs to ``read`` those of its queries first."""
+    """``score_states`` scores hidden states; ``score`` needs ``set_states`` for those of its queries first."""
 
     Options: ClassVar[type[Settings]] = ProbeOptions
 
@@ -201,7 +201,7 @@ class ProbeClassifier(Classifier):
         return self
 
     def score(self, queries: Sequence[Query]) -> Floats:
-        return self.score_states(queries, self.recorded(queries))
+        return self.score_states(queries, self.states_of(queries))
 
     def score_states(self, queries: Sequence[Query], states: Halves) -> Floats:
         columns = _columns(states)
@@ -214,12 +214,12 @@ class ProbeClassifier(Classifier):
         found = self._readout.standardized(_columns(states))
         return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), FLAT)
 
-    def recorded(self, queries: Sequence[Query]) -> Halves:
+    def states_of(self, queries: Sequence[Query]) -> Halves:
         if self._states is None:
             raise UserError("a probe reads the edge's hidden states, not the query: give --edge FILE with its settings")
         return self._states.of(queries, self.layers)
 
-    def read(self, states: RecordedStates) -> None:
+    def set_states(self, states: RecordedStates) -> None:
         self._states = states
 
     def check_edge(self, model: str, digest: str) -> None:

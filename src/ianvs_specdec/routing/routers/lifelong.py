@@ -118,7 +118,7 @@ class LifelongRouter(Router):
         return self.base.probe is not None
 
     @property
-    def feedbacks(self) -> int:
+    def feedback_count(self) -> int:
         return self._lessons.count
 
     @property
@@ -179,7 +179,7 @@ class LifelongRouter(Router):
         if item is not None:
             return item
         if (probe := self.base.probe) is not None:
-            return self._read(query, probe, probe.recorded([query]))
+            return self._read(query, probe, probe.states_of([query]))
         return self._remembered(query, query_features(query, float(self.base.score([query])[0])))
 
     def _read(self, query: Query, probe: ProbeClassifier, states: Halves) -> QueryFeatures:
