@@ -56,7 +56,7 @@ def calibration(folder: Path, threshold: float, **slopes: float) -> str:
     slopes = slopes or {"max_entropy": 1.0}
     begun = EarlyModel(FIRST, UncertaintyModel(tuple(slopes), slopes, 0.0, threshold))
     path = folder / f"cascade{threshold}.json"
-    UncertaintyModel(tuple(slopes), slopes, 0.0, 1.0, after=begun).save(path)
+    UncertaintyModel(tuple(slopes), slopes, 0.0, 1.0, early=begun).save(path)
     return str(path)
 
 
