@@ -33,7 +33,7 @@ from pathlib import Path
 
 import ray
 
-from ianvs_specdec.routing.routers.random_router import RandomRouter
+from ianvs_specdec.routing.routers.baselines import RandomRouter
 
 
 class Victim(RandomRouter):

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from ianvs_specdec.routing.routers.base import Router
+from ianvs_specdec.routing.routers.baselines import RandomRouter
 from ianvs_specdec.routing.routers.learned import LearnedRouter
 from ianvs_specdec.routing.routers.lifelong import LifelongRouter
 from ianvs_specdec.routing.routers.privacy import PrivacyRouter
-from ianvs_specdec.routing.routers.random_router import RandomRouter
 from tests.routing.routers.lifelong_stream import row
 
 ROUTERS: dict[str, Callable[[str, float], Router]] = {

@@ -1,7 +1,7 @@
-"""Bootstrap over queries: 95 % intervals and p-values, by percentiles.
+"""Percentile bootstrap over queries: 95 % intervals and p-values.
 
-Queries are drawn with replacement, as many as there are, from all of them alike: not stratified by group or by outcome.
-A fixed seed makes the result repeatable. All routers are measured on the same draws, so that differences are paired.
+Draws are not stratified by group or outcome. All routers are measured on the same draws, so that differences are
+paired.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ RESAMPLES = 1000
 SEED = 0
 LEVEL = 0.95
 DEFINED = 0.95
-"""Where less than this part of the draws has a value, there is no interval."""
+"""Minimum share of the draws with a value for an interval."""
 _CELLS = 50_000
-"""Draws times queries that are computed at once: more would leave the processor's cache."""
+"""Draws times queries of a block, which fits into the CPU cache."""
 
 
 def draws(queries: int, resamples: int = RESAMPLES, seed: int = SEED) -> Iterator[Floats]:
-    """How often each query is drawn: blocks of float64 [draws, queries], ``resamples`` draws in all."""
+    """Counts of each query: blocks of float64 [draws, queries], ``resamples`` draws in total."""
     generator = np.random.default_rng(seed)
     block = max(1, _CELLS // queries)
     for start in range(0, resamples, block):
@@ -36,7 +36,7 @@ def draws(queries: int, resamples: int = RESAMPLES, seed: int = SEED) -> Iterato
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with its 95 % interval; NaN = not defined."""
+    """A value and its 95 % interval, NaN if undefined."""
 
     value: float
     low: float
@@ -44,17 +44,17 @@ class Estimate:
 
 
 def estimate(value: float, drawn: Floats) -> Estimate:
-    """``drawn``: the value in each draw, NaN where it is not defined there."""
+    """``drawn``: the value in each draw, NaN if undefined."""
     (low,), (high,) = intervals(drawn[:, None])
     return Estimate(value, *((float(low), float(high)) if np.isfinite(value) else (np.nan, np.nan)))
 
 
 def intervals(drawn: Floats) -> tuple[Floats, Floats]:
-    """The ends of the intervals of several values at once: [draws, values] -> [values] and [values]."""
+    """Lower and upper ends of the intervals of several values: [draws, values] -> [values], [values]."""
     undefined = np.isnan(drawn)
     few = undefined.mean(axis=0) > 1 - DEFINED
     if undefined.any():
-        # Without values nanpercentile would warn.
+        # nanpercentile warns about columns without values.
         low, high = np.nanpercentile(np.where(few, 0.0, drawn), [50 - 50 * LEVEL, 50 + 50 * LEVEL], axis=0)
     else:
         low, high = np.percentile(drawn, [50 - 50 * LEVEL, 50 + 50 * LEVEL], axis=0)
@@ -62,7 +62,7 @@ def intervals(drawn: Floats) -> tuple[Floats, Floats]:
 
 
 def p_values(differences: Floats) -> Floats:
-    """Two-sided p of "there is no difference": [draws, values] -> [values], never below 2 / (draws + 1)."""
+    """Two-sided p-values of no difference: [draws, values] -> [values], at least 2 / (draws + 1)."""
     defined = ~np.isnan(differences)
     count = defined.sum(axis=0)
     below, above = ((1.0 + (defined & side).sum(axis=0)) for side in (differences <= 0, differences >= 0))

@@ -1,7 +1,7 @@
-"""The cost-quality curve of a router: the gain while the queries move to the cloud, highest scores first.
+"""Cost-quality curves of routers: the gain while queries move to the cloud by descending score.
 
-Queries of equal score are in random order: on average the curve is straight between two scores. Everything is computed
-for many weightings of the queries at once, [draws, queries]: ones, or counts for the draws of a bootstrap.
+The curve is linear between two scores, the mean over random orders of queries with equal scores. Curves are computed
+for several weightings of the queries, [draws, queries]: ones, or the counts of bootstrap draws.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 from ianvs_specdec.routing.outcomes.recorded import Floats
 
 ROUNDING = 1e-9
-"""Sums that differ by less are equal."""
+"""Tolerance of comparisons of sums."""
 
 
 class Ranking:
-    """The queries by falling score, those of equal score together.
-
-    ``order``: their indices; ``starts``: the places in it at which a score begins; ``thresholds``: these scores.
+    """The queries by descending score. ``order``: indices; ``starts``: positions in it of each distinct score;
+    ``thresholds``: the distinct scores.
     """
 
     def __init__(self, scores: Floats) -> None:
@@ -31,7 +30,7 @@ class Ranking:
         self.thresholds: Floats = falling[self.starts]
 
     def coarse(self, most: int) -> Ranking:
-        """With about ``most`` different scores: those of neighbouring ranks are taken together."""
+        """With about ``most`` distinct scores, by merging neighbouring ones."""
         if len(self.starts) <= most:
             return self
         found = copy.copy(self)
@@ -42,15 +41,15 @@ class Ranking:
         return found
 
     def sums(self, ordered: Floats) -> Floats:
-        """[draws, queries] in the ranking's order -> their sums over the queries of each score, [draws, scores]."""
+        """Sums of [draws, queries], in the ranking's order, over the queries of each score: [draws, scores]."""
         return np.add.reduceat(ordered, self.starts, axis=1)
 
 
 @dataclass(frozen=True, eq=False)
 class DrawnCurves:
-    """After each score, [draws, scores]: the parts of the queries (``share``) and of the cloud's extra cost (``money``,
-    None without costs) that are spent, and the mean quality ``gained`` over the edge alone. ``total`` [draws]: the
-    cloud's gain. ``counts`` and ``hits`` [draws, scores]: queries, and those that the cloud answers better.
+    """Curves at each distinct score, [draws, scores]: share of the queries (``share``) and of the cloud's extra cost
+    (``money``, None without costs), and the mean quality ``gained`` over the edge alone. ``total`` [draws]: gain of the
+    cloud. ``counts``, ``hits`` [draws, scores]: queries, and those that the cloud answers better.
     """
 
     share: Floats
@@ -62,7 +61,7 @@ class DrawnCurves:
 
     @classmethod
     def of(cls, ranking: Ranking, weights: Floats, gain: Floats, extra: Floats | None) -> DrawnCurves:
-        """``weights``: [draws, queries], none of the rows all 0; ``gain`` and ``extra``: [queries]."""
+        """``weights``: [draws, queries], no row all 0; ``gain`` and ``extra`` cost: [queries]."""
         ordered = np.take(weights, ranking.order, axis=1)
         counts = ranking.sums(ordered)
         share, gained = np.cumsum(counts, axis=1), np.cumsum(ranking.sums(ordered * gain[ranking.order]), axis=1)
@@ -76,9 +75,9 @@ class DrawnCurves:
         return cls(share, gained, money, gained[:, -1], counts, hits)
 
     def auroc(self) -> Floats:
-        """Of "the cloud answers better", [draws]: equal scores count half. NaN where it answers all better, or none."""
+        """AUROC for "the cloud answers better", [draws]. NaN if it answers all queries better, or none."""
         misses = self.counts - self.hits
-        # Of a hit, the misses that have a lower score.
+        # For each hit, the misses with a lower score.
         below = misses.sum(axis=1, keepdims=True) - np.cumsum(misses, axis=1)
         won = np.einsum("ij,ij->i", self.hits, below) + np.einsum("ij,ij->i", self.hits, misses) / 2
         pairs = self.hits.sum(axis=1) * misses.sum(axis=1)
@@ -86,13 +85,13 @@ class DrawnCurves:
 
     def area(self, axis: Floats) -> Floats:
         """Mean of the quality gained over all levels of ``axis`` (``share`` or ``money``), [draws]."""
-        # The trapezium between two scores, without a copy of the curve moved by one.
+        # The trapezoidal rule, without a shifted copy of the curve.
         between = np.einsum("ij,ij->i", np.diff(axis, axis=1), self.gained[:, 1:] + self.gained[:, :-1])
         return (axis[:, 0] * self.gained[:, 0] + between) / 2
 
     def at(self, axis: Floats, levels: Floats) -> Floats:
-        """The quality gained when a part of the cost has been spent, [draws, levels]; NaN where there is no cost."""
-        # Where a query costs less in the cloud money is given back: the first time that the level is reached counts.
+        """The quality gained at each cost level, [draws, levels]. NaN without a cost."""
+        # Queries that are cheaper in the cloud reduce the cost: the first crossing of a level counts.
         rising = axis if (np.diff(axis, axis=1) >= 0).all() else np.maximum.accumulate(axis, axis=1)
         last = axis.shape[1] - 1
         places = np.stack([np.searchsorted(row, levels - ROUNDING) for row in rising]).clip(max=last)
@@ -100,14 +99,14 @@ class DrawnCurves:
         return np.where(np.isnan(axis[:, -1:]), np.nan, found)
 
     def cost_of(self, axis: Floats, part: float) -> Floats:
-        """The least cost at which ``part`` of the cloud's gain is reached, [draws]; NaN where that is nothing."""
+        """The lowest cost with ``part`` of the cloud's gain, [draws]. NaN if there is no gain."""
         wanted = (part * self.total)[:, None]
         places = (self.gained >= wanted - ROUNDING).argmax(axis=1)[:, None]
         return np.where(self.total > ROUNDING, _between(self.gained, axis, places, wanted)[:, 0], np.nan)
 
 
 def _between(x: Floats, y: Floats, places: NDArray[np.intp], wanted: Floats) -> Floats:
-    """``y`` where ``x`` is ``wanted``, on the straight line that ends at each of ``places``, [draws, places]."""
+    """Interpolate ``y`` at ``x = wanted`` on the segment that ends at each of ``places``, [draws, places]."""
     before = (places - 1).clip(min=0)
     x_before, y_before = (np.where(places > 0, np.take_along_axis(v, before, axis=1), 0.0) for v in (x, y))
     width = np.take_along_axis(x, places, axis=1) - x_before

@@ -1,4 +1,4 @@
-"""What an evaluation is of: the outcomes that are taken, and each router's scores of them."""
+"""Inputs of an evaluation: the outcomes, and the routers' scores."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from ianvs_specdec.workspace.cases import read_workspace
 from ianvs_specdec.workspace.sides import scores_of
 
 WARM_UP = 5
-"""Queries that are scored once before any is timed."""
+"""Number of queries that are scored before the timing."""
 
 
 @dataclass
 class EvaluationInputs:
-    """``routers``: their scores of ``outcomes``; ``notes`` for the user; ``left_out``: queries by reason."""
+    """``routers``: scores of the outcomes; ``notes`` for the user; ``left_out``: number of queries by reason."""
 
     outcomes: Outcomes | Pool
     routers: list[RouterScores] = field(default_factory=list)
@@ -50,14 +50,14 @@ class EvaluationInputs:
             self.routers[place] = replace(router, scores=router.scores[chosen], sent=sent)
 
     def add(self, router: RouterScores, origin: str) -> None:
-        """Add a router, under a name that no other one has."""
+        """Add a router under a unique name."""
         taken = {*BASELINES, *map(only, self.outcomes.models), *(known.name for known in self.routers)}
         numbered = (f"{router.name} ({origin}, {number})" for number in itertools.count(2))
         names = itertools.chain([router.name, f"{router.name} ({origin})"], numbered)
         self.routers.append(replace(router, name=next(name for name in names if name not in taken)))
 
     def exclude_training_queries(self, named: Iterable[NamedRouter], job: Path | None = None) -> None:
-        """Leave out, for all routers, the training queries of each."""
+        """Exclude the training queries of each router for all routers."""
         seen = [router.trained.seen for router in named if router.trained is not None]
         seen += [] if job is None else list(_seen_of_job(job))
         if not seen:
@@ -65,19 +65,19 @@ class EvaluationInputs:
         unseen = ~np.isin(self.outcomes.digests(), np.concatenate(seen))
         if not unseen.any():
             raise UserError(
-                f"all {len(self.outcomes)} queries are among those that the routers were trained with: give outcomes "
-                "of others, or --include-seen"
+                f"all {len(self.outcomes)} queries are training queries of the routers: give outcomes of other queries, "
+                "or --include-seen"
             )
         if not unseen.all():
             count = int((~unseen).sum())
             self.take(unseen, "seen in training")
             self.notes.append(
-                f"{count} queries that a router was trained with are left out for all routers, {len(self.outcomes)} "
-                "remain (--include-seen keeps them)"
+                f"{count} training queries of a router are excluded for all routers, {len(self.outcomes)} remain "
+                "(--include-seen keeps them)"
             )
 
     def check_scores(self) -> None:
-        """Raise UserError if a router has no score of a query that is evaluated."""
+        """Raise UserError if a router has no score for an evaluated query."""
         for router in self.routers:
             if len(missing := np.flatnonzero(np.isnan(router.scores.reshape(len(self.outcomes), -1)).any(axis=1))):
                 identifier = self.outcomes.queries[missing[0]].id
@@ -96,14 +96,14 @@ class EvaluationInputs:
         )
 
     def decisions(self, threshold: float, thresholds: Sequence[float] | None, scores: Floats) -> NDArray[np.intp]:
-        """The index of the model by score. ``threshold``: the router's own, of a pair."""
+        """The index of each query's model. ``threshold``: of the router, for a pair."""
         chosen = self.policy(RouterScores.at_threshold("", scores, threshold), thresholds).chosen
         assert chosen is not None
         return chosen.argmax(axis=1)
 
 
 def label_of(outcomes: Outcomes | Pool, kind: str, epsilon: float = 0.0) -> Floats | None:
-    """None where these outcomes have no such labels: soft ones need several answers to a query."""
+    """None without such labels: soft labels need several answers per query."""
     try:
         return None if isinstance(outcomes, Pool) else label_values(outcomes, kind, epsilon)
     except UserError:
@@ -111,7 +111,7 @@ def label_of(outcomes: Outcomes | Pool, kind: str, epsilon: float = 0.0) -> Floa
 
 
 def load_router(name: str) -> NamedRouter:
-    """``name``: the folder of a trained router, or the name of one that needs no training, as in YAML."""
+    """``name``: the folder of a trained router, or the YAML name of one without training."""
     path = Path(name)
     if name in ROUTERS and not path.is_dir():
         router = build_router(name)
@@ -126,7 +126,7 @@ def load_router(name: str) -> NamedRouter:
 
 @dataclass
 class NamedRouter:
-    """A router of ``--router``."""
+    """A router of ``--router``. ``given``: the argument."""
 
     name: str
     given: str
@@ -139,7 +139,7 @@ class NamedRouter:
         return None if self.trained is None else self.trained.probe
 
     def scores(self, queries: Sequence[Query]) -> Floats:
-        """Raises UserError if one is no number."""
+        """Raises UserError if a score is not finite."""
         scores = np.asarray(self.score(queries), dtype=np.float64)
         if len(bad := np.flatnonzero(~np.isfinite(scores))):
             identifier = queries[bad[0]].id
@@ -147,7 +147,7 @@ class NamedRouter:
         return scores
 
     def scored(self, outcomes: Outcomes | Pool, sample: int) -> RouterScores:
-        """With the time of up to ``sample`` single queries."""
+        """The scores, and the times of up to ``sample`` single queries."""
         seconds = self._times(outcomes.queries, sample)
         scores, known = self.scores(outcomes.queries), self.trained
         labels = None if known is None else label_of(outcomes, known.label, known.epsilon)
@@ -167,7 +167,7 @@ class NamedRouter:
 
 @contextmanager
 def limit_threads(count: int) -> Iterator[None]:
-    """No more than ``count`` threads for what is computed inside."""
+    """Limit torch, BLAS and OpenMP to ``count`` threads."""
     from threadpoolctl import threadpool_limits
 
     if (torch := sys.modules.get("torch")) is not None:
@@ -177,10 +177,10 @@ def limit_threads(count: int) -> Iterator[None]:
 
 
 def routers_of_job(job: Path, outcomes: Outcomes) -> Iterator[RouterScores]:
-    """The routers of a job's test cases that have scored all queries, not all alike. Equal ones count once."""
+    """The distinct routers of a job's test cases with scores for all queries, unless all scores are equal."""
     workspace = read_workspace(job)
     places = {query: place for place, query in enumerate(outcomes.queries)}
-    told: set[bytes] = set()
+    known: set[bytes] = set()
     for case in workspace.cases:
         rows = case.answers()
         name, given = scores_of(rows)
@@ -193,13 +193,13 @@ def routers_of_job(job: Path, outcomes: Outcomes) -> Iterator[RouterScores]:
                 decision = rows[index][1]["routing"]
                 scores[place], sent[place] = value, float(bool(decision.get("hard")))
                 seconds += [decision["seconds"]] if isinstance(decision.get("seconds"), (int, float)) else []
-        if np.isfinite(scores).all() and np.ptp(scores) > 0 and (key := scores.tobytes() + sent.tobytes()) not in told:
-            told.add(key)
+        if np.isfinite(scores).all() and np.ptp(scores) > 0 and (key := scores.tobytes() + sent.tobytes()) not in known:
+            known.add(key)
             yield RouterScores(name, scores, sent, seconds=np.array(seconds, dtype=np.float64))
 
 
 def _seen_of_job(job: Path) -> Iterator[NDArray[np.uint64]]:
-    """Digests of what the job's trained routers were trained with, where their folders are still there."""
+    """Digests of the training queries of the job's routers whose folders still exist."""
     for case in read_workspace(job).cases:
         for folder in _paths(case.module("hard_example_mining").get("hyperparameters")):
             if (folder / SEEN).is_file():
@@ -207,7 +207,7 @@ def _seen_of_job(job: Path) -> Iterator[NDArray[np.uint64]]:
 
 
 def _paths(value: Any) -> Iterator[Path]:
-    """The folders of trained routers that hyperparameters name, those of routers inside among them."""
+    """The folders of trained routers in hyperparameters, including those of wrapped routers."""
     for name, item in value.items() if isinstance(value, Mapping) else ():
         if name == "path" and isinstance(item, str):
             yield Path(item)
@@ -218,12 +218,13 @@ def _paths(value: Any) -> Iterator[Path]:
 
 
 def undefined_metrics(inputs: EvaluationInputs, policies: Sequence[RoutingPolicy]) -> Iterator[str]:
+    """Notes for the user on metrics that are undefined for these inputs."""
     outcomes = inputs.outcomes
     yield from _of_pool(outcomes) if isinstance(outcomes, Pool) else _of_pair(outcomes)
     for one in policies:
         router = one.router
         if np.ptp(router.scores) == 0:
-            yield f"{router.name} gives all queries the same score: it routes as random does"
+            yield f"{router.name} gives all queries the same score, like random routing"
         if one.chosen is None and isinstance(outcomes, Pool):
             yield f"{router.name}: scores are not all from 0 to 1: give --threshold for its decisions"
         if router.labels is not None and not 0 <= router.scores.min() <= router.scores.max() <= 1:
@@ -232,10 +233,10 @@ def undefined_metrics(inputs: EvaluationInputs, policies: Sequence[RoutingPolicy
 
 def _of_pool(pool: Pool) -> Iterator[str]:
     means = 100 * pool.quality.mean(axis=0)
-    yield f"from the cheapest to the dearest model: {', '.join(pool.models)}; the best alone is {pool.best}"
+    yield f"from the cheapest to the most expensive model: {', '.join(pool.models)}; the best alone is {pool.best}"
     if means[-1] - means[0] <= 100 * ROUNDING:
         yield (
-            f"{pool.models[-1]}, the dearest, is not better than {pool.models[0]}, the cheapest ({means[-1]:.2f} % and "
+            f"{pool.models[-1]}, the most expensive, is not better than {pool.models[0]}, the cheapest ({means[-1]:.2f} % and "
             f"{means[0]:.2f} %): PGR, APGR, CPT and ParetoDist are not defined"
         )
 
@@ -248,25 +249,25 @@ def _of_pair(outcomes: Outcomes) -> Iterator[str]:
         yield "the cloud answers every query better: AUROC is not defined"
     if outcomes.gain.mean() <= ROUNDING:
         yield (
-            f"the cloud is not better than the edge on the whole ({cloud:.2f} % and {edge:.2f} %): PGR, APGR and CPT "
-            "are not defined"
+            f"the cloud is not better than the edge overall ({cloud:.2f} % and {edge:.2f} %): PGR, APGR and CPT are "
+            "not defined"
         )
     if outcomes.cloud_cost is None and outcomes.edge_cost is not None:
-        yield "there is edge_cost without cloud_cost: there are no figures by money"
+        yield "there is edge_cost without cloud_cost: there are no metrics by cost"
     elif outcomes.cloud_cost is not None:
         ours = 0.0 if outcomes.edge_cost is None else float(outcomes.edge_cost.mean())
         if outcomes.cloud_cost.mean() <= ours:
-            yield "the cloud costs no more than the edge on the whole: there is no curve by money"
+            yield "the cloud costs no more than the edge overall: there is no curve by cost"
 
 
 KEYS = ("query_id", "row")
 
 
 def read_scores(path: Path, outcomes: Outcomes | Pool) -> dict[str, Floats]:
-    """CSV with the columns ``router``, ``score`` and ``query_id`` (the ``id`` of outcomes) or ``row`` (from 0), and
-    ``model``, where scores are the expected quality of each model of a pool.
+    """Router -> scores, [queries] or [queries, models], NaN if missing. Raises UserError with file and line.
 
-    Router -> its scores, [queries] or [queries, models], NaN where there is none. UserError with file and line.
+    The CSV file has the columns ``router``, ``score``, ``query_id`` (the ``id`` of outcomes) or ``row`` (from 0), and
+    ``model`` if the scores are the expected quality of each model of a pool.
     """
     models = outcomes.models if isinstance(outcomes, Pool) else ()
     if not path.name.lower().endswith((".csv", ".csv.gz")):
@@ -300,7 +301,7 @@ def read_scores(path: Path, outcomes: Outcomes | Pool) -> dict[str, Floats]:
 
 
 def _key(record: Mapping[str, str], path: Path) -> str:
-    """The column that names the query. UserError where a column is missing."""
+    """The column that identifies the query. Raises UserError for a missing column."""
     key = next((name for name in KEYS if name in record), "")
     missing = [name for name in ("router", "score") if name not in record] + ["query_id or row"] * (not key)
     if missing:

@@ -1,4 +1,4 @@
-"""The quality of routing between models that have answered the same queries.
+"""Metrics of routing between models that have answered the same queries.
 
 Over all thresholds:
 
@@ -8,16 +8,15 @@ Over all thresholds:
 - ``drop20``, ``drop40``: quality lost against the cloud alone, in points of 100, when 20 or 40 % of the queries stay on
   the edge (Hybrid LLM, arXiv 2404.14618); ``..._relative``: in % of the cloud's; ``..._money``: when that part of the
   cloud's extra cost is saved.
-- ``auroc``: probability that a query that the cloud answers better has a higher score than one it does not.
+- ``auroc``: of the scores for "the cloud answers better".
 
-Of a router's own decisions: ``share`` in the cloud (%), ``quality`` (%), ``quality_of_cloud`` (% of the cloud's),
-``pgr``, ``cost`` (per 1,000 queries); ``accuracy``, ``precision``, ``recall``, ``f1`` of sending what the cloud answers
-better; ``gain_best``: % above the better model alone, ``gap_oracle``: % below the oracle (LLMRouterBench, arXiv
-2601.07206, here with equal weight for all queries); ``ece``: expected calibration error of the scores as probabilities
-of the training label, in ``BINS`` intervals of equal width.
+Of a router's decisions: ``share`` in the cloud (%), ``quality`` (%), ``quality_of_cloud`` (% of the cloud's), ``pgr``,
+``cost`` (per 1,000 queries); ``accuracy``, ``precision``, ``recall``, ``f1`` for "the cloud answers better";
+``gain_best``: % above the better model alone, ``gap_oracle``: % below the oracle (LLMRouterBench, arXiv 2601.07206,
+here with equal weight for all queries); ``ece``: expected calibration error of the scores as probabilities of the
+training label, in ``BINS`` intervals of equal width.
 
-Of a pool only the figures over money are defined, and ``share:NAME``. For ``pareto_dist`` see
-``results.mean_distances``.
+A pool has only the metrics over cost, and ``share:NAME``. ``pareto_dist``: see ``results.mean_distances``.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from ianvs_specdec.routing.evaluation.curve import ROUNDING, DrawnCurves
 from ianvs_specdec.routing.outcomes.recorded import Floats
 
 Values = dict[str, Floats]
-"""Name of a metric -> its value in each draw, NaN where it is not defined."""
+"""Metric -> value in each draw, NaN if undefined."""
 
 PARTS = (0.5, 0.8)
 SAVED = (0.2, 0.4)
@@ -41,8 +40,8 @@ BINS = 10
 
 
 class Answers(Protocol):
-    """``quality`` [queries, models] of the models' answers and their ``cost`` (None: unknown), the cheapest model
-    first. ``is_pair``: an edge and a cloud, between which the share of queries is a cost of its own.
+    """``quality`` and ``cost`` (None: unknown) of the models' answers, [queries, models], the cheapest model first.
+    ``is_pair``: an edge and a cloud, for which the share of the queries is another measure of cost.
     """
 
     @property
@@ -58,9 +57,10 @@ class Answers(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class RouterScores:
-    """``scores``: float64 [queries], or the expected quality of each model of a pool, [queries, models]; ``sent``: the
-    probability that it sends a query to the cloud, float64 [queries]; ``labels``: what its scores are probabilities of,
-    float64 [queries]; ``seconds``: its time for single queries; ``reworded``: see ``robustness``.
+    """A router's ``scores``: float64 [queries], or the expected quality of each model of a pool, [queries, models].
+
+    ``sent``: probability of sending a query to the cloud, float64 [queries]; ``labels``: that the scores predict,
+    float64 [queries]; ``seconds``: times of single queries; ``reworded``: see ``robustness``.
     """
 
     name: str
@@ -73,14 +73,12 @@ class RouterScores:
 
     @classmethod
     def at_threshold(cls, name: str, scores: Floats, threshold: float, **known: Any) -> RouterScores:
-        """A router that sends what reaches the threshold."""
+        """With the decisions of a threshold."""
         return cls(name, scores, (scores >= threshold).astype(np.float64), threshold, **known)
 
 
 def extra_cost(answers: Answers) -> Floats | None:
-    """The cost of each model beyond that of the cheaper one before it, [queries, models - 1]; None if unknown, or not
-    positive in total.
-    """
+    """Cost differences of successive models, [queries, models - 1]. None if unknown, or not positive in total."""
     if answers.cost is None:
         return None
     extra = np.diff(answers.cost, axis=1)
@@ -88,7 +86,7 @@ def extra_cost(answers: Answers) -> Floats | None:
 
 
 def over_thresholds(path: DrawnCurves, start: Floats) -> Values:
-    """The metrics that need no threshold. ``start``: the quality of the cheapest model alone, [draws]."""
+    """Metrics over all thresholds. ``start``: quality of the cheapest model alone, [draws]."""
     values: Values = {"auroc": path.auroc()}
     for suffix, axis in (("", path.share), ("_money", path.money)):
         if axis is None:
@@ -106,8 +104,8 @@ def over_thresholds(path: DrawnCurves, start: Floats) -> Values:
 
 
 class Tally:
-    """The metrics that are sums over the queries. ``chosen``: with which probability the router asks each model,
-    float64 [queries, models], or None where that is not known.
+    """Metrics that are sums over the queries. ``chosen``: probability of each model, float64 [queries, models], or None
+    if unknown.
     """
 
     def __init__(self, router: RouterScores, chosen: Floats | None, answers: Answers) -> None:
@@ -126,7 +124,7 @@ class Tally:
         self._columns = np.stack([*quality.T, *columns.values(), *bins], axis=1)
 
     def __call__(self, weights: Floats) -> tuple[Floats, Values]:
-        """``weights``: [draws, queries]. The quality of each model alone, [models, draws], and the metrics."""
+        """The quality of each model alone, [models, draws], and the metrics. ``weights``: [draws, queries]."""
         sums = (weights @ self._columns).T / weights.sum(axis=1)
         alone, rest = np.split(sums, [len(self._models)])
         known = dict(zip(self._names, rest, strict=False))
@@ -159,12 +157,12 @@ class Tally:
 
 
 def share_of(model: str) -> str:
-    """The metric that is the share of the queries (%) of this model."""
+    """Name of the metric: share of the queries (%) that go to the model."""
     return f"share:{model}"
 
 
 def _miscalibrated(router: RouterScores) -> list[Floats]:
-    """For each interval of scores a column of score minus label; none where the scores are no probabilities."""
+    """Score minus label in each interval of scores, [queries] each. Empty if the scores are not probabilities."""
     scores, labels = router.scores, router.labels
     if labels is None or scores.min() < 0 or scores.max() > 1:
         return []
@@ -173,5 +171,5 @@ def _miscalibrated(router: RouterScores) -> list[Floats]:
 
 
 def ratio(over: Floats, under: Floats) -> Floats:
-    """NaN where the denominator is not above 0."""
+    """``over / under``, NaN if the denominator is not positive."""
     return np.divide(over, under, out=np.full(len(over), np.nan), where=under > ROUNDING)

@@ -1,4 +1,4 @@
-"""The cost-quality curves as a picture: needs matplotlib."""
+"""Plot of the cost-quality curves, with matplotlib."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ GREY = "#6b6b6b"
 
 
 def to_png(evaluation: Evaluation) -> bytes:
-    """Quality against the share of queries in the cloud and, with costs, against money. Bands and bars are 95 %
-    intervals, marks what a router sends at its own threshold. Of a pool of models there is only money.
+    """Quality against the share of the queries in the cloud (not for a pool) and, with costs, against cost. Bands and
+    bars are 95 % intervals, markers the routers' decisions.
     """
-    # Without pyplot: it would look for a screen.
+    # pyplot would need a display.
     from matplotlib.figure import Figure
 
     priced = any("cost" in result.metrics for result in evaluation.results)
@@ -71,7 +71,7 @@ def _spent(curve: Curve, money: bool) -> Floats:
 
 
 def _draw_frontier(panel: Any, evaluation: Evaluation, money: bool) -> None:
-    """The points of all routers but the oracle that no other beats. Of one router they would be its own curve."""
+    """The Pareto frontier of the routers without the oracles, if there are several curves."""
     curves = [one.curve for one in evaluation.results if one.curve is not None and one.name not in ORACLES]
     if len(curves) > 2:
         x = np.concatenate([_spent(one, money) for one in curves])

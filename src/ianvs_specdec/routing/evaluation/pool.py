@@ -1,14 +1,14 @@
-"""Routers that choose among the models of a pool, or between an edge and a cloud.
+"""Routing policies for a pool of models, or for an edge and a cloud.
 
-Models are sorted by mean cost, and a query takes steps from the cheapest one to the next. A router is a score of every
-step of every query, which never rises from a query's step to its next. Its curve takes all steps by falling score.
+Models are sorted by mean cost, and a query moves in steps from the cheapest model to the next. A policy scores every
+step of every query; the scores of a query's steps never increase. Its curve takes the steps by descending score.
 
-- A router with one score of a query has a threshold for each step. Its curve moves all of them alike.
-- A router that predicts the quality of each model takes the best. Its curve weighs quality against the mean costs.
-- ``random``: at each cost the best random mix of models (the Zero router of RouterBench, arXiv 2403.12031). Its own
-  decision draws all models alike.
-- ``oracle`` sends what gains; ``oracle by cost`` takes the cheapest of the best answers, and its curve gains most for
-  the money first.
+- A router with one score per query has a threshold per step. Its curve moves all thresholds together.
+- A router that predicts the quality of each model selects the best. Its curve weighs quality against the mean costs.
+- ``random``: the best random mix at each cost (the Zero router of RouterBench, arXiv 2403.12031). Its own decision
+  selects all models with equal probability.
+- ``oracle`` sends queries with a gain; ``oracle by cost`` selects the cheapest of the best answers, and its curve takes
+  the highest gain per cost first.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from ianvs_specdec.routing.evaluation.metrics import Answers, RouterScores, extr
 from ianvs_specdec.routing.outcomes.recorded import Floats, Pool
 
 EDGE, CLOUD, RANDOM, ORACLE, ORACLE_MONEY = ("always-edge", "always-cloud", "random", "oracle", "oracle by cost")
-"""What every evaluation of a pair has beside the routers; the last only where costs are known."""
+"""Baselines of a pair, the last one only with costs."""
 BASELINES = (EDGE, CLOUD, RANDOM, ORACLE, ORACLE_MONEY)
 ORACLES = (ORACLE, ORACLE_MONEY)
-"""Not on the frontier of routers."""
+"""Excluded from the Pareto frontier."""
 
 
 @dataclass(frozen=True, eq=False)
 class RoutingPolicy:
-    """``steps``: the scores of the steps, float64 [queries, models - 1], or None for a model alone; ``chosen``: with
-    which probability it asks each model, float64 [queries, models], or None where that is not known.
+    """``steps``: scores of the steps, float64 [queries, models - 1], None for a single model; ``chosen``: probability of
+    each model, float64 [queries, models], None if unknown.
     """
 
     router: RouterScores
@@ -50,11 +50,10 @@ def pair_policy(router: RouterScores) -> RoutingPolicy:
 
 
 def pool_policy(router: RouterScores, pool: Pool, thresholds: Sequence[float] | None = None) -> RoutingPolicy:
-    """``thresholds``: rising, one fewer than there are models, for a router with one score of a query. The default for
-    scores from 0 to 1 is equal parts; other scores have only a curve, from thresholds that give each model as many
-    queries.
+    """``thresholds``: ascending, one per step, for a router with one score per query. The default for scores from 0 to 1
+    is equidistant. Other scores have only a curve, from quantiles that send equally many queries to each model.
     """
-    # A router's own threshold and label are for two models.
+    # The threshold and label of a router are for two models.
     router = RouterScores(router.name, router.scores, seconds=router.seconds, reworded=router.reworded)
     scores, each = router.scores, np.eye(len(pool.models))
     if scores.ndim > 1:
@@ -79,7 +78,7 @@ def baseline_policies(answers: Answers) -> Iterator[RoutingPolicy]:
     yield RoutingPolicy(
         RouterScores(RANDOM, none), np.repeat(mix, queries, axis=0), np.full((queries, models), 1.0 / models), True
     )
-    # Of equally good models the first one, which is the cheapest.
+    # Of equally good models argmax returns the first, which is the cheapest.
     best = each[quality.argmax(axis=1)]
     if answers.is_pair:
         yield RoutingPolicy(RouterScores(ORACLE, none), gains, best, True)
@@ -88,10 +87,10 @@ def baseline_policies(answers: Answers) -> Iterator[RoutingPolicy]:
 
 
 def _slopes(gains: Floats, extra: Floats) -> Floats:
-    """Gain per money of each step, [queries, steps]. Steps that gain more than those before them are joined with these,
-    so that the slopes of a query never rise.
+    """Gain per cost of each step, [queries, steps]. Steps with a higher slope are merged with the steps before them, so
+    that the slopes of a query never increase (the upper convex hull).
     """
-    # A step that costs nothing, or gives money back, comes first if it gains anything.
+    # A step without a positive cost comes first if it has a gain.
     widths = np.maximum(extra, 1e-9 * extra.max())
     if gains.shape[1] == 1:
         return gains / widths

@@ -1,6 +1,6 @@
-"""Evaluation of routers and baselines on the same queries and bootstrap draws, so that every difference is paired.
+"""Evaluation of routers and baselines on the same queries and bootstrap draws.
 
-With more than ``STEPS`` queries the draws take neighbouring scores together, so that as many steps remain.
+With more than ``STEPS`` queries the draws merge neighbouring scores into about that many.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ GRID: Floats = np.arange(101) / 100.0
 LEVELS: Floats = np.arange(5, 100, 5) / 100.0
 """Cost levels at which curves are compared."""
 TIMED = 1000
-"""The most timed queries that percentiles are computed from, spread evenly."""
+"""Maximum number of timed queries for percentiles, evenly spaced."""
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """At each of ``GRID``: quality (%), cost per 1,000 queries, and the score of the last query in the cloud."""
+    """At each level of ``GRID``: quality (%), cost per 1,000 queries, and the score of the last query in the cloud."""
 
     quality: Floats
     low: Floats
@@ -39,7 +39,7 @@ class Curve:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """The defined metrics by name (see ``metrics`` and ``overhead``), and the curve of a router."""
+    """The defined metrics by name (see ``evaluation.metrics`` and ``overhead``), and the curve."""
 
     name: str
     threshold: float | None
@@ -50,8 +50,8 @@ class Result:
 
 @dataclass(frozen=True)
 class Difference:
-    """``first`` minus ``second``. ``metric``: ``apgr``, or ``quality`` (points of 100) at the cost ``level``; ``axis``:
-    ``share`` of the queries or ``money``.
+    """``first`` minus ``second``. ``metric``: ``apgr``, or ``quality`` (percentage points) at the cost ``level``;
+    ``axis``: ``share`` of the queries, or ``money``.
     """
 
     first: str
@@ -67,8 +67,8 @@ class Difference:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """``results``: the baselines first. ``differences``: each router to random routing, then among the routers.
-    ``models``: of a pool, from the cheapest to the dearest.
+    """``results``: the baselines first; ``differences``: of each router to random routing, then among the routers;
+    ``models``: of a pool, by ascending cost.
     """
 
     queries: int
@@ -79,7 +79,7 @@ class Evaluation:
     models: Sequence[str] = ()
 
     def ahead_of_random(self, name: str) -> int:
-        """At how many of ``LEVELS`` the router is better than random routing, with an interval that excludes 0."""
+        """Number of ``LEVELS`` at which the router is significantly better than random routing."""
         axis = "money" if self.models else "share"
         return sum(
             item.low > 0
@@ -97,7 +97,7 @@ def evaluate(
 def evaluate_policies(
     answers: Answers, policies: Sequence[RoutingPolicy], *, resamples: int = RESAMPLES, seed: int = SEED
 ) -> Evaluation:
-    """``policies``: routers of the same queries, their names all different."""
+    """``policies``: for the same queries, with distinct names."""
     known = [Candidate(one, answers) for one in (*baseline_policies(answers), *policies)]
     _add_distances(known, [candidate.values for candidate in known])
     for weights in draws(len(answers), resamples, seed):
@@ -116,13 +116,13 @@ def evaluate_policies(
 
 
 class Candidate:
-    """A router with its metrics on the queries and in each draw. Names of curves begin with ``@``, [draws, levels]."""
+    """A policy, its metrics, and their bootstrap draws. Names of curves, [draws, levels], begin with ``@``."""
 
     def __init__(self, policy: RoutingPolicy, answers: Answers) -> None:
         self.router, self.baseline = policy.router, policy.baseline
         self._pair, self._steps, quality = answers.is_pair, policy.steps, answers.quality
         self._tally, self._count = Tally(self.router, policy.chosen, answers), quality.shape[1] - 1
-        # The mean over queries is wanted, and there are as many steps of each.
+        # Scaled to the mean over queries, each of which has several steps.
         self._gain, extra = self._count * np.diff(quality, axis=1).ravel(), extra_cost(answers)
         self._cost, self._extra = answers.cost, None if extra is None else extra.ravel()
         self.ranking = Ranking(np.zeros(1) if policy.steps is None else policy.steps.ravel())
@@ -135,7 +135,7 @@ class Candidate:
         return self._drawn[-1]
 
     def measure(self, ranking: Ranking, weights: Floats) -> Values:
-        """``weights``: of the queries in each draw, [draws, queries]."""
+        """``weights``: [draws, queries]."""
         alone, values = self._tally(weights)
         if self._steps is None:
             return values
@@ -165,7 +165,7 @@ class Candidate:
     def _costs(self) -> Floats | None:
         if self._cost is None:
             return None
-        # Spent money moves along the curve as quality does.
+        # The mean cost along the curve, computed like the quality.
         spent, axis = self._count * np.diff(self._cost, axis=1).ravel(), None if self._pair else self._extra
         path = DrawnCurves.of(self.ranking, np.ones((1, len(spent))), spent, axis)
         along = path.share if path.money is None else path.money
@@ -180,7 +180,7 @@ class Candidate:
 
 
 def _at_levels(path: DrawnCurves, start: Floats, axes: Mapping[str, Floats | None]) -> Values:
-    """The curve in % at ``GRID`` and ``LEVELS``, and normalised by both ends. ``start``: its first quality."""
+    """The curve in % at ``GRID`` and ``LEVELS``, and normalized to its ends. ``start``: quality at cost 0."""
     total = np.where(path.total > ROUNDING, path.total, np.nan)[:, None]
     values = {}
     for name, axis in axes.items():
@@ -193,7 +193,7 @@ def _at_levels(path: DrawnCurves, start: Floats, axes: Mapping[str, Floats | Non
 
 
 def _add_distances(known: Sequence[Candidate], measured: Sequence[Values]) -> None:
-    """``measured``: the values of each candidate in the same draws, to which the distances are added."""
+    """Add ParetoDist to ``measured``, the values of each candidate in the same draws."""
     for suffix, curve in (("", "@share normalised"), ("_money", "@money normalised")):
         pairs = zip(known, measured, strict=True)
         routers = [values for one, values in pairs if one.router.name not in ORACLES and curve in values]
@@ -203,7 +203,7 @@ def _add_distances(known: Sequence[Candidate], measured: Sequence[Values]) -> No
 
 
 def overhead(seconds: Floats | None) -> dict[str, Estimate]:
-    """Percentiles of a router's time for one query, in ms, as ``overhead_p50`` and ``overhead_p95``."""
+    """``overhead_p50`` and ``overhead_p95``: percentiles of the time per query in ms."""
     if seconds is None or not len(seconds):
         return {}
     if len(seconds) > TIMED:
@@ -239,15 +239,15 @@ def _differences(
 
 
 def mean_distances(levels: Floats, curves: Sequence[Floats]) -> list[Floats]:
-    """ParetoDist (LLMRouterBench, arXiv 2601.07206): of each curve, the mean Euclidean distance of its points from the
-    nearest point of the Pareto frontier of all curves, [draws]. Cost and quality are normalised by the cheapest and the
-    dearest model alone.
+    """ParetoDist (LLMRouterBench, arXiv 2601.07206) of each curve, [draws]: mean Euclidean distance of its points to the
+    nearest point of the Pareto frontier of all curves. Cost and quality are normalized to the cheapest and the most
+    expensive model.
 
-    ``levels``: rising costs, [levels]; ``curves``: the quality at each, [draws, levels] with NaN in draws without any.
+    ``levels``: ascending costs, [levels]; ``curves``: quality, [draws, levels], NaN if undefined in a draw.
     """
     best = np.maximum.reduce(list(curves))
     cheaper = np.concatenate([np.full((len(best), 1), -np.inf), np.maximum.accumulate(best, axis=1)[:, :-1]], axis=1)
-    # A point of infinite quality is nearest to none.
+    # Dominated points get an infinite distance.
     frontier = np.where((best > cheaper + ROUNDING) | np.isnan(best), best, np.inf)
     found = []
     for curve in curves:

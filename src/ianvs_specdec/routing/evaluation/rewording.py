@@ -1,7 +1,7 @@
-"""Rewordings of a question that change nothing of what it asks.
+"""Rewordings of a question that keep its meaning.
 
-Code, words with digits or symbols, addresses and the letters of options stay as they are. Each function returns the
-text as it is where it has nothing to change.
+Code, words with digits or symbols, addresses and the letters of options are unchanged. A function returns the text
+unchanged if there is nothing to reword.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ianvs_specdec.routing.outcomes.recorded import digests
 
 _CODE = r"(?s:```.*?(?:```|\Z))|`[^`\n]*`|(?m:^(?: {4}|\t).*$)"
 _KEPT = re.compile(rf"{_CODE}|(?m:{OPTION.pattern})|(?<!\S)\S*(?:[\d\\@_=<>]|://)\S*")
-# Of two letters are many symbols and units: Co, Mg, kg.
+# Words of two letters may be symbols or units: Co, Mg, kg.
 _WORD = re.compile(r"[^\W\d_]{3,}")
 _LONG_WORD = re.compile(r"\b[a-z]{4,}\b")
-# An option that names others, by their place or letter, is valid in its place only.
+# Options that refer to other options cannot be moved.
 _OF_OTHERS = re.compile(
     r"(?i:\b(?:above|below|former|latter|both|n?either|preceding|previous|following|others|answers?|options?|choices?)\b"
     r"|\bof\s+(?:these|those|them)\b|\b(?:all|any|none)(?:\s+(?:of|are|is|apply|correct|true)\b|\W*$)"
@@ -33,7 +33,7 @@ _POLITE = (("Please answer this: ", ""), ("", "\nThank you."), ("Please help me.
 
 
 def case(text: str, random: Random) -> str:
-    """All in small letters or all in capitals, without short words and names such as NaCl."""
+    """All lower case or all upper case, except short words and names such as NaCl."""
     change = random.choice((str.lower, str.upper))
 
     def changed(word: re.Match[str]) -> str:
@@ -44,7 +44,7 @@ def case(text: str, random: Random) -> str:
 
 
 def spaces(text: str, random: Random) -> str:
-    """A quarter of the spaces doubled, other line ends, and one more at the end."""
+    """A quarter of the spaces doubled, other line ends, and an additional one at the end."""
     end = random.choice((" \n", "\r\n"))
 
     def changed(part: str) -> str:
@@ -55,7 +55,7 @@ def spaces(text: str, random: Random) -> str:
 
 
 def options(text: str, random: Random) -> str:
-    """The options in another order, under the same letters, if they are single lines at the end or before a cue."""
+    """Another order of the options under the same letters, if they are single lines at the end or before a cue."""
     lines, letters = text.split("\n"), options_of(text)
     labels = [OPTION.match(line) for line in lines]
     end = 1 + max((place for place, label in enumerate(labels) if label), default=-1)
@@ -74,7 +74,7 @@ def options(text: str, random: Random) -> str:
 
 
 def typos(text: str, random: Random) -> str:
-    """A neighbouring key in every 15th word, at least in one; not in names, short words and options."""
+    """A neighbouring key in every 15th word, at least one. Not in names, short words and options."""
     hidden = "\n".join(_blank(line) if OPTION.match(line) else line for line in text.split("\n"))
     words = list(_LONG_WORD.finditer(_KEPT.sub(lambda found: _blank(found[0]), hidden)))
     letters = list(text)
@@ -87,7 +87,7 @@ def typos(text: str, random: Random) -> str:
 
 
 def politeness(text: str, random: Random) -> str:
-    """Please, thanks, or both. A cue for the answer, such as "Answer:", remains the end."""
+    """Please, thanks, or both. A cue such as "Answer:" stays at the end."""
     before, behind = random.choice(_POLITE)
     return _POLITE[0][0] + text if text.rstrip().endswith(":") else before + text + behind
 
@@ -98,9 +98,7 @@ KINDS: Mapping[str, Callable[[str, Random], str]] = {
 
 
 def reword(queries: Sequence[Query], seed: int) -> dict[str, dict[int, Query]]:
-    """Kind -> place of a query -> the query reworded, without those that have nothing to reword. The draw depends on
-    the seed and the query's text alone.
-    """
+    """Kind -> index of a query -> reworded query, without unchanged ones. Depends on the seed and the texts only."""
     found: dict[str, dict[int, Query]] = {kind: {} for kind in KINDS}
     for place, (query, key) in enumerate(zip(queries, digests(queries), strict=True)):
         if query.scorer == "code" and "```" not in "".join(query.turns):
@@ -114,7 +112,7 @@ def reword(queries: Sequence[Query], seed: int) -> dict[str, dict[int, Query]]:
 
 
 def _elsewhere(text: str, change: Callable[[str], str]) -> str:
-    """With a change of all that is not to be kept."""
+    """Apply ``change`` outside of ``_KEPT``."""
     ends = [0, *itertools.chain(*(found.span() for found in _KEPT.finditer(text))), len(text)]
     parts = [text[start:end] for start, end in itertools.pairwise(ends)]
     return "".join(part if place % 2 else change(part) for place, part in enumerate(parts))

@@ -1,8 +1,8 @@
-"""How often a router decides otherwise when a question is reworded in ways that change nothing.
+"""Robustness of routers to rewordings that keep the meaning of a question.
 
-``flips``: the share of the reworded questions (%) that go to another model than the original ones; the rest is what
-RouterArena (arXiv 2510.00202) calls robustness, with rewordings of its own. ``change``: the mean absolute change
-of the score. Each for a kind of rewording, as ``flips:case``, and for ``all``.
+``flips``: share of the reworded questions (%) that go to another model than the original; RouterArena (arXiv
+2510.00202) calls the rest robustness, with other rewordings. ``change``: mean absolute change of the score. Both for
+each kind of rewording, such as ``flips:case``, and for ``all``.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def robustness(
     resamples: int,
     seed: int,
 ) -> dict[str, Estimate]:
-    """``scores``: of the original queries, [queries]; ``choose``: scores -> the model that each query goes to.
+    """Metrics by name, without kinds that reword no query. Intervals: bootstrap over the original queries.
 
-    Metric -> its value, without kinds that reword no query. Intervals: bootstrap over the original queries.
+    ``scores``: of the original queries, [queries]; ``choose``: scores -> the model of each query.
     """
     table = np.zeros((len(scores), 1 + len(MEASURES), len(reworded) + 1))
     for place, queries in enumerate(reworded.values()):

@@ -1,4 +1,4 @@
-"""An evaluation as tables to read, as CSV and as JSON. What is not defined is empty."""
+"""Evaluations as text tables, CSV and JSON. Undefined values are empty."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORMAT = 2
 Row = dict[str, str | float | bool | None]
 
 SHOWN = 30
-"""No more pairs than these are on the screen."""
+"""Maximum number of comparisons in the text."""
 
 OVERALL = {
     "apgr": ("APGR", "{:.3f}"),
@@ -60,33 +60,33 @@ COMPARED = {
     "pareto_dist_money": ("ParetoDist by cost", "{:.3f}"),
 }
 METRICS = (*OVERALL, *DROPS, *BY_COST, *DECIDED, *JUDGED, *TIMES, *COMPARED)
-"""All metrics, in the order of the columns; for a pool those of ``_shares`` come after them."""
+"""All metrics in the order of the columns, without ``_shares`` of a pool."""
 
 TITLES = {
     "over all thresholds; cost: share of the queries in the cloud": OVERALL,
     "quality below the cloud alone when 20 or 40 % of the queries stay on the edge": DROPS,
     "over all thresholds; cost: money; drop: when 20 or 40 % of the difference in cost is saved": BY_COST,
-    "decisions, and what comes of them": DECIDED,
+    "decisions and their results": DECIDED,
     "quality above the best model alone and below the oracle; distance from the frontier of these routers": COMPARED,
     "decisions (right: exactly what the cloud answers better goes there), and calibration": JUDGED,
     "routing overhead, queries one by one": TIMES,
 }
-"""A table is shown if an evaluation has one of its metrics."""
+"""Title -> columns. Tables without values are omitted."""
 
 REWORDED = {
     "decisions that flip when a question is reworded, %": ("flips", "{:.1f}"),
     "mean change of the score when a question is reworded": ("change", "{:.3f}"),
 }
-"""Title -> measure of ``robustness``, and how its values are shown."""
+"""Title -> measure of ``robustness`` and its format."""
 
 
 def _shares(evaluation: Evaluation) -> dict[str, tuple[str, str]]:
-    """Which part of the queries each model of a pool is asked."""
+    """Columns with the share of the queries of each model of a pool."""
     return {share_of(name): (name, "{:.1f}") for name in evaluation.models}
 
 
 def _reworded(evaluation: Evaluation) -> dict[str, dict[str, tuple[str, str]]]:
-    """The columns of each table of ``REWORDED``, of those that this evaluation has."""
+    """Title -> columns of the robustness tables with values."""
     known = {name for result in evaluation.results for name in result.metrics}
     columns = {
         title: {f"{measure}:{kind}": (kind, form) for kind in (*KINDS, "all") if f"{measure}:{kind}" in known}
@@ -96,7 +96,7 @@ def _reworded(evaluation: Evaluation) -> dict[str, dict[str, tuple[str, str]]]:
 
 
 def to_text(evaluation: Evaluation) -> str:
-    titles = {**TITLES, "queries that each model is asked, %": _shares(evaluation), **_reworded(evaluation)}
+    titles = {**TITLES, "share of the queries, %": _shares(evaluation), **_reworded(evaluation)}
     blocks = [_table(title, columns, evaluation.results) for title, columns in titles.items()]
     return "\n\n".join(filter(None, [*blocks, _comparisons(evaluation)])) + "\n"
 
@@ -113,7 +113,7 @@ def _table(title: str, columns: Mapping[str, tuple[str, str]], results: Sequence
 
 
 def _name(result: Result, decided: bool) -> str:
-    """With the threshold where it matters."""
+    """The name, with the threshold in the table of decisions."""
     return f"{result.name} (at {result.threshold:.4g})" if decided and result.threshold is not None else result.name
 
 
@@ -132,7 +132,7 @@ def _aligned(cells: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _comparisons(evaluation: Evaluation) -> str:
-    """Differences of APGR, and at how many cost levels a router is ahead."""
+    """Differences of APGR, and the number of cost levels with a significant difference."""
     cells = [["", "difference of APGR", "p", "ahead at", "behind at"]]
     for item in evaluation.differences:
         if item.metric == "apgr" and not math.isnan(item.value):
@@ -167,7 +167,7 @@ def metrics_rows(evaluation: Evaluation) -> list[Row]:
 
 
 def curves_rows(evaluation: Evaluation) -> list[Row]:
-    # What the curves are over, in %: the queries in the cloud, or the way to the dearest model's cost.
+    # In %: queries in the cloud, or cost between the cheapest and the most expensive model.
     axis = "cost_share" if evaluation.models else "cloud_share"
     rows = []
     for result in evaluation.results:
@@ -202,7 +202,7 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 
 def to_document(evaluation: Evaluation, **about: Any) -> dict[str, Any]:
-    """Everything as a JSON value, with ``about`` first."""
+    """The evaluation as a JSON value that begins with ``about``."""
     return {
         "format": FORMAT,
         **about,
@@ -222,5 +222,5 @@ def to_document(evaluation: Evaluation, **about: Any) -> dict[str, Any]:
 
 
 def _plain(value: float | None) -> float | None:
-    """Six significant digits; None for what is not defined."""
+    """Rounded to six significant digits. None if undefined."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")

@@ -1,4 +1,4 @@
-"""The kinds of trained routers: one class each, imported when it is chosen."""
+"""Classifiers of trained routers: the interface, and the kinds, which are imported on use."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ CLASSIFIERS = {
 }
 """Name -> ``module:class``."""
 TRAINABLE = ("encoder", "knn", "logistic", "probe")
-"""Those that are trained from outcomes; the others are what a router at work has become."""
+"""Kinds that ``route train`` trains. ``lifelong`` is saved by a running LifelongRouter."""
 
 
 class Classifier(ABC):
-    """Scores queries from 0 to 1. The scores are raw: ``folder.TrainedRouter`` calibrates them."""
+    """Scores queries from 0 to 1. ``folder.TrainedRouter`` calibrates the scores."""
 
     Options: ClassVar[type[Settings]] = Settings
-    """Arguments of ``fit`` that a user may set."""
+    """Options of ``fit`` that users may set."""
     FOLDS: ClassVar[int] = 5
-    """By default, see ``training.RouterRecipe``."""
+    """Default of ``training.RouterRecipe.folds``."""
 
     @classmethod
     @abstractmethod
     def fit(cls, queries: Sequence[Query], targets: Floats, *, seed: int = 0, **options: Any) -> Classifier:
-        """``targets``: labels, float64 [queries], 0 to 1. The result depends on the arguments alone."""
+        """Train on labels (``targets``: float64 [queries], 0 to 1). Deterministic."""
 
     @abstractmethod
     def score(self, queries: Sequence[Query]) -> Floats:
@@ -47,21 +47,21 @@ class Classifier(ABC):
 
     @property
     def probe(self) -> Any:
-        """The ``ProbeClassifier`` that reads the edge's hidden states; then ``score_states`` scores. None: no need."""
+        """The ``ProbeClassifier`` if the classifier needs the edge's hidden states: use ``score_states``. Else None."""
         return None
 
     def score_states(self, queries: Sequence[Query], states: Halves) -> Floats:
-        """float64 [queries], by the probe's ``states`` of them, float16 [queries, layers, 2 * hidden]."""
+        """float64 [queries], from their hidden ``states``, float16 [queries, layers, 2 * hidden]."""
         raise NotImplementedError
 
     @abstractmethod
     def save(self, folder: Path) -> None:
-        """Write own files (JSON, npz, safetensors) into a folder that exists."""
+        """Write files (JSON, npz, safetensors) into an existing folder."""
 
     @classmethod
     @abstractmethod
     def load(cls, folder: Path) -> Classifier:
-        """Read what ``save`` wrote. Runs no code from the folder."""
+        """Read the files of ``save``. Runs no code from the folder."""
 
 
 def classifier(kind: str) -> type[Classifier]:

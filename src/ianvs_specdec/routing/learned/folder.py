@@ -1,5 +1,5 @@
-"""A trained router on disk: a folder with ``router.json`` (``RouterSettings``), ``training_queries.npy`` (digests, for
-evaluations to exclude these queries) and the classifier's own files. Nothing in it is code.
+"""The folder of a trained router: ``router.json`` (``RouterSettings``), ``training_queries.npy`` (digests, so that
+evaluations can exclude these queries) and the classifier's files. It contains no code.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ SEEN = "training_queries.npy"
 LIFELONG_BASE = "base"
 """The folder of the trained router inside one of kind ``lifelong``."""
 LARGEST = 1e100
-"""No number of a router is beyond it; NaN and infinity are not within."""
+"""Largest number in ``router.json``. NaN and infinity are refused."""
 MOST_BYTES = 4 << 30
-"""Of all arrays of a file together. Compressed, they may be a thousand times as large as the file."""
+"""Limit of the uncompressed arrays of a file, which may be a thousand times as large as the file."""
 
 Number = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
 
@@ -63,11 +63,11 @@ class TrainedRouter:
         return self.classifier.probe
 
     def score_states(self, queries: Sequence[Query], states: Halves) -> Floats:
-        """As ``score``, of a router with a ``probe`` whose ``states`` of the queries were read."""
+        """As ``score``, from the queries' hidden states."""
         return self.calibration(self.classifier.score_states(queries, states))
 
     def save(self, folder: Path) -> None:
-        """Write the folder, whole or not at all. A router that is there already is replaced; no other folder is."""
+        """Write the folder atomically. An existing router is replaced. Raises UserError for any other folder."""
         check_folder(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
         with beside(folder) as temporary:
@@ -88,7 +88,7 @@ class TrainedRouter:
 
     @classmethod
     def load(cls, folder: Path) -> TrainedRouter:
-        """Raises UserError that names the file at fault."""
+        """Raises UserError that names the damaged file."""
         settings = read_settings(folder)
         try:
             found = classifier(settings.kind).load(folder)
@@ -107,21 +107,21 @@ class TrainedRouter:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise UserError if ``folder`` cannot be written as a router: a file, or a folder with something else in it."""
+    """Raise UserError if ``folder`` is a file, or a folder that contains something other than a router."""
     if folder.is_dir() and any(folder.iterdir()) and not (folder / FILE).is_file():
-        raise UserError(f"--out {folder}: the folder holds something else than a router; name another one")
+        raise UserError(f"--out {folder}: the folder contains something other than a router; name another one")
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--out {folder} is a file: give the folder to write")
 
 
 def is_probe(folder: Path) -> bool:
-    """Whether the router in a folder reads the edge's hidden states. Raises UserError as ``read_settings`` does."""
+    """Whether the router needs the edge's hidden states. Raises UserError as ``read_settings``."""
     kind = read_settings(folder).kind
     return kind == "probe" or (kind == "lifelong" and is_probe(folder / LIFELONG_BASE))
 
 
 def read_seen(folder: Path) -> NDArray[np.uint64]:
-    """Digests of the queries that the router was trained with. Raises UserError; loads no classifier."""
+    """Digests of the training queries. Raises UserError. Loads no classifier."""
     try:
         seen: NDArray[np.uint64] = read_array(folder / SEEN).astype(np.uint64)
     except (OSError, ValueError) as error:
@@ -149,12 +149,10 @@ class RouterSettings(msgspec.Struct, kw_only=True):
 
 
 def read_settings(folder: Path) -> RouterSettings:
-    """Raises UserError where ``router.json`` is not there or makes no sense; loads no classifier."""
+    """Raises UserError if ``router.json`` is absent or invalid. Loads no classifier."""
     path = folder / FILE
     if not path.is_file():
-        raise UserError(
-            f"{folder} is no router's folder: there is no {FILE}; specdec route train makes one", key="path"
-        )
+        raise UserError(f"{folder} is not a router: there is no {FILE}; specdec route train makes one", key="path")
     try:
         return msgspec.convert(read_object(path, key="path"), RouterSettings)
     except msgspec.ValidationError as error:
@@ -162,15 +160,15 @@ def read_settings(folder: Path) -> RouterSettings:
 
 
 def read_array(path: Path) -> NDArray[Any]:
-    """The array of a ``.npy`` file. Raises OSError, or ValueError for one that is damaged."""
+    """The array of a ``.npy`` file. Raises OSError, or ValueError if it is damaged."""
     with _reading(path):
         array: NDArray[Any] = np.load(path, allow_pickle=False)
     return array
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of a ``.npz`` file, all numbers finite. Raises OSError, or ValueError for one that is damaged."""
-    # By its path numpy would leave a file open that is no archive.
+    """The arrays of a ``.npz`` file. Raises OSError, or ValueError if it is damaged or has non-finite numbers."""
+    # With a path, numpy would leave a file open that is not an archive.
     with path.open("rb") as opened, _reading(path):
         with zipfile.ZipFile(opened) as archive:
             size = sum(part.file_size for part in archive.infolist())
@@ -181,7 +179,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
             arrays = {name: file[name] for name in file.files}
         for name, array in arrays.items():
             if array.dtype.kind == "f" and not np.isfinite(array).all():
-                raise ValueError(f"the array {name} holds numbers that are not finite (NaN or infinity)")
+                raise ValueError(f"the array {name} has numbers that are not finite (NaN or infinity)")
     return arrays
 
 
@@ -194,6 +192,6 @@ def _reading(path: Path) -> Iterator[None]:
     except MemoryError as error:
         raise ValueError(f"{path.name} claims a shape that does not fit into memory") from error
     except Exception as error:
-        # Damaged files raise whatever their reader has, the decompressor's own exceptions among them.
+        # Damaged files raise arbitrary exceptions of the readers, such as zlib.error.
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(f"{path.name} is damaged: {reason}") from error

@@ -1,4 +1,4 @@
-"""Logistic regression of probabilities: labels may lie between 0 and 1, and weights are drawn to a prior."""
+"""Logistic regression with soft labels, a Gaussian prior and bounds, none of which scikit-learn's has."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ianvs_specdec.routing.outcomes.recorded import Floats
 EPSILON = 1e-6
 NEVER = 1e-9
 RIDGE = 1e-3
-"""Draws the slope to 1 where the data say nothing, as with scores that separate the labels."""
+"""L2 regularization of the slope towards 1, for scores that separate the labels."""
 FLATTEST = 1e-3
 
 
@@ -20,16 +20,16 @@ def sigmoid(x: Floats) -> Floats:
 
 
 def logit(scores: Floats, nearest: float) -> Floats:
-    """Scores are taken to be at least ``nearest`` away from 0 and 1, where a logit has no end."""
+    """The logits of scores, which are clipped to a distance of ``nearest`` from 0 and 1."""
     clipped = np.clip(scores, nearest, 1 - nearest)
     return np.log(clipped / (1 - clipped))
 
 
 def fit(x: Floats, labels: Floats, *, ridge: float, prior: float = 0.0, least: float = -np.inf) -> tuple[Floats, float]:
-    """The slopes [columns] and the offset with the smallest cross-entropy of ``sigmoid(x @ slopes + offset)``.
+    """The slopes [columns] and the offset that minimize the cross-entropy of ``sigmoid(x @ slopes + offset)``.
 
-    ``x``: [rows, columns]; ``labels``: [rows], 0 to 1; ``ridge``: how strongly each slope is drawn to ``prior``;
-    ``least``: no slope is below it.
+    ``x``: [rows, columns]; ``labels``: [rows], 0 to 1; ``ridge``: L2 regularization of the slopes towards ``prior``;
+    ``least``: lower bound of the slopes.
     """
     from scipy.optimize import minimize
 
@@ -48,10 +48,10 @@ def fit(x: Floats, labels: Floats, *, ridge: float, prior: float = 0.0, least: f
 
 @dataclass(frozen=True)
 class Calibration:
-    """From a classifier's raw scores to probabilities, never quite 0 or 1: p = sigmoid(slope * logit(score) + offset).
+    """Platt scaling of a classifier's scores: p = sigmoid(slope * logit(score) + offset), within (0, 1).
 
-    Source: J. Platt, Probabilistic outputs for support vector machines (1999), here on the logit of the raw score,
-    which with slope 1 and offset 0 is the score itself. With the slope above 0 the order stays.
+    Source: J. Platt, Probabilistic outputs for support vector machines (1999), here on the logit of the score, so that
+    slope 1 and offset 0 are the identity. A positive slope keeps the order.
     """
 
     slope: float = 1.0
@@ -62,9 +62,6 @@ class Calibration:
 
 
 def fit_calibration(scores: Floats, labels: Floats) -> Calibration:
-    """The calibration with the smallest cross-entropy. ``labels``: float64 [queries] from 0 to 1.
-
-    Scores whose order is that of chance or worse leave the order as it is: the slope stays above 0.
-    """
+    """The calibration with the smallest cross-entropy, and a positive slope. ``labels``: float64 [queries], 0 to 1."""
     (slope,), offset = fit(logit(scores, EPSILON)[:, None], labels, ridge=RIDGE, prior=1.0, least=FLATTEST)
     return Calibration(float(slope), offset)

@@ -1,10 +1,10 @@
-"""Online learning: Gaussian process regression on the residuals of the newest feedbacks.
+"""Online learning: Gaussian process regression on the residuals of the most recent feedback.
 
-A residual is the worth of an answer (0 to 1) minus the worth that the trained router's score promises. Residuals are
-correlated as far as their queries are alike: by group, runs of letters, and a probe's hidden states. Where nothing like
-a query has been seen, nothing is corrected. The residuals of edge and cloud are correlated, too.
+A residual is the quality of an answer (0 to 1) minus the quality that the trained router's score predicts. The kernel
+compares queries by group, character n-grams, and a probe's hidden states; a query unlike all observed ones keeps its
+score. The residuals of the edge and the cloud are correlated.
 
-An observation's noise grows with the number of newer ones like it: what changed is learned anew where it changed.
+The noise of an observation grows with the number of newer similar ones, so that the learner follows changes.
 
 Source: C. Rasmussen and C. Williams, Gaussian Processes for Machine Learning (2006), chapter 2; the covariance of the
 two models is that of E. Bonilla et al., Multi-task Gaussian Process Prediction (2007).
@@ -33,44 +33,44 @@ from ianvs_specdec.routing.outcomes.recorded import Floats, text_of
 
 SIDES = ("edge", "cloud")
 CAPACITY = 640
-"""The newest observations, which are kept."""
+"""Number of most recent observations that are kept."""
 EVERY, PART = 8, 16
-"""A new solution takes ``EVERY`` new observations, and a ``PART``-th of those that are kept."""
+"""The solution is updated after ``EVERY`` new observations, and at least 1 / ``PART`` of the kept ones."""
 COMMON, GROUP, TEXT, STATE = 0.01, 0.1, 0.1, 0.1
-"""Variance of what residuals have in common: all of them, those of a group, of the same text, of the same state."""
+"""Variance that is shared by all residuals, and by those of the same group, text and state."""
 SHARED = 0.8
 """Correlation between the residuals of the two models."""
 NARROW = 4.6
-"""Of the Gaussian kernel of states of length 1: it is 0.5 where their cosine is 0.85."""
+"""Inverse squared width of the Gaussian kernel of unit states: 0.5 at a cosine of 0.85."""
 AGE, OLDEST = 40.0, 6.0
-"""After ``AGE`` newer ones like it an observation is e times as noisy, up to e to the power of ``OLDEST``."""
+"""The noise grows by a factor of e per ``AGE`` newer similar observations, up to ``exp(OLDEST)``."""
 CLOUD, PRIOR = 0.8, 20
-"""Worth of a cloud's answer before the first feedback, and how many feedbacks that counts as."""
+"""Prior quality of cloud answers, and its weight in observations."""
 LEAST = 0.05
-"""Of the variance of an answer's worth."""
+"""Minimum of the variance of an answer's quality."""
 MARGIN, TINY = 0.02, 1e-9
 
 BUCKETS, RUN = 1 << 12, 4
-"""Into which runs of that many bytes are hashed."""
+"""Number of hash buckets, and bytes of an n-gram."""
 
 
 def grams_of(query: Query) -> NDArray[np.float32]:
-    """1 + ln of the count of each run of bytes within the words of the query's text: float32 [BUCKETS]."""
+    """1 + ln of the count of each byte n-gram within words of the query's text: float32 [BUCKETS]."""
     text = " ".join(excerpt(text_of(query)).lower().split())
     codes = np.frombuffer(f" {text} ".encode().ljust(RUN), np.uint8)
     runs = np.lib.stride_tricks.sliding_window_view(codes, RUN)
     runs = runs[(runs[:, 1:-1] != ord(" ")).all(axis=1)]
     numbers = runs.astype(np.uint32) @ (1 << np.arange(0, 8 * RUN, 8, dtype=np.uint32))
-    # Multiplicative hashing (Knuth): the upper bits of the product are spread evenly.
+    # Multiplicative hashing (Knuth) uses the upper bits of the product.
     buckets = (numbers * np.uint32(2654435761)) >> np.uint32(33 - BUCKETS.bit_length())
     counts = np.bincount(buckets, minlength=BUCKETS)
     return np.where(counts, 1.0 + np.log(np.maximum(counts, 1)), 0.0).astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
-class Experience:
-    """``side``: index in ``SIDES``; ``score``: the trained router's; ``worth``: of the answer, 0 to 1; ``state``: of a
-    probe (``ProbeClassifier.directions``), float64 [columns].
+class Observation:
+    """``side``: index in ``SIDES``; ``score``: of the trained router; ``worth``: quality of the answer, 0 to 1;
+    ``state``: float64 [columns], of a probe (``ProbeClassifier.directions``).
     """
 
     grams: NDArray[np.float32]
@@ -82,13 +82,13 @@ class Experience:
 
     @property
     def residual(self) -> float:
-        return self.worth - float(_promised(np.array([self.side]), np.array([self.score]))[0])
+        return self.worth - float(_expected(np.array([self.side]), np.array([self.score]))[0])
 
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """Immutable, for any thread. ``shares``: of each observation in how much more the cloud's answer is worth than the
-    edge's, float64 [observations]; ``by_text``: their sum over the texts, weighted by ``idf``, float32 [BUCKETS] both.
+    """Immutable and thread-safe. ``shares``: weights of the observations in the quality difference of cloud and edge,
+    float64 [observations]; ``by_text``: sum of the TF-IDF vectors with these weights; ``idf``: float32 [BUCKETS] both.
     """
 
     groups: NDArray[np.str_] = field(default_factory=lambda: np.zeros(0, np.str_))
@@ -101,7 +101,7 @@ class Solution:
         found = COMMON * self.shares.sum() + TEXT * (self.by_text @ _unit(grams * self.idf))
         found += GROUP * self.shares[(self.groups == group) & (group != "")].sum()
         if state is not None:
-            found += STATE * (self.shares @ _alike(self.states, state[None])[:, 0])
+            found += STATE * (self.shares @ _state_kernel(self.states, state[None])[:, 0])
         return float(found)
 
     def score(self, score: float, grams: NDArray[np.float32], group: str, state: Floats | None = None) -> float:
@@ -111,13 +111,13 @@ class Solution:
 class OnlineLearner:
     """Deterministic. Not thread-safe."""
 
-    def __init__(self, memory: Sequence[Experience] = ()) -> None:
+    def __init__(self, memory: Sequence[Observation] = ()) -> None:
         self.memory = deque(memory, maxlen=CAPACITY)
         self._new = 0
         self.solution = Solution()
         self.solve()
 
-    def observe(self, observation: Experience) -> None:
+    def observe(self, observation: Observation) -> None:
         self.memory.append(observation)
         self._new += 1
         if self._new >= max(EVERY, len(self.memory) // PART):
@@ -132,20 +132,20 @@ class OnlineLearner:
         idf = np.log((1 + len(sides)) / (1 + np.count_nonzero(known["grams"], axis=0)), dtype=np.float32) + 1
         texts = _unit(known["grams"] * idf)
         same = ((groups[:, None] == groups) & (groups != "")).astype(np.float64)
-        text, state = (texts @ texts.T).astype(np.float64), _alike(known["states"], known["states"])
+        text, state = (texts @ texts.T).astype(np.float64), _state_kernel(known["states"], known["states"])
         ours = sides[:, None] == sides
         covariance = np.where(ours, 1.0, SHARED) * (COMMON + GROUP * same + TEXT * text + STATE * state)
         ages = np.triu(ours * np.maximum(same, np.maximum(text, state)), 1).sum(axis=1)
         cloud = known["worths"][sides == SIDES.index("cloud")]
         level = (PRIOR * CLOUD + cloud.sum()) / (PRIOR + len(cloud))
-        promised = _promised(sides, known["scores"], level)
-        noise = np.maximum(promised * (1.0 - promised), LEAST) * np.exp(np.minimum(ages / AGE, OLDEST))
-        weights = np.linalg.solve(covariance + np.diag(noise), known["worths"] - promised)
+        expected = _expected(sides, known["scores"], level)
+        noise = np.maximum(expected * (1.0 - expected), LEAST) * np.exp(np.minimum(ages / AGE, OLDEST))
+        weights = np.linalg.solve(covariance + np.diag(noise), known["worths"] - expected)
         shares = (1.0 - SHARED) * np.where(sides == SIDES.index("cloud"), 1.0, -1.0) * weights
         self.solution = Solution(groups, shares, idf, shares.astype(np.float32) @ texts, known["states"])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """For ``of_arrays``. States are zeros where there is none."""
+        """Arrays for ``of_arrays``. A missing state is all zeros."""
         columns = max((len(past.state) for past in self.memory if past.state is not None), default=0)
         states = [np.zeros(columns) if past.state is None else past.state for past in self.memory]
         return {
@@ -159,23 +159,21 @@ class OnlineLearner:
 
     @classmethod
     def of_arrays(cls, found: Mapping[str, NDArray[Any]]) -> OnlineLearner:
-        """Raises ValueError for arrays that are not those of a learner."""
+        """Raises ValueError for arrays that ``arrays`` does not return."""
         if missing := {"grams", "groups", "sides", "scores", "worths", "states"} - found.keys():
-            raise ValueError(
-                f"it has no {', '.join(sorted(missing))}; a folder of an earlier version must be made anew"
-            )
+            raise ValueError(f"it has no {', '.join(sorted(missing))}: it is of an earlier version")
         states = [state if state.any() else None for state in found["states"]]
         columns = (found[name].tolist() for name in ("groups", "sides", "scores", "worths"))
-        return cls([Experience(*one) for one in zip(found["grams"], *columns, states, strict=True)])
+        return cls([Observation(*one) for one in zip(found["grams"], *columns, states, strict=True)])
 
 
-def _promised(sides: NDArray[np.intp], scores: Floats, cloud: float = CLOUD) -> Floats:
-    """The expected worth of answers, float64 [observations]: the edge's by the score, the cloud's a constant."""
+def _expected(sides: NDArray[np.intp], scores: Floats, cloud: float = CLOUD) -> Floats:
+    """Expected quality, float64 [observations]: by the score for the edge, a constant for the cloud."""
     return np.clip(np.where(sides == SIDES.index("edge"), 1.0 - scores, cloud), MARGIN, 1.0 - MARGIN)
 
 
-def _alike(states: Floats, others: Floats) -> Floats:
-    """The kernel of states, 0 to 1: float64 [states, others]. One of zeros is like no other."""
+def _state_kernel(states: Floats, others: Floats) -> Floats:
+    """The kernel of states, 0 to 1: float64 [states, others]. A state of zeros is similar to none."""
     there = np.any(states, axis=1, keepdims=True) & np.any(others, axis=1)
     if not there.any():
         return np.zeros(there.shape)
@@ -187,7 +185,7 @@ def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def squash(x: float) -> float:
-    """A number around 0 to 1 as one between them, in the same order; the identity between the margins."""
+    """Map a number monotonically into (0, 1). The identity between the margins."""
     if x < MARGIN:
         return MARGIN * math.exp((x - MARGIN) / MARGIN)
     if x > 1.0 - MARGIN:
@@ -208,6 +206,8 @@ LEARNED = "online.npz"
 
 
 class AdaptedClassifier(Classifier):
+    """A trained router whose scores are corrected by an online learner."""
+
     def __init__(self, base: TrainedRouter, learner: OnlineLearner) -> None:
         self.base, self.learner = base, learner
 
@@ -236,7 +236,7 @@ class AdaptedClassifier(Classifier):
 
     def save(self, folder: Path) -> None:
         self.base.save(folder / LIFELONG_BASE)
-        # What is loaded takes all observations into account.
+        # A loaded router includes all observations in its solution.
         self.learner.solve()
         np.savez_compressed(folder / LEARNED, allow_pickle=False, **self.learner.arrays())
 

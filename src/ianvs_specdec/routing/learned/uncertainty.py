@@ -1,12 +1,14 @@
-"""From signals of doubt to one score: their mean, or a logistic regression on their logits (with one signal Platt
-scaling; FrugalGPT, arXiv 2305.05176, learns a scorer of the text). The file is JSON, see ``_File``.
+"""One score from several uncertainty signals: their mean, or a logistic regression on their logits.
+
+With one signal the regression is Platt scaling. FrugalGPT (arXiv 2305.05176) learns a scorer of the text instead. The
+calibration file is JSON, see ``_File``.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,16 +23,19 @@ from ianvs_specdec.routing.outcomes.recorded import Floats
 
 FORMAT = 1
 LARGEST = 1e100
-"""No number is beyond it; NaN and infinity are not within."""
+"""Largest number in a file. NaN and infinity are refused."""
 RIDGE = 1e-2
-"""Draws slopes to 0 where the data say nothing."""
+"""L2 regularization of the slopes."""
 EPSILON = 1e-4
-"""Signals are taken to be at least this far from 0 and 1, where a logit has no end."""
+"""Signals are clipped to this distance from 0 and 1, where the logit is infinite."""
 
 
 @dataclass(frozen=True)
 class UncertaintyModel:
-    """Without ``slopes`` the score is the signals' mean."""
+    """Weights of the signals and the decision threshold. Without ``slopes`` the score is the mean of the signals.
+
+    ``early``: the model of the first tokens of an answer.
+    """
 
     signals: tuple[str, ...]
     slopes: Mapping[str, float] | None = None
@@ -39,10 +44,11 @@ class UncertaintyModel:
     report: Mapping[str, Any] = field(default_factory=dict)
     early: EarlyModel | None = None
 
-    def score(self, doubts: Mapping[str, float]) -> float:
+    def score(self, values: Mapping[str, float]) -> float:
+        """From 0 to 1, of the value of each signal."""
         if self.slopes is None:
-            return sum(doubts[name] for name in self.signals) / len(self.signals)
-        return float(scores(doubts, self.slopes, self.offset))
+            return sum(values[name] for name in self.signals) / len(self.signals)
+        return float(scores(values, self.slopes, self.offset))
 
     def save(self, path: Path) -> None:
         fitted = {"format": FORMAT, **self._fitted(), "report": self.report}
@@ -62,23 +68,22 @@ class UncertaintyModel:
             raise UserError(f"calibration {error}; specdec route calibrate makes one", key="calibration") from None
         except msgspec.ValidationError as error:
             raise _not_a_calibration(path, str(error)) from error
-        after = file.after
-        if after is not None and not set(after.slopes) <= set(file.slopes):
-            raise _not_a_calibration(path, "after has other signals")
-        return cls(
-            tuple(file.slopes),
-            file.slopes,
-            file.offset,
-            file.threshold,
-            file.report,
-            None
-            if after is None
-            else EarlyModel(after.tokens, cls(tuple(after.slopes), after.slopes, after.offset, after.threshold)),
-        )
+        early = None
+        if (after := file.after) is not None:
+            if not set(after.slopes) <= set(file.slopes):
+                raise _not_a_calibration(path, "after has other signals")
+            early = EarlyModel(after.tokens, cls._of(after))
+        return replace(cls._of(file), report=file.report, early=early)
+
+    @classmethod
+    def _of(cls, fit: _Fit) -> UncertaintyModel:
+        return cls(tuple(fit.slopes), fit.slopes, fit.offset, fit.threshold)
 
 
 @dataclass(frozen=True)
 class EarlyModel:
+    """A model of the first ``tokens`` tokens of an answer."""
+
     tokens: int
     model: UncertaintyModel
 
@@ -103,31 +108,32 @@ def _not_a_calibration(path: Path, reason: str) -> UserError:
     return UserError(f"calibration {path}: not a file that specdec route calibrate made: {reason}", key="calibration")
 
 
-def fit(doubts: Mapping[str, Floats], labels: Floats) -> tuple[dict[str, float], float]:
-    """Slopes by signal, and the offset, of the logistic regression of ``labels`` (float64 [queries], 0 to 1) on the
-    logits of ``doubts`` (float64 [queries] each, 0 to 1). Slopes are not below 0, so that no signal counts as its
-    contrary. Raises UserError if the labels are all alike, or all slopes 0.
+def fit(signals: Mapping[str, Floats], labels: Floats) -> tuple[dict[str, float], float]:
+    """Slopes by signal and the offset of a logistic regression of the labels on the logits of the signals.
+
+    ``signals``: float64 [queries] each, 0 to 1; ``labels``: float64 [queries], 0 to 1. Slopes are never negative.
+    Raises UserError if all labels are equal or all slopes are 0.
     """
     if labels.min() == labels.max():
         raise UserError(f"nothing to learn: all {len(labels)} queries have the same label, {labels[0]:g}")
-    x = np.stack([logistic.logit(values, EPSILON) for values in doubts.values()], axis=1)
+    x = np.stack([logistic.logit(values, EPSILON) for values in signals.values()], axis=1)
     slopes, offset = logistic.fit(x, labels, ridge=RIDGE, least=0.0)
     if slopes.max() <= 0:
-        raise UserError(f"nothing to learn: none of {', '.join(doubts)} is higher where the cloud answers better")
-    return dict(zip(doubts, slopes.tolist(), strict=True)), offset
+        raise UserError(f"nothing to learn: none of {', '.join(signals)} is higher where the cloud answers better")
+    return dict(zip(signals, slopes.tolist(), strict=True)), offset
 
 
-def scores(doubts: Mapping[str, Any], slopes: Mapping[str, float], offset: float) -> Any:
-    """From 0 to 1, of doubts that are numbers or float64 [queries]."""
-    weighed = [slope * logistic.logit(doubts[name], EPSILON) for name, slope in slopes.items()]
-    return logistic.sigmoid(np.sum(weighed, axis=0) + offset)
+def scores(signals: Mapping[str, Any], slopes: Mapping[str, float], offset: float) -> Any:
+    """Scores from 0 to 1. Signals are numbers, or float64 [queries]."""
+    weighted = [slope * logistic.logit(signals[name], EPSILON) for name, slope in slopes.items()]
+    return logistic.sigmoid(np.sum(weighted, axis=0) + offset)
 
 
-def cross_fitted(doubts: Mapping[str, Floats], labels: Floats, folds: Sequence[np.ndarray]) -> Floats:
-    """Scores [queries], those of each of ``folds`` (row numbers) from a fit to the others."""
+def cross_fitted(signals: Mapping[str, Floats], labels: Floats, folds: Sequence[np.ndarray]) -> Floats:
+    """Scores [queries]. Each of ``folds`` (row numbers) is scored by a fit to the other folds."""
     found = np.empty(len(labels))
     for held in folds:
         rest = np.setdiff1d(np.arange(len(labels)), held)
-        fitted = fit({name: values[rest] for name, values in doubts.items()}, labels[rest])
-        found[held] = scores({name: values[held] for name, values in doubts.items()}, *fitted)
+        fitted = fit({name: values[rest] for name, values in signals.items()}, labels[rest])
+        found[held] = scores({name: values[held] for name, values in signals.items()}, *fitted)
     return found

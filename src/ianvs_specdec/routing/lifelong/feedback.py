@@ -1,10 +1,10 @@
-"""Feedback on answers, and its log.
+"""Feedback on answers, its sources and its log.
 
-One feedback is a JSON object: ``query_id`` (or ``query``: the question, or its first turn), ``side`` (``edge`` or
+A feedback is a JSON object: ``query_id`` (or ``query``: the question, or its first turn), ``side`` (``edge`` or
 ``cloud``), and ``score``, from 0 to 1, or ``thumb``: ``up`` or ``down``. Other keys are ignored.
 
-The log has a line for each feedback that was received at an endpoint and one for each that was learned, so that a run
-that is resumed or repeated learns the same at the same places.
+The log records feedback when it is received at an endpoint and when it is learned, so that a resumed or repeated run
+learns the same feedback after the same answers.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ log = logging.getLogger(__name__)
 
 THUMBS = {"up": 1.0, "down": 0.0}
 SCORER = "scorer:"
-"""Begins the source of feedback by the benchmark's scorer, which comes again in each run."""
+"""Prefix of the source of the benchmark scorer's feedback, which every run computes anew."""
 LONGEST = 65536
-"""Bytes of one feedback."""
+"""Maximum size of a feedback in bytes."""
 LOOPBACK = "127.0.0.1"
-"""Where an endpoint listens if it is not told."""
+"""Default host of an endpoint."""
 
 
 def named(text: str) -> str:
-    """A digest in place of a text, which does not belong into a log."""
+    """A digest that replaces a text in the log."""
     return "text:" + hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 class Feedback(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``query``: its id, or its text as ``named``; ``source``: a unique name; ``model``: whose answer it is on."""
+    """``query``: id, or ``named`` text; ``source``: a unique name; ``model``: that answered."""
 
     query: str
     side: Literal["edge", "cloud"]
@@ -55,7 +55,7 @@ class Feedback(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def parse(cls, record: Any, where: str) -> Feedback:
-        """Raises UserError that begins with ``where``."""
+        """Validate a JSON value. Raises UserError that begins with ``where``."""
         if not isinstance(record, Mapping):
             raise UserError(f"{where}: a feedback must be an object, not {type(record).__name__}")
         name = record.get("query_id")
@@ -82,7 +82,7 @@ def _is_score(value: Any) -> TypeGuard[float]:
 
 
 class FeedbackFile:
-    """A file of JSON lines that may grow while it is read. Damaged lines are counted, and the first is logged."""
+    """A growing file of JSON lines. Invalid lines are skipped, the first with a warning."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -91,11 +91,11 @@ class FeedbackFile:
         self._offset = 0
 
     def new(self) -> Iterator[Feedback]:
-        """The lines added since. A last line without its end is read when it is whole."""
+        """Feedback in the lines since the last call. An incomplete last line is left to the next call."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self._offset)
-                # Of a line that is too long the rest counts as the next one.
+                # The rest of a line that is too long is read as another line.
                 while (line := file.readline(LONGEST + 1)).endswith(b"\n") or len(line) > LONGEST:
                     self._offset += len(line)
                     yield from self._parsed(line.removesuffix(b"\n"))
@@ -119,11 +119,11 @@ class FeedbackFile:
             self.damaged += 1
             if self.damaged == 1:
                 reason = error if isinstance(error, UserError) else f"{where}: not JSON"
-                log.warning("feedback: a line is ignored, as will be others like it: %s", reason)
+                log.warning("feedback: a line is ignored, as are further invalid lines: %s", reason)
 
 
 class LogLine(Feedback, frozen=True, omit_defaults=True, kw_only=True):
-    """A feedback that was received, or the ``learned``-th that was learned, after ``answers`` answers."""
+    """A received feedback or, with ``learned`` (its number), one that was learned after ``answers`` answers."""
 
     run: str
     learned: int | None = None
@@ -131,10 +131,10 @@ class LogLine(Feedback, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class FeedbackLog:
-    """JSON lines in the job's folder, appended only. Without a ``path``, outside of a job, nothing is kept.
+    """An append-only file of JSON lines in the job's folder. Outside a job ``path`` is None, and nothing is stored.
 
-    ``earlier``: feedback that runs before this one learned, in order, without the scorer's, which comes again;
-    ``waiting``: what they received and did not learn; ``receipts``: how many they received.
+    ``earlier``: feedback that earlier runs learned, in order, without the scorer's; ``waiting``: received but not
+    learned; ``receipts``: number of received feedbacks.
     """
 
     def __init__(self, path: Path | None, run: str, fresh: bool = False) -> None:
@@ -145,7 +145,7 @@ class FeedbackLog:
         self.receipts = 0
         self._file = None if path is None else LineFile(path)
         if path is not None:
-            with self._keeping():
+            with self._errors():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 self._claim = claim(path.parent, run)
                 self._read(path, fresh)
@@ -155,7 +155,7 @@ class FeedbackLog:
         self._append(LogLine(*_fields(feedback), run=self.run))
 
     def learned(self, feedback: Feedback, answers: int, count: int) -> None:
-        """Keep after how many answers and feedbacks a feedback was learned, unless that is known."""
+        """Record that a feedback was learned, unless an earlier run did."""
         if feedback.source not in self._learned:
             self._append(LogLine(*_fields(feedback), run=self.run, learned=count, answers=answers))
 
@@ -164,7 +164,7 @@ class FeedbackLog:
             self._file.sync()
 
     def _read(self, path: Path, fresh: bool) -> None:
-        """A ``fresh`` run ignores all lines but its own."""
+        """Read the log. A ``fresh`` run ignores the lines of other runs."""
         damaged = 0
         for line in path.read_bytes().splitlines() if path.exists() else ():
             try:
@@ -189,16 +189,16 @@ class FeedbackLog:
 
     def _append(self, line: LogLine) -> None:
         if self._file is not None:
-            with self._keeping():
+            with self._errors():
                 self._file.append(msgspec.json.encode(line) + b"\n")
 
     @contextmanager
-    def _keeping(self) -> Iterator[None]:
+    def _errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             raise UserError(
-                f"feedback cannot be kept in {self.path}: {error.strerror or error}", key="feedback"
+                f"feedback cannot be stored in {self.path}: {error.strerror or error}", key="feedback"
             ) from error
 
 
@@ -207,7 +207,7 @@ def _fields(feedback: Feedback) -> tuple[Any, ...]:
 
 
 class Endpoint(Settings):
-    """Where feedback is taken over HTTP."""
+    """Settings of the HTTP endpoint."""
 
     noun = "key of feedback"
 
@@ -217,7 +217,7 @@ class Endpoint(Settings):
 
 
 def check_feedback(value: Any) -> None:
-    """Raise UserError if ``value`` is no source of feedback: ``scorer``, a file, or a mapping with ``port``."""
+    """Raise UserError unless ``value`` is ``scorer``, a file, or a mapping with ``port``."""
     if isinstance(value, str) and value:
         if value != "scorer" and os.path.isdir(value):
             raise UserError(f"feedback {value} is a folder: give a file of JSON lines", key="feedback")
@@ -232,7 +232,7 @@ def check_feedback(value: Any) -> None:
 
 
 def endpoint_of(value: Mapping[str, Any]) -> Endpoint:
-    """Raises UserError for an endpoint at which anybody could give feedback."""
+    """Parse the settings. Raises UserError for a non-loopback host without a token."""
     try:
         found = Endpoint.parse(value)
     except UserError as error:
@@ -240,15 +240,15 @@ def endpoint_of(value: Mapping[str, Any]) -> Endpoint:
         raise UserError(f"feedback: {faults}", key="feedback") from error
     if not is_loopback(found.host or LOOPBACK) and not found.token_env:
         raise UserError(
-            f"feedback: on host {found.host} anybody could teach the router; give token_env: NAME, an environment "
-            "variable with a token, or leave host out, so that it is for this machine only",
+            f"feedback: on host {found.host} anybody could send feedback; set token_env: NAME, an environment "
+            "variable with a token, or leave host out, for this machine only",
             key="feedback",
         )
     return found
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address, or a name, is reached from this machine only."""
+    """Whether an address or name is reachable from this machine only."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

@@ -1,10 +1,7 @@
-"""A small HTTP endpoint that thumbs are posted to: ``POST /feedback`` with one feedback (see ``feedback``) as JSON.
+"""The HTTP endpoint of feedback: ``POST /feedback`` with one feedback (see ``feedback``) as JSON.
 
-The standard library's server is enough for it: a request is a few bytes, and nothing is streamed.
-
-On a loopback address, requests must name this machine as their host, and no web page may make them: a page whose name
-has been pointed at this machine (DNS rebinding) is of the same origin to its browser. On any other address a token is
-needed, which no page knows.
+On a loopback address the headers ``Host`` and ``Origin`` are checked, so that no web page can send feedback, not even
+by DNS rebinding. On any other address a token is required.
 """
 
 from __future__ import annotations
@@ -28,13 +25,14 @@ from ianvs_specdec.routing.lifelong.feedback import LONGEST, LOOPBACK, Feedback,
 log = logging.getLogger(__name__)
 
 SECONDS = 10.0
-"""How long a client may take from its connection to its reply, however slowly it sends."""
+"""Time limit of a connection."""
+ONLY = "only POST /feedback is served here"
 CLIENTS = 64
-"""Connections at a time. Each is a thread; a further one is closed at once."""
+"""Maximum number of connections, each with a thread. Further ones are closed at once."""
 
 
 class FeedbackServer:
-    """Listens until ``close``. ``receive`` is called with each feedback, from threads of the server."""
+    """Listens until ``close``. Calls ``receive`` with each feedback, from its own threads."""
 
     def __init__(self, settings: Mapping[str, Any], receive: Callable[[Feedback], None]) -> None:
         endpoint = endpoint_of(settings)
@@ -87,7 +85,7 @@ class _Server(ThreadingHTTPServer):
             self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that has left is no error. Any other fault is logged in one line, and ends its request."""
+        """Log errors in one line, except those of closed connections."""
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
             log.warning("feedback: a request could not be answered: %s: %s", type(error).__name__, error)
@@ -110,26 +108,26 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "ianvs-specdec", ""
 
     def do_POST(self) -> None:
-        self._answer(*self._taken())
+        self._answer(*self._receive())
 
     def do_GET(self) -> None:
-        self._answer(405, "POST /feedback is all there is")
+        self._answer(405, ONLY)
 
-    def _taken(self) -> tuple[int, str]:
-        """Hand the feedback on. The status, and what is wrong with the request."""
+    def _receive(self) -> tuple[int, str]:
+        """Validate the request and pass its feedback on. Status code, and the error or ""."""
         if self.path.partition("?")[0] != "/feedback":
-            return 404, "POST /feedback is all there is"
-        if self.local and (reason := self._foreign()):
+            return 404, ONLY
+        if self.local and (reason := self._refusal()):
             return 403, reason
         given = self.headers.get("Authorization", "")
         if self.token and not hmac.compare_digest(given.encode("latin-1", "replace"), f"Bearer {self.token}".encode()):
             return 401, "the header Authorization: Bearer TOKEN is missing or wrong"
-        # A web page can make a browser send any other type here without asking.
+        # Browsers send other types across origins without a preflight request.
         if self.headers.get_content_type() != "application/json":
             return 415, "the body must be of Content-Type application/json"
         length = self.headers.get("Content-Length", "")
         number = length.isascii() and length.isdigit()
-        # As a text, since Python reads no number of thousands of digits.
+        # Python does not parse numbers of thousands of digits.
         if not number or len(length) > len(str(LONGEST)) or int(length) > LONGEST:
             return 413 if number else 411, f"Content-Length must be there, and at most {LONGEST}"
         try:
@@ -143,17 +141,17 @@ class _Handler(BaseHTTPRequestHandler):
             return 507, str(error)
         return 202, ""
 
-    def _foreign(self) -> str:
-        """Why a request does not come from a program on this machine; "" if it does."""
+    def _refusal(self) -> str:
+        """Why a request may not come from a program on this machine, or ""."""
         host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
         if not is_loopback(_name_in(f"//{host}")):
-            return "the header Host must name this machine, as in the address that is printed at the start"
+            return "the header Host must name this machine, as in the address that is logged at the start"
         if origin is not None and origin != f"http://{host}":
-            return "no web page may send feedback: there is a header Origin"
+            return "web pages may not send feedback: there is a header Origin"
         return ""
 
     def _answer(self, status: int, error: str) -> None:
-        # What was not read of a refused request must not be taken for the next one.
+        # The unread rest of a refused request must not be parsed as the next request.
         self.close_connection = True
         body = json.dumps({"error": error} if error else {"accepted": 1}).encode()
         self.send_response(status)
@@ -163,11 +161,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing of a request is printed."""
+        """Requests are not logged."""
 
 
 def _name_in(url: str) -> str:
-    """The host that a URL names, without its port; "" where it names none."""
+    """The host of a URL, without the port, or ""."""
     try:
         return urlsplit(url).hostname or ""
     except ValueError:

@@ -1,4 +1,4 @@
-"""What feedback is learned, and when: sources in, observations out, the log and the saved router kept on the way."""
+"""Learning from feedback: matches feedback with answers, updates the online learner, and saves the router."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, cast
 
 import numpy as np
 from msgspec.structs import replace
@@ -21,7 +21,7 @@ from ianvs_specdec.common.errors import UserError, warn_once
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.learned.folder import TrainedRouter
 from ianvs_specdec.routing.learned.logistic import Calibration
-from ianvs_specdec.routing.learned.online import KIND, SIDES, AdaptedClassifier, Experience, OnlineLearner, grams_of
+from ianvs_specdec.routing.learned.online import KIND, SIDES, AdaptedClassifier, Observation, OnlineLearner, grams_of
 from ianvs_specdec.routing.lifelong.feedback import SCORER, Feedback, FeedbackFile, FeedbackLog, named
 from ianvs_specdec.routing.outcomes.quality import share
 from ianvs_specdec.routing.outcomes.recorded import Floats, digests, text_of
@@ -29,14 +29,14 @@ from ianvs_specdec.routing.outcomes.recorded import Floats, digests, text_of
 log = logging.getLogger(__name__)
 
 REMEMBERED = 10_000
-"""Answers that feedback may still come on, and feedbacks on answers that may still come: the newest of each."""
+"""Maximum number of answers without feedback, and of feedbacks without an answer, that are kept."""
 COSTLY = ("judge",)
-"""Scorers that cost money: not for every answer."""
+"""Scorers that cost money, which give no feedback."""
 
 
 @dataclass(frozen=True, eq=False)
 class QueryFeatures:
-    """The facts of a query that learning needs, see ``Experience``. ``digest``: of its text."""
+    """The features of a query that learning uses, see ``Observation``. ``digest``: of its text."""
 
     grams: NDArray[np.float32]
     group: str
@@ -53,13 +53,14 @@ def name_of(query: Query) -> str:
     return query.id or named(text_of(query))
 
 
-BOOST = 6.0
-MOST = 0.5
+BOOST, MOST = 6.0, 0.5
+"""Factor of the exploration of little known or changed groups, and the maximum probability."""
 FEW = 10
-"""With fewer feedbacks from a group than this, little is known of a model's answers there."""
+"""A group with less feedback on a model counts as little known."""
 FAST, SLOW = 0.1, 0.02
+"""Weights of a new value in the moving averages."""
 DIFFERENT = 0.2
-"""About twice the standard deviation of the fast average of right and wrong answers."""
+"""Difference of the averages that indicates a change: about two standard deviations of the fast one."""
 
 
 @dataclass
@@ -70,14 +71,16 @@ class _Average:
 
     def add(self, value: float) -> None:
         self.count += 1
-        # At first the plain mean.
+        # The plain mean at first.
         self.fast += max(FAST, 1 / self.count) * (value - self.fast)
         self.slow += max(SLOW, 1 / self.count) * (value - self.slow)
 
 
 class Exploration:
-    """Flips ``share`` of the decisions, ``BOOST`` times as many in a group with little feedback on the other model's
-    answers, or with changed answers: a fast and a slow moving average of the residuals differ.
+    """Flips ``share`` of the decisions, and ``BOOST`` times as many in groups that are little known or have changed.
+
+    A group is little known if the other model has little feedback there. It has changed if a fast and a slow moving
+    average of the residuals differ.
     """
 
     def __init__(self, share: float) -> None:
@@ -97,11 +100,11 @@ class Exploration:
 
 
 class FeedbackLearner:
-    """Learns one feedback after the other. Thread-safe.
+    """Learns from feedback, one at a time. Thread-safe.
 
-    After each answer it learns the scorer's opinion, if that is a source; the feedback that an earlier run learned at
-    this place; and what has come in on answers that were given. ``router``, which scores by ``learner``, is saved in
-    ``to`` after each ``every`` feedbacks and at the end; queries with feedback count as its training queries.
+    Each answer triggers the scorer's feedback, if that is a source, the feedback that an earlier run learned after this
+    answer, and new feedback on answered queries. ``router``, which scores by ``learner``, is saved in ``to`` every
+    ``every`` feedbacks and at the end. Queries with feedback count as training queries.
     """
 
     def __init__(
@@ -120,12 +123,12 @@ class FeedbackLearner:
         self._book, self._earlier = book, deque(book.earlier)
         self._known = {line.source for line in book.earlier}
         self.scored, self._answers = feedback == "scorer", 0
-        # With the item, the model that has answered.
-        self._given: OrderedDict[tuple[str, str], tuple[QueryFeatures, str]] = OrderedDict()
-        # Feedback on answers that may still come, the newest.
+        # By query and side: the query's features and the model that answered.
+        self._answered: OrderedDict[tuple[str, str], tuple[QueryFeatures, str]] = OrderedDict()
+        # Feedback without an answer so far.
         self._pending: deque[Feedback] = deque(maxlen=REMEMBERED)
         self._mutex = threading.RLock()
-        # What came in at the endpoint. Of more than that the oldest are left to the next run: the log has them.
+        # From the endpoint. If there are more, the next run learns the oldest from the log.
         self._received, self._receipts = deque(book.waiting.values(), maxlen=REMEMBERED), book.receipts
         self._file = FeedbackFile(Path(feedback)) if isinstance(feedback, str) and not self.scored else None
         self._server, self.url = None, None
@@ -134,54 +137,59 @@ class FeedbackLearner:
 
             self._server = FeedbackServer(feedback, self._receive)
             self.url = self._server.url
-            log.warning("feedback is taken at %s", self.url)
+            log.warning("feedback is accepted at %s", self.url)
 
     def answered(self, side: str, query: Query, item: QueryFeatures, data: Any, response: Mapping[str, Any]) -> None:
         with self._mutex:
             self._answers += 1
-            names, model = (
-                {name_of(query), named(text_of(query)), named(query.turns[0])},
-                str(response.get("model", "")),
-            )
+            model = str(response.get("model", ""))
+            names = {name_of(query), named(text_of(query)), named(query.turns[0])}
             for name in names:
-                _remember(self._given, (name, side), (item, model))
+                self._answered[name, side] = (item, model)
+                self._answered.move_to_end((name, side))
+                if len(self._answered) > REMEMBERED:
+                    self._answered.popitem(last=False)
             if self.scored and (worth := _worth(query, data, response)) is not None:
                 source = f"{SCORER}{model}:{self._answers}"
-                self._learn(Feedback(name_of(query), _side(side), worth, source))
+                self._learn(Feedback(name_of(query), cast(Any, side), worth, source))
             while self._earlier and self._earlier[0].answers <= self._answers:
-                self._take(self._earlier.popleft())
-            for feedback in self._new():
-                self._take(feedback)
+                self._learn_or_defer(self._earlier.popleft())
+            for feedback in self._incoming():
+                self._learn_or_defer(feedback)
             for feedback in [one for one in self._pending if one.side == side and one.query in names]:
                 self._pending.remove(feedback)
                 self._learn(feedback)
 
     def learn(self, side: str, worth: float, item: QueryFeatures) -> None:
         with self._mutex:
-            self._count_in(side, item, worth)
+            self.observe(side, item, worth)
+            self.count += 1
+            self._unsaved = True
+            if self.count % self._every == 0:
+                self._save()
 
-    def take_in(self, side: str, item: QueryFeatures, worth: float) -> None:
-        """Learn without counting it as feedback of this run."""
-        observation = Experience(item.grams, item.group, SIDES.index(side), item.score, worth, item.state)
+    def observe(self, side: str, item: QueryFeatures, worth: float) -> None:
+        """Learn an outcome that does not count as feedback of this run."""
+        observation = Observation(item.grams, item.group, SIDES.index(side), item.score, worth, item.state)
         self.exploration.observe(item.group, observation.side, observation.residual)
         self.learner.observe(observation)
         self._seen.add(item.digest)
 
     def close(self) -> None:
-        """Save what has not been saved. Called when the router goes, where no error would be heard."""
+        """Save unsaved changes. Called as a finalizer, so errors are logged."""
         if self._server is not None:
             self._server.close()
         self._book.sync()
         if self._answers and not self.count:
-            log.warning("LifelongRouter: no feedback came on %d answers, so it has learned nothing", self._answers)
+            log.warning("LifelongRouter has learned nothing: there was no feedback on %d answers", self._answers)
         if self._unsaved:
             try:
                 self._save()
             except UserError as error:
                 log.warning("%s", error)
 
-    def _new(self) -> Iterator[Feedback]:
-        # No further than to what is here now: it may come in as fast as it is taken.
+    def _incoming(self) -> Iterator[Feedback]:
+        # Bounded, since feedback may arrive as fast as it is consumed.
         for _ in range(len(self._received)):
             yield self._received.popleft()
         if self._file is not None:
@@ -194,28 +202,21 @@ class FeedbackLearner:
             self._book.received(kept)
             self._received.append(kept)
 
-    def _take(self, feedback: Feedback) -> None:
-        """Learn it now, or when the answer comes that it is on."""
-        if (feedback.query, feedback.side) in self._given:
+    def _learn_or_defer(self, feedback: Feedback) -> None:
+        """Learn the feedback, or keep it until its query is answered."""
+        if (feedback.query, feedback.side) in self._answered:
             self._learn(feedback)
             return
         if len(self._pending) == REMEMBERED:
-            warn_once(f"feedback: more than {REMEMBERED} wait for their answers; the oldest are passed over")
+            warn_once(f"feedback: more than {REMEMBERED} wait for their answers; the oldest are skipped")
         self._pending.append(feedback)
 
     def _learn(self, feedback: Feedback) -> None:
-        item, model = self._given[feedback.query, feedback.side]
-        # Test cases with other models may have a router with the same settings, and so the same log.
+        item, model = self._answered[feedback.query, feedback.side]
+        # Test cases with other models and the same router settings share the log.
         if feedback.model in ("", model):
             self._book.learned(replace(feedback, model=model), self._answers, self.count)
-            self._count_in(feedback.side, item, feedback.score)
-
-    def _count_in(self, side: str, item: QueryFeatures, worth: float) -> None:
-        self.take_in(side, item, worth)
-        self.count += 1
-        self._unsaved = True
-        if self.count % self._every == 0:
-            self._save()
+            self.learn(feedback.side, feedback.score, item)
 
     def _save(self) -> None:
         if self._to is not None:
@@ -223,7 +224,7 @@ class FeedbackLearner:
             try:
                 dataclasses.replace(self._router, seen=seen).save(self._to)
             except OSError as error:
-                message = f"what was learned cannot be saved in {self._to}: {error.strerror or error}"
+                message = f"the router cannot be saved in {self._to}: {error.strerror or error}"
                 raise UserError(message, key="save_to") from error
         self._unsaved = False
 
@@ -231,23 +232,12 @@ class FeedbackLearner:
 def _worth(query: Query, data: Any, response: Mapping[str, Any]) -> float | None:
     row = row_of(data)
     if not isinstance(row, Mapping) or "gold" not in row or query.scorer in COSTLY:
-        warn_once("feedback: scorer: rows without an answer, or with a judge, have no feedback")
+        warn_once("feedback: scorer: rows without an answer, or with a judge, get no feedback")
         return None
     answers = [turn["completion"] for turn in response["turns"]]
     return share(query.scorer, scorer(query.scorer)(answers, row["gold"]))
 
 
-def _side(side: str) -> Literal["edge", "cloud"]:
-    return "edge" if side == "edge" else "cloud"
-
-
 def adapted(base: TrainedRouter, learner: OnlineLearner) -> TrainedRouter:
     classifier = AdaptedClassifier(base, learner)
     return dataclasses.replace(base, kind=KIND, classifier=classifier, calibration=Calibration())
-
-
-def _remember(memory: OrderedDict[Any, Any], key: Any, value: Any) -> None:
-    memory[key] = value
-    memory.move_to_end(key)
-    if len(memory) > REMEMBERED:
-        memory.popitem(last=False)

@@ -1,4 +1,4 @@
-"""Asking both models, one after the other, so that only one is in memory. The journal keeps every answer."""
+"""Collection of outcomes: both models answer all queries, one model after the other. Answers are journaled."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from ianvs_specdec.routing.outcomes.recorded import Outcomes
 
 SIDES: Mapping[str, type[RoutedModel]] = {"edge": EdgeModel, "cloud": CloudModel}
 TEMPERATURE = 1.0
-"""Of samples, where neither the command, nor the row, nor the model's settings name one."""
+"""Default of samples, if neither the command, the row nor the model's settings have one."""
 
 SEDNA = ("BACKEND_TYPE", "model_path")
-"""Environment variables by which an edge model tells Sedna what it is."""
+"""Environment variables that an edge model sets for Sedna."""
 
 Rows = Sequence[dict[str, Any]]
 OnAnswer = Callable[[str, bool], None]
-"""Called after each answer with the side, and whether the journal had it."""
+"""Called after each answer with the side, and whether it was in the journal."""
 
 
 @dataclass(frozen=True)
 class Questions:
-    """The rows to ask: queries, what their scorers compare with, and the rows as models take them."""
+    """Queries, gold answers, and the rows for the models."""
 
     queries: tuple[Query, ...]
     golds: tuple[Any, ...]
@@ -49,8 +49,8 @@ class Questions:
 
 @dataclass(frozen=True)
 class Collected:
-    """The outcomes, and the numbers of queries without an answer (by side) or a score; ``unparsed``: of answers (by
-    side) without a letter or number, which count as wrong.
+    """The outcomes, and the numbers of queries without an answer (by side) or a score; ``reason``: the first error;
+    ``unparsed``: number of answers (by side) without a letter or number, which count as wrong.
     """
 
     outcomes: Outcomes
@@ -61,8 +61,8 @@ class Collected:
 
 
 def read_rows(path: Path, quality: Quality, scorers: Mapping[str, Any], limit: int | None = None) -> Questions:
-    """Rows of an Ianvs data file, or ``limit`` of them, spread evenly. ``scorers``: hyperparameters of the dataset
-    processor. Raises UserError with file and line, also for rows whose answers could not be scored.
+    """The rows of an Ianvs data file, or ``limit`` evenly spaced ones. ``scorers``: hyperparameters of the dataset
+    processor. Raises UserError with file and line, also for rows that cannot be scored.
     """
     places, data = [], SimpleNamespace(x=[], y=[])
     for number, row in read_json_lines(path):
@@ -91,7 +91,7 @@ def _check(row: Mapping[str, Any], where: str) -> None:
     try:
         "".join((query.system, *query.turns)).encode()
     except UnicodeEncodeError as error:
-        raise UserError(f"{where}: the question holds half of a character (a lone surrogate)") from error
+        raise UserError(f"{where}: the question contains a lone surrogate") from error
 
 
 def collect(
@@ -105,14 +105,14 @@ def collect(
     concurrency: int = 1,
     on_answer: OnAnswer | None = None,
 ) -> Collected:
-    """Ask the edge and the cloud model with these hyperparameters, score and compare.
+    """Have the edge and the cloud model answer, and score the answers.
 
-    ``journal``: its folder; ``samples``: further answers to each query, at ``temperature`` (default: the row's, the
-    model's, or ``TEMPERATURE``). Raises UserError if a model cannot answer (see ``max_failures``), or no query has an
-    answer of both.
+    ``settings``: hyperparameters by side; ``journal``: its folder; ``samples``: additional answers per query, at
+    ``temperature`` (default: the row's, the model's, or ``TEMPERATURE``). Raises UserError if a model fails (see
+    ``max_failures``), or if no query has an answer from both.
     """
     with job_environment(journal, concurrency):
-        # Both are there before one is asked: the cloud's back end may be "same-as-edge".
+        # The cloud's back end may be "same-as-edge".
         models = {name: model(**settings[name]) for name, model in SIDES.items()}
         sides = {}
         for name, model in models.items():
@@ -123,7 +123,7 @@ def collect(
 
 @dataclass(frozen=True)
 class _Answer:
-    """Texts of all turns (None: not all were answered, for which ``error`` says why) and their cost."""
+    """Texts of all turns and their cost, or None and the ``error``."""
 
     texts: tuple[str, ...] | None
     cost: float | None
@@ -131,12 +131,12 @@ class _Answer:
 
 
 _Side = list[list[_Answer]]
-"""By query: the answer as the model's settings want it, then the samples."""
+"""By query: the answer, then the samples."""
 
 
 def _ask(model: RoutedModel, rounds: Sequence[Rows], concurrency: int, on_answer: OnAnswer | None) -> _Side:
     def answer(row: dict[str, Any], number: int) -> _Answer:
-        # A further answer is a repeat: it has a seed, and an entry in the journal, of its own.
+        # A repeat has a separate seed and journal entry.
         response = model.answer(row, repeat=number)
         if on_answer is not None:
             on_answer(model.side, bool(response["replayed"] or response["cached"]))
@@ -158,7 +158,7 @@ def _all(
     try:
         return list(pool.map(answer, rows))
     except BaseException:
-        # Who wants an end does not wait for requests under way: without the model they end, too.
+        # Closing the model cancels the running requests.
         pool.shutdown(wait=False, cancel_futures=True)
         model.cleanup()
         raise
@@ -184,8 +184,8 @@ def _compared(asked: Questions, sides: Mapping[str, _Side], quality: Quality) ->
     for name, side in sides.items():
         without = np.array([any(answer.texts is None for answer in answers) for answers in side])
         failed[name] = int(without.sum())
-        said = [(query.scorer, answers[0].texts) for query, answers in zip(asked.queries, side, strict=True)]
-        unparsed[name] = sum(texts is not None and prediction(scorer, texts) is None for scorer, texts in said)
+        given = [(query.scorer, answers[0].texts) for query, answers in zip(asked.queries, side, strict=True)]
+        unparsed[name] = sum(texts is not None and prediction(scorer, texts) is None for scorer, texts in given)
         reason = reason or next((answer.error for answers in side for answer in answers if answer.error), "")
         whole &= ~without
     if not whole.any():
@@ -204,7 +204,7 @@ def _compared(asked: Questions, sides: Mapping[str, _Side], quality: Quality) ->
 
 @contextmanager
 def job_environment(journal: Path, concurrency: int) -> Iterator[None]:
-    """What models take from the environment of a running test case of Ianvs; afterwards it is as before."""
+    """Set the environment variables of a test case of Ianvs for the models, and restore them afterwards."""
     own = {"RESULT_SAVED_URL": str(journal.absolute() / "label"), "IANVS_CONCURRENCY": str(concurrency)}
     before = {name: os.environ.get(name) for name in (*own, *SEDNA)}
     os.environ.update(own)

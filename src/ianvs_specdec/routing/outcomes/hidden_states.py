@@ -1,4 +1,4 @@
-"""Pooled hidden states of prompts, recorded once, in shards, so that an interrupted run resumes."""
+"""Pooled hidden states of prompts, stored in shards, so that an interrupted run resumes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from ianvs_specdec.routing.outcomes.recorded import digests
 Halves = NDArray[np.float16]
 
 SHARD = 512
-"""Queries of one file: some seconds of work."""
+"""Queries per file: a few seconds of work."""
 _UNASKED = Sampling(max_tokens=1)
 
 
 @dataclass(frozen=True, eq=False)
 class RecordedStates:
-    """``rows``: float16 [queries, layers, 2 * hidden], of ``queries`` (digests of their texts, uint64, sorted).
-    ``digest``: of the files of ``model``.
+    """``rows``: float16 [queries, layers, 2 * hidden]; ``queries``: digests of the texts, uint64, sorted; ``digest``: of
+    the files of ``model``.
     """
 
     model: str
@@ -40,7 +40,7 @@ class RecordedStates:
     rows: Halves
 
     def of(self, queries: Sequence[Query], layers: Sequence[int]) -> Halves:
-        """float16 [queries, layers, 2 * hidden], of these queries. Raises UserError for one that is not recorded."""
+        """float16 [queries, layers, 2 * hidden]. Raises UserError for a query that is not recorded."""
         wanted = digests(queries)
         places = np.searchsorted(self.queries, wanted).clip(max=len(self.queries) - 1)
         if len(missing := np.flatnonzero(self.queries[places] != wanted)):
@@ -56,18 +56,18 @@ def record(
     check: Callable[[str, str], None] = lambda model, digest: None,
     sampling: Sampling = _UNASKED,
 ) -> RecordedStates:
-    """The hidden states of all layers (as in ``engine.contracts.Target.open``) of each query's first turn, pooled over
-    its prompt as in ``types.POOLING``, and kept in ``folder``.
+    """The hidden states of all layers (see ``engine.contracts.Target.open``) of each query's first turn, pooled over the
+    prompt (``types.POOLING``) and stored in ``folder``.
 
-    ``check`` gets the model's name and the digest of its files first, and may raise UserError. ``on_query`` is called
-    for each query that is read now. Raises UserError if the folder holds other states or the back end returns none, and
-    AnswerError for a query that does not fit.
+    ``check`` is called first with the model's name and the digest of its files, and may raise UserError. ``on_query`` is
+    called for each query that is computed. Raises UserError if the folder contains other states or the back end does
+    not return states, and AnswerError for a prompt that is too long.
     """
     llm.check_encode()
     files = model_folder(llm.model)
     sizes = model_sizes(read_config(files, key="model"))
     if sizes is None:
-        raise UserError(f"the configuration of {llm.model} does not tell how many layers it has", key="model")
+        raise UserError(f"the configuration of {llm.model} does not contain the number of layers", key="model")
     layers = tuple(range(sizes.layers + 1))
     name, own = Path(llm.model).name, model_digest(llm.model, FileDigests(None))
     check(name, own)

@@ -1,4 +1,4 @@
-"""The outcomes that a finished job of Ianvs holds: what both models answered, in whichever test case."""
+"""Outcomes of a finished Ianvs job, from the answers of both models in all its test cases."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from ianvs_specdec.workspace.sides import SIDES, Answered, Pair, PairedAnswers
 log = logging.getLogger(__name__)
 
 Both = Mapping[int, tuple[Answered, Answered]]
-"""What the edge and the cloud answered, by the number of the row in the data file."""
+"""Answers of the edge and the cloud, by the row number in the data file."""
 
 
 def outcomes_of_job(folder: Path, quality: Quality | None = None, algorithm: str | None = None) -> Outcomes:
     """The outcomes of the queries that both models of the job in ``folder`` have answered.
 
-    ``quality``: by default the benchmark's scorer, with the judge's ratings of the job's journal. ``algorithm``: the
-    one to take if there are several pairs of models or data files. To be called in the folder in which ``ianvs`` was
-    run. Raises UserError if there is no pair, or more than one.
+    ``quality``: default the benchmark's scorer, with the judge's ratings from the job's journal; ``algorithm``: selects
+    one of several pairs of models or data files. Call it in the folder in which ``ianvs`` was run. Raises UserError
+    unless there is exactly one pair.
     """
     workspace = read_workspace(folder)
     if len(workspace.jobs) > 1:
@@ -95,7 +95,7 @@ def _outcomes(cases: list[Case], dataset: Dataset, both: Both, quality: Quality,
 
 
 def _gold(query: Query, gold: Any, case: Case) -> Any:
-    """The row's answer; where the job permitted it to run programs, with that permission."""
+    """The row's gold answer, with the job's permission to run programs."""
     settings = case.module("dataset_processor").get("hyperparameters") or {}
     if query.scorer == "code" and settings.get("run_code") is True and isinstance(gold, Mapping):
         return {**gold, "run": float(settings.get("code_timeout") or code.SECONDS)}
@@ -103,7 +103,7 @@ def _gold(query: Query, gold: Any, case: Case) -> Any:
 
 
 class _JournalRatings(BenchmarkQuality):
-    """With the ratings of the job's judge, as its journal has them."""
+    """Includes the judge's ratings from the job's journal."""
 
     def __init__(self, case: Case, workspace: Workspace) -> None:
         self._case, self._workspace = case, workspace

@@ -18,13 +18,13 @@ from ianvs_specdec.routing.outcomes.recorded import Floats, Outcomes, Samples
 
 LABELS = ("hard", "hybrid", "soft", "gain")
 CANDIDATES = 100
-"""No more shifts ``t`` than about this are tried."""
+"""Approximate maximum number of shifts ``t`` that are tried."""
 
 
 def targets(outcomes: Outcomes, kind: str = "hybrid", epsilon: float = 0.0) -> Floats:
     """The label of each query, float64 [queries] from 0 to 1.
 
-    Raises UserError if all queries have the same label: there would be nothing to learn.
+    Raises UserError if all queries have the same label.
     """
     values = label_values(outcomes, kind, epsilon)
     if np.ptp(values) == 0:
@@ -36,7 +36,7 @@ def targets(outcomes: Outcomes, kind: str = "hybrid", epsilon: float = 0.0) -> F
 
 
 def label_values(outcomes: Outcomes, kind: str, epsilon: float) -> Floats:
-    """The label of each query, whatever they are. Soft labels are made with these queries' own shift."""
+    """As ``targets``, but all labels may be equal. Soft labels use the best shift for these queries."""
     if kind not in LABELS:
         raise unknown("label", kind, LABELS)
     if kind == "hard":
@@ -49,7 +49,7 @@ def label_values(outcomes: Outcomes, kind: str, epsilon: float) -> Floats:
 
 
 def soft_labels(outcomes: Outcomes) -> tuple[Floats, float]:
-    """The soft labels, float64 [queries], and the shift t with the largest mean absolute difference of two labels."""
+    """Soft labels, float64 [queries], and the shift t that maximizes the mean absolute difference of two labels."""
     edge, cloud = outcomes.edge_samples, outcomes.cloud_samples
     if edge is None or cloud is None:
         raise UserError("soft labels need edge_samples and cloud_samples: specdec route label --samples N writes them")
@@ -63,9 +63,9 @@ def soft_labels(outcomes: Outcomes) -> tuple[Floats, float]:
 
 
 def _gaps(edge: Samples, cloud: Samples) -> list[Floats]:
-    """Per query: the cloud's quality minus the edge's for every pair of answers."""
+    """Per query: quality of the cloud minus that of the edge for all pairs of answers."""
     pairs = (itertools.product(ours, theirs) for ours, theirs in zip(edge, cloud, strict=True))
-    # Rounded, so that equal gaps are equal: 0.9 - 0.6 and 0.8 - 0.5 differ in the last bit.
+    # Rounded, since 0.9 - 0.6 and 0.8 - 0.5 differ in the last bit.
     return [np.round(np.array([theirs - ours for ours, theirs in query]), 9) for query in pairs]
 
 

@@ -1,4 +1,4 @@
-"""How good answers are, from 0 to 1: by the benchmark's own scorer, or by their likeness to reference answers."""
+"""Quality of answers from 0 to 1: the benchmark's scorer, or the similarity to reference answers."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ from ianvs_specdec.routing.outcomes.recorded import Outcomes
 from ianvs_specdec.workspace.scoring import TOGETHER
 
 Answers = Sequence[str]
-"""One query's answers, turn by turn."""
+"""The answers to a query, one per turn."""
 
 Scores = list[float | None]
 
 Likeness = Callable[[Sequence[tuple[str, str]]], Sequence[float]]
-"""From pairs of answer and reference to how alike they are, from 0 to 1."""
+"""Pairs of answer and reference -> similarity, 0 to 1."""
 
 SEQ2SEQ = "seq2seq"
 NAMES = ("benchmark", "chrf", "rouge-l", f"{SEQ2SEQ}:FOLDER")
 
 
 class Quality(ABC):
-    """Scores the answers to queries. What stands in the rows' answers (``golds``) is what it compares with."""
+    """Scores answers against the gold answers of the rows."""
 
     @abstractmethod
     def check(self, query: Query, gold: Any, where: str) -> None:
-        """Raise UserError if an answer to this query could not be scored. No model has been asked yet."""
+        """Raise UserError if answers to the query cannot be scored. Called before any model runs."""
 
     @abstractmethod
     def __call__(self, queries: Sequence[Query], answers: Sequence[Answers], golds: Sequence[Any]) -> Scores:
-        """The quality of each query's answers, from 0 to 1; None where there is none."""
+        """The quality of the answers to each query, 0 to 1, None if undefined."""
 
 
 class BenchmarkQuality(Quality):
-    """The scorer that each row names: percentages are shares, a judge's 1 to 10 becomes 0 to 1."""
+    """The scorer of each row, scaled from percent or a judge's 1 to 10."""
 
     def check(self, query: Query, gold: Any, where: str) -> None:
         lack = {
             "judge": "" if _has(gold, "judge") else "names no judge: give --scorer-set judge_model=NAME",
             "code": "" if _has(gold, "run") else "must be permitted to run programs: give --scorer-set run_code=true",
-            "none": "compares with nothing: name another one in the row, or choose another --quality",
+            "none": "scores nothing: set another one in the row, or choose another --quality",
         }.get(query.scorer)
         if lack is None and scorers.scorer(query.scorer)([""] * len(query.turns), gold) is None:
-            lack = f"can make nothing of the row's answer {str(gold)[:40]!r}"
+            lack = f"cannot use the row's answer {str(gold)[:40]!r}"
         if lack:
             raise UserError(f"{where}: its scorer {query.scorer} {lack}")
 
@@ -70,7 +70,7 @@ class BenchmarkQuality(Quality):
 
 
 def share(scorer: str, score: float | None) -> float | None:
-    """A scorer's score on the scale from 0 to 1; None for one that is undefined."""
+    """A scorer's score scaled to 0 to 1, None if undefined."""
     if score is None or math.isnan(score):
         return None
     low, high = (LOWEST, HIGHEST) if scorer == "judge" else (0.0, 100.0)
@@ -82,17 +82,17 @@ def _has(gold: Any, key: str) -> bool:
 
 
 class ReferenceQuality(Quality):
-    """The mean over the turns that have a reference. ``likeness`` compares answers with references, pair by pair."""
+    """The mean similarity over the turns with a reference. ``likeness``: the similarity of pairs."""
 
     def __init__(self, likeness: Likeness) -> None:
         self._likeness = likeness
 
     def check(self, query: Query, gold: Any, where: str) -> None:
         if query.scorer in scorers.CHOICES:
-            raise UserError(f"{where}: its answer is a letter, no text to compare with: use --quality benchmark")
+            raise UserError(f"{where}: its answer is a letter, not a text: use --quality benchmark")
         if not any(scorers.references_of(gold)[: len(query.turns)]):
             wanted = '{"references": [one per turn]}, or a text'
-            raise UserError(f"{where}: it has no reference answer to compare with; its answer should be {wanted}")
+            raise UserError(f"{where}: it has no reference answer; its answer should be {wanted}")
 
     def __call__(self, queries: Sequence[Query], answers: Sequence[Answers], golds: Sequence[Any]) -> Scores:
         pairs, owners = [], []
@@ -124,7 +124,7 @@ def _rouge_l() -> Likeness:
 
 
 class _Words:
-    """Words in small letters, ideographs one by one. The package's own tokenizer drops all letters but a to z."""
+    """Lower-case words and single ideographs. rouge-score's own tokenizer keeps only a to z and digits."""
 
     _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
 
@@ -136,7 +136,7 @@ LIKENESSES: dict[str, Callable[[], Likeness]] = {"chrf": _chrf, "rouge-l": _roug
 
 
 def quality(name: str = "benchmark") -> Quality:
-    """The quality scorer of this name. Raises UserError for an unknown one, a missing package or model folder."""
+    """The quality scorer by name. Raises UserError for an unknown name, or a missing package or model folder."""
     if name == "benchmark":
         return BenchmarkQuality()
     kind, _, folder = name.partition(":")
@@ -150,18 +150,18 @@ def quality(name: str = "benchmark") -> Quality:
 
 
 Given = Sequence[Sequence[tuple[Answers, float | None]]]
-"""By query the texts and the cost of one or more answers: the first is that of the model, the others are samples."""
+"""By query: the texts and cost of the answer, then of the samples."""
 
 
 def outcomes_of_answers(
     queries: Sequence[Query], golds: Sequence[Any], sides: Mapping[str, Given], quality: Quality
 ) -> Outcomes:
-    """The outcomes of the queries whose answers all have a score. ``sides``: ``edge`` and ``cloud``."""
+    """The outcomes of the queries whose answers are all scored. ``sides``: ``edge`` and ``cloud``."""
     columns: dict[str, Any] = {}
     scored = np.ones(len(queries), dtype=bool)
     for name, answers in sides.items():
         each = len(answers[0])
-        # All at once: a judge is asked many at a time.
+        # In one call, since a judge rates answers concurrently.
         repeated = [(query, gold) for query, gold in zip(queries, golds, strict=True) for _ in range(each)]
         texts = [given for query in answers for given, _ in query]
         found = quality([query for query, _ in repeated], texts, [gold for _, gold in repeated])

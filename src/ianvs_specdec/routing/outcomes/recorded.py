@@ -1,4 +1,4 @@
-"""Outcomes: the quality (0 to 1) and cost of the edge's and the cloud's answer to each query.
+"""Outcomes: quality (0 to 1) and cost of both models' answers to each query, and their files.
 
 CSV has the columns ``query``, ``edge_correct``, ``cloud_correct`` (true, false or 0 to 1), and optionally
 ``edge_cost``, ``cloud_cost``, ``group`` and ``id``. JSON lines, as of ``specdec route label``, have ``query`` (a
@@ -36,13 +36,13 @@ SUFFIXES = (".csv", ".csv.gz", ".jsonl", ".jsonl.gz")
 
 
 def text_of(query: Query) -> str:
-    """What a router reads of a query: the system prompt and the user's turns."""
+    """The text of a query for routers: the system prompt and the user's turns."""
     return "\n\n".join(part for part in (query.system, *query.turns) if part)
 
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """Queries, and columns [queries] of what models made of them."""
+    """Queries, and columns [queries] of the models' results."""
 
     queries: tuple[Query, ...]
 
@@ -54,7 +54,7 @@ class Recorded:
         return [query.group for query in self.queries]
 
     def take(self, indices: NDArray[Any]) -> Self:
-        """These rows (indices or a mask), in this order."""
+        """The rows at these indices, or of a mask."""
         chosen = np.arange(len(self))[indices]
 
         def rows(column: Any) -> Any:
@@ -66,8 +66,8 @@ class Recorded:
         return {name: column for name, column in vars(self).items() if column is not None}
 
     def held_out(self, by: str = "row", share: float = 0.25, seed: int = 0) -> NDArray[np.bool_]:
-        """Which rows are held out, bool [queries]: about ``share`` of them. ``by``: equal queries (``row``), or whole
-        groups (``group``), are never on both sides. Raises UserError if a side would be empty.
+        """A mask of about ``share`` of the rows, bool [queries], that does not split equal queries (``by="row"``) or
+        groups (``by="group"``). Raises UserError if a side would be empty.
         """
         held = np.zeros(len(self), dtype=bool)
         units: dict[Any, list[int]] = {}
@@ -91,9 +91,7 @@ class Recorded:
 
 @dataclass(frozen=True, eq=False)
 class Sides:
-    """The quality and cost of both models' answers to the same queries, float64 [queries] each. Without a cost the edge
-    is free.
-    """
+    """Quality and cost of both models' answers, float64 [queries] each. Without ``edge_cost`` the edge is free."""
 
     edge: Floats
     cloud: Floats
@@ -125,7 +123,7 @@ class Sides:
 
 @dataclass(frozen=True, eq=False)
 class Outcomes(Sides, Recorded):
-    """``edge_samples`` and ``cloud_samples``: the quality of several answers to each query."""
+    """``edge_samples``, ``cloud_samples``: quality of several answers per query."""
 
     edge_samples: Samples | None = None
     cloud_samples: Samples | None = None
@@ -140,7 +138,7 @@ class Outcomes(Sides, Recorded):
 
 
 def digests(queries: Iterable[Query]) -> NDArray[np.uint64]:
-    """64 bits that identify each query's text, uint64 [queries]."""
+    """64-bit hashes of the queries' texts, uint64 [queries]."""
     texts = (text_of(query).encode("utf-8", "surrogatepass") for query in queries)
     return np.array([int.from_bytes(hashlib.blake2b(t, digest_size=8).digest(), "little") for t in texts], np.uint64)
 
@@ -170,7 +168,7 @@ class Row(NamedTuple):
 
 
 def answers_in(path: Path, models: Iterable[str]) -> list[Row]:
-    """Raises UserError that names the place of a fault."""
+    """The rows of a file of outcomes. Raises UserError with file, line and column."""
     csv, rows = is_csv(path), []
     columns = [f"{name}_correct" if csv else name for name in models]
     for index, (place, record) in enumerate(records(path)):
@@ -183,7 +181,7 @@ def answers_in(path: Path, models: Iterable[str]) -> list[Row]:
 
 
 def is_csv(path: Path) -> bool:
-    """Whether a file of outcomes is CSV, and not JSON lines. Raises UserError if it is neither, by its name."""
+    """Whether the file is CSV (True) or JSON lines, by its name. Raises UserError for other names."""
     name = path.name.lower()
     if not name.endswith(SUFFIXES):
         raise UserError(f"{path}: outcomes are read from files that end in {', '.join(SUFFIXES)}")
@@ -191,7 +189,7 @@ def is_csv(path: Path) -> bool:
 
 
 def save_outcomes(path: Path, outcomes: Outcomes, **extra: Sequence[Any]) -> None:
-    """Write JSON lines, whole or not at all. ``extra``: further columns by name, one value per query."""
+    """Write JSON lines atomically. ``extra``: additional columns by name, one value per query."""
     lines = []
     for index, query in enumerate(outcomes.queries):
         line: dict[str, Any] = {"query": query.to_json()}
@@ -223,7 +221,7 @@ def _query_in(record: Mapping[str, Any], place: str, index: int, csv: bool) -> Q
 
 
 def number_of(value: Any, name: str, place: str, *, high: float = math.inf) -> float:
-    """A quality or a cost: true, false, or a number from 0 to ``high``. UserError names the place and the column."""
+    """Parse true, false, or a number from 0 to ``high``. Raises UserError with the place and the column."""
     number = value
     if isinstance(value, str):
         word = value.strip().lower()
@@ -248,7 +246,7 @@ class Pool(Recorded):
     """CSV has the columns ``query``, ``NAME_correct`` and ``NAME_cost`` of each model, and optionally ``group`` and
     ``id``; JSON lines have ``query``, ``NAME`` and ``NAME_cost``.
 
-    ``quality`` and ``cost``: float64 [queries, models], the ``models`` by rising mean cost.
+    ``quality``, ``cost``: float64 [queries, models]; ``models``: by ascending mean cost.
     """
 
     quality: Floats
@@ -265,12 +263,12 @@ class Pool(Recorded):
 
 
 def load_pool(path: Path, prices: Mapping[str, float | None]) -> Pool:
-    """``prices``: model -> cost of each answer, None if it is in the file. UserError names file, line and column."""
+    """``prices``: model -> cost per answer, None to read it from the file. Raises UserError with file and line."""
     rows = answers_in(path, prices)
     cost = [[_cost(row.record, name, price, row.place) for name, price in prices.items()] for row in rows]
     means = np.mean(cost, axis=0)
     if np.ptp(means) <= 0:
-        raise UserError(f"{path}: all models cost the same, so that there is no order from the cheapest to the dearest")
+        raise UserError(f"{path}: all models have the same cost, so they have no order")
     order = np.argsort(means, kind="stable")
     names = tuple(np.array(list(prices))[order].tolist())
     quality = np.array([row.quality for row in rows])
@@ -287,7 +285,7 @@ def _cost(record: Mapping[str, Any], name: str, price: float | None, place: str)
 
 
 def prices_of(texts: Sequence[str]) -> dict[str, float | None]:
-    """Model -> price of ``NAME`` or ``NAME=PRICE``. Raises UserError for fewer than two models, or a bad price."""
+    """Parse ``NAME`` or ``NAME=PRICE``: model -> price. Raises UserError for an invalid price or too few models."""
     found: dict[str, float | None] = {}
     for text in texts:
         name, given, price = text.partition("=")

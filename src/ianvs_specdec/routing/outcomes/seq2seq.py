@@ -1,7 +1,7 @@
-"""How likely a Hugging Face sequence-to-sequence model finds the reference, given the answer.
+"""Likelihood of the reference given the answer, by a Hugging Face sequence-to-sequence model.
 
-BARTScore (Yuan et al. 2021, arXiv 2106.11520) is the mean log-probability of the reference's tokens. Its exponential,
-the geometric mean of their probabilities, has the same order and is from 0 to 1.
+The exponential of BARTScore (Yuan et al. 2021, arXiv 2106.11520), the mean log-probability of the reference's tokens:
+the geometric mean of their probabilities, 0 to 1.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ianvs_specdec.models.loading import load, refusal
 
 BATCH = 8
 LONGEST = 1024
-"""Tokens of an answer or a reference that the model reads, where it does not say itself; the rest is cut off."""
+"""Maximum tokens of an answer or a reference, if the model has no limit."""
 
 
 class Seq2SeqLikelihood:
-    """``folder``: a model in Hugging Face format (BART, T5, ...). No code of it is run. Raises UserError if it is not
-    there; it is loaded when the first answer is to be scored.
+    """``folder``: a model in Hugging Face format (BART, T5, ...). It is loaded at the first call, without running code
+    from the folder. Raises UserError if it is missing.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -36,9 +36,9 @@ class Seq2SeqLikelihood:
         self._tokenizer: Any = None
 
     def __call__(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        """For pairs of answer and reference the geometric mean of the probabilities of the reference's tokens."""
+        """The geometric mean probability of the reference's tokens, for pairs of answer and reference."""
         self._load()
-        # Texts of like length together: less of a batch is padding.
+        # Sorted by length to reduce padding.
         order = sorted(range(len(pairs)), key=lambda place: len(pairs[place][0]) + len(pairs[place][1]))
         found = [0.0] * len(pairs)
         for start in range(0, len(order), BATCH):
@@ -60,7 +60,7 @@ class Seq2SeqLikelihood:
                 unmarked(self._folder), local_files_only=True, trust_remote_code=False
             )
         except Exception as error:
-            # Damaged files raise whatever their reader has.
+            # Damaged files raise arbitrary exceptions.
             raise refusal(what, error) from error
         self._model = model
 
@@ -76,7 +76,7 @@ class Seq2SeqLikelihood:
         return [math.exp(-value) for value in (losses.sum(1) / tokens).tolist()]
 
     def _padded(self, texts: Sequence[str]) -> dict[str, Any]:
-        """Ids and mask, int64 [texts, longest]. A text without tokens is one end of sequence."""
+        """Ids and mask, int64 [texts, longest]. An empty text is one end-of-sequence token."""
         import torch
         from torch.nn.utils.rnn import pad_sequence
 

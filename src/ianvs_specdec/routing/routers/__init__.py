@@ -1,7 +1,7 @@
-"""Routers (hard example mining): which queries go to the cloud. One file per router, imported when it is chosen.
+"""Routers (hard example mining) decide which queries go to the cloud. Modules are imported on use.
 
-A router gives each query a score, its estimate of the probability that the edge's answer will not do; the query is hard
-when the score reaches the threshold. A router with a constraint decides with the scores of another one.
+A router's score estimates the probability that the edge's answer is not good enough. Queries whose score reaches the
+threshold go to the cloud. A constraint wraps another router and may overrule its decisions.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from ianvs_specdec.routing.routers.base import Modules, Router
 
 ROUTERS = {
-    "EdgeOnly": "ianvs_specdec.routing.routers.edge_only",
-    "CloudOnly": "ianvs_specdec.routing.routers.cloud_only",
-    "RandomRouter": "ianvs_specdec.routing.routers.random_router",
+    "EdgeOnly": "ianvs_specdec.routing.routers.baselines",
+    "CloudOnly": "ianvs_specdec.routing.routers.baselines",
+    "RandomRouter": "ianvs_specdec.routing.routers.baselines",
     "OracleRouter": "ianvs_specdec.routing.routers.oracle",
     "LearnedRouter": "ianvs_specdec.routing.routers.learned",
     "LifelongRouter": "ianvs_specdec.routing.routers.lifelong",
@@ -38,19 +38,19 @@ def router(name: str) -> type[Router]:
 
 
 def check_router(value: Any) -> None:
-    """Raise UserError if ``value`` cannot be given to ``build_router``. Loads nothing."""
+    """Raise UserError if ``build_router`` would refuse ``value``. Loads nothing."""
     kind, hyperparameters = _parse(value)
     kind.check_hyperparameters(hyperparameters)
 
 
 def check_router_in_test_case(value: Any, modules: Modules) -> None:
-    """Raise UserError if that router cannot work beside the other modules of a test case. Loads nothing."""
+    """Raise UserError if the router is incompatible with the test case's modules. Loads nothing."""
     kind, hyperparameters = _parse(value)
     kind.check_test_case(hyperparameters, modules)
 
 
 def build_router(value: Any) -> Router:
-    """The router that a constraint is put on, from YAML: a name, or a mapping with ``name`` and hyperparameters."""
+    """Construct a router from YAML: its name, or a mapping with ``name`` and hyperparameters."""
     kind, hyperparameters = _parse(value)
     return kind(**hyperparameters)
 

@@ -27,9 +27,9 @@ from ianvs_specdec.records.response import Response
 from ianvs_specdec.records.run import current_repeat
 
 SHOWN = 60
-"""Characters of a value or a question that a message shows."""
+"""Maximum number of characters of a value or question in a message."""
 SECONDS_DIGITS = 9
-"""A clock has nanoseconds."""
+"""The resolution of the clock: nanoseconds."""
 
 Modules = Mapping[str, tuple[Any, Mapping[str, Any]]]
 """Module type -> its class and hyperparameters."""
@@ -37,9 +37,9 @@ Modules = Mapping[str, tuple[Any, Mapping[str, Any]]]
 
 @dataclass(frozen=True)
 class Decision:
-    """``score``: probability that the edge's answer is not good enough; ``hard``: to the cloud. ``reason``: why the
-    score did not decide; neither it nor ``details`` holds a part of the query's text. ``waited``: seconds of a model's
-    answer before the decision; they do not count as the router's.
+    """``score``: probability that the edge's answer is not good enough; ``hard``: whether the query goes to the cloud;
+    ``reason``: set if the score did not decide; ``waited``: seconds of waiting for a model, which are not counted as
+    the router's time. ``reason`` and ``details`` contain no text of the query.
     """
 
     score: float
@@ -50,8 +50,8 @@ class Decision:
 
 
 class _Given:
-    """Keeps a router's hyperparameters. With ``__new__`` in ``Router`` the signature of classes without a constructor
-    would be ``(*args, **hyperparameters)``."""
+    """Records the arguments of a router's constructor. ``__new__`` is not in ``Router``, since it would change the
+    signature of subclasses without a constructor."""
 
     _given = ""
 
@@ -62,17 +62,16 @@ class _Given:
 
 
 class Router(_Given, ABC):
-    """Called by Ianvs with each row, or with the edge's response to it (mode inference-then-mining); True = hard =
-    cloud. The decision is stored in both under ``routing``: ``router``, ``score``, ``hard``, ``seconds`` (None if not
-    ``timed``), ``reason`` and the decision's details.
+    """Called by Ianvs with a row, or with the edge's response (mode inference-then-mining). True: to the cloud.
 
-    Most routers are a ``score``. One that needs more than the query overrides ``score_row``, one with more than a
-    threshold ``decide``.
+    Stores the decision in both under ``routing``: ``router``, ``score``, ``hard``, ``seconds`` (None if not ``timed``),
+    ``reason`` and the details. Most routers implement ``score``. Override ``score_row`` to use more than the query, and
+    ``decide`` for more than a threshold.
     """
 
     timed: ClassVar[bool] = True
     built_by_check: ClassVar[bool] = False
-    """Whether `ianvs check` builds it. The routers of this package check hyperparameters without loading a model."""
+    """Whether `ianvs check` constructs the router: only users' routers, whose constructors are the only check."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -85,8 +84,9 @@ class Router(_Given, ABC):
 
     @classmethod
     def check_hyperparameters(cls, hyperparameters: Mapping[str, Any]) -> None:
-        """Raise UserError, with the ``key`` at fault, for hyperparameters that do not fit the types of the constructor.
-        Of a user's constructor only ``threshold`` is known. Loads no model.
+        """Raise UserError with the ``key`` of an invalid hyperparameter, by the annotations of the constructor.
+
+        For a user's constructor only ``threshold`` is checked. Loads no model.
         """
         shipped = next((base for base in cls.__mro__ if base.__module__.startswith(f"{__package__}.")), Router)
         own = any("__init__" in vars(base) for base in cls.__mro__[: cls.__mro__.index(shipped)])
@@ -101,11 +101,11 @@ class Router(_Given, ABC):
 
     @classmethod
     def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:
-        """Raise UserError, with the ``key`` at fault, if the router does not fit the ``modules`` of a test case."""
+        """Raise UserError with the ``key`` if the router is incompatible with the ``modules`` of a test case."""
 
     @classmethod
     def check_together(cls, given: Mapping[str, Any]) -> None:
-        """Raise UserError, with the ``key`` at fault, for values, defaults too, that exclude each other."""
+        """Raise UserError with the ``key`` for incompatible values. ``given`` includes the defaults."""
 
     @abstractmethod
     def score(self, query: Query) -> float:
@@ -115,17 +115,17 @@ class Router(_Given, ABC):
         return self.score(query_of_row(data))
 
     def decide(self, data: Any) -> Decision:
-        """Where the query of a row or response goes. A score that cannot be compared is left to ``checked``."""
+        """Decide on a row or response. ``checked`` reports an invalid score."""
         score = self.score_row(data)
         plain = plain_score(score)
         return Decision(score, plain is not None and plain >= self.threshold)
 
     def checked(self, data: Any) -> Decision:
-        """The decision with a plain float and bool. Raises UserError that names the router, its file and the query."""
+        """The validated decision. Raises UserError with the router, its file and the query."""
         try:
             decision = self.decide(data)
         except Exception as error:
-            # A UserError has its message, and errors of the package's own routers are faults of the package.
+            # Other errors of the package's own routers are bugs.
             if isinstance(error, UserError) or not self._is_own():
                 raise
             raise UserError(f"{self._about(data)} failed: {describe_error(error)}") from error
@@ -134,7 +134,7 @@ class Router(_Given, ABC):
         score, hard = plain_score(decision.score), plain_bool(decision.hard)
         if score is None:
             raise UserError(
-                f"{self._about(data)}: the score must be a number from 0 to 1 (1 = the edge's answer will not do), not "
+                f"{self._about(data)}: the score must be a number from 0 to 1 (1: the cloud is needed), not "
                 f"{_shown(decision.score)}"
             )
         if hard is None:
@@ -145,7 +145,7 @@ class Router(_Given, ABC):
         return not type(self).__module__.startswith(f"{__package__.partition('.')[0]}.")
 
     def _about(self, data: Any) -> str:
-        """The router, with the file of a user's own, and the query; the host adds the row."""
+        """The router, the file of a user's router, and the query. The host adds the row."""
         kind = type(self)
         place = f" ({_file_of(kind)})" if self._is_own() else ""
         try:
@@ -167,11 +167,11 @@ class Router(_Given, ABC):
             **({"reason": decision.reason} if decision.reason else {}),
             **decision.details,
         })  # fmt: skip
-        self._leave(record, data)
+        self._store(record, data)
         return decision.hard
 
-    def _leave(self, record: Routing, data: Any) -> None:
-        """Put the record where the model that answers finds it, and into an answer that there is already."""
+    def _store(self, record: Routing, data: Any) -> None:
+        """Store the record in the row, where the model finds it, and in the edge's response if there is one."""
         places = [place for place in (data, row_of(data)) if isinstance(place, dict)]
         if places and self.timed:
             query = query_of_row(data).to_json()
@@ -184,7 +184,7 @@ class Router(_Given, ABC):
 
 
 def _in_json(value: Any) -> Any:
-    """Hyperparameters as JSON, alike in every run: a router by its own ones, another object by its class."""
+    """Hyperparameters as reproducible JSON. Routers are replaced by theirs, other objects by their class."""
     if isinstance(value, dict):
         return {repr(key): _in_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -195,7 +195,7 @@ def _in_json(value: Any) -> Any:
 
 
 def plain_score(value: Any) -> float | None:
-    """A number of Python, NumPy or PyTorch from 0 to 1 as a float. None for anything else."""
+    """A Python, NumPy or PyTorch number from 0 to 1 as a float, else None."""
     value = _item(value)
     if not isinstance(value, (bool, numbers.Real)):
         return None
@@ -207,13 +207,13 @@ def plain_score(value: Any) -> float | None:
 
 
 def plain_bool(value: Any) -> bool | None:
-    """A bool of Python, NumPy or PyTorch. None for anything else."""
+    """A Python, NumPy or PyTorch bool, else None."""
     value = _item(value)
     return value if isinstance(value, bool) else None
 
 
 def _item(value: Any) -> Any:
-    """The number in a scalar of numpy or torch, anything else as it is."""
+    """The Python value of a NumPy or PyTorch scalar, or the value itself."""
     if getattr(value, "ndim", None) != 0 or not hasattr(value, "item"):
         return value
     return value.item()
@@ -225,7 +225,7 @@ def _shown(value: Any) -> str:
 
 
 def describe_error(error: BaseException, *, message: bool = True) -> str:
-    """The error, and the line at which it was raised. Its message may hold the text of a query."""
+    """The error and the line that raised it. The message may contain the text of a query."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}{f': {error}' if message else ''}{place}"
@@ -240,7 +240,7 @@ def _file_of(kind: type) -> str:
 
 @functools.cache
 def declared(kind: type[Router]) -> type[Settings]:
-    """The hyperparameters of a router, by the types of its constructor's parameters."""
+    """A settings class with the parameters of a router's constructor."""
     parameters, hints = inspect.signature(kind).parameters, get_type_hints(kind.__init__, include_extras=True)
     taken = [one for one in parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD]
     fields = {one.name: (hints[one.name], ... if one.default is one.empty else one.default) for one in taken}

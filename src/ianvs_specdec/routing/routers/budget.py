@@ -1,4 +1,4 @@
-"""BudgetRouter: the cloud for the queries that need it most, within a share of the queries or a sum of money."""
+"""BudgetRouter: limits the share of the queries in the cloud, or their cost."""
 
 from __future__ import annotations
 
@@ -23,22 +23,19 @@ from ianvs_specdec.routing.routers.base import Decision
 from ianvs_specdec.routing.routers.constrained import AnyRouter, ConstrainedRouter, overrule
 
 MEMORY = 2
-"""The number of windows whose ranks are remembered."""
+"""Number of windows whose ranks are kept."""
 
 BEHIND = (1.5, 2.5)
-"""Standard deviations by which a window is below its budget when rank begins to count for less, and for nothing."""
+"""Underspending of a window, in standard deviations, from which rank matters less, and from which it is ignored."""
 
 
 class Spending:
-    """Two limits always hold: ``window`` successive queries are granted at most ``window * (allowance + tolerance)``,
-    and all queries so far at most their allowance plus ``window * tolerance``. The window before the first query counts
+    """Grants costs within two limits: ``window * (allowance + tolerance)`` in any ``window`` successive queries, and the allowance plus ``window * tolerance`` for all queries so far. Before the first query a window counts
     as evenly spent.
 
-    Within them, rank decides: a query is granted its cost if it is among as many of the best recent ones as the next
-    half window can afford. So the threshold rises when much was spent, and follows a drift of the scores. Equal ranks
-    take their share in turn.
-
-    ``allowance`` and ``tolerance`` are per query, in the unit of the costs. Not thread-safe.
+    Within the limits a query is granted its cost if its rank is among the best recent ones that the next half window
+    can afford. Queries of equal rank alternate. ``allowance`` and ``tolerance`` are per query, in the unit of the
+    costs. Not thread-safe.
     """
 
     def __init__(self, allowance: float, *, tolerance: float, window: int) -> None:
@@ -55,7 +52,7 @@ class Spending:
         self._turn = 0.0
 
     def expect(self, rank: float, cost: float = 1.0) -> None:
-        """Take the rank of a query into account, or one that is expected before the first queries."""
+        """Add the rank of a query, or an expected rank before the first query."""
         self._order.append((rank, cost))
         place = bisect_right(self._ranks, rank)
         self._ranks.insert(place, rank)
@@ -66,10 +63,10 @@ class Spending:
             del self._ranks[place], self._costs[place]
 
     def request(self, rank: float, cost: float) -> tuple[bool, str]:
-        """Whether the next query is granted its cost, and why not. A negative rank asks for nothing."""
+        """Whether the next query is granted its cost, and the reason if not. A negative rank requests nothing."""
         self.count += 1
         self._used -= self._granted[0]
-        # What was not spent can be spent later, as far as the window lets it.
+        # Unspent budget can be spent later, within the window's limit.
         self._left = min(self._left + self._allowance, self.window * (self._allowance + self._tolerance))
         self.expect(rank, cost)
         why = ""
@@ -86,7 +83,7 @@ class Spending:
         return not why, why
 
     def correct(self, index: int, amount: float) -> None:
-        """The query that was the ``index``-th (from 1) cost ``amount`` more than it was granted."""
+        """Add ``amount`` to the granted cost of the ``index``-th query (from 1)."""
         self._left -= amount
         place = index - self.count + len(self._granted) - 1
         if place >= 0:
@@ -98,7 +95,7 @@ class Spending:
         number = len(self._ranks)
         above, equal = sum(self._costs[end:]) / number, sum(self._costs[first:end]) / number
         rate = self._affordable()
-        # Where every rank is below the ones before it, none is among the best: what is not spent would be lost.
+        # With falling ranks no query is among the best, and the budget would not be spent.
         rate += self._slack() * (above + equal)
         share = (rate - above) / equal if equal else 1.0
         if share >= 1 - 1e-9:
@@ -110,32 +107,31 @@ class Spending:
         return True
 
     def _affordable(self) -> float:
-        """What each of the next queries can be granted on average."""
+        """The average that the next queries can be granted."""
         ahead = self._horizon
         leaving = sum(islice(self._granted, 1, ahead))
         return min(self._left + (ahead - 1) * self._allowance, self._limit - self._used + leaving) / ahead
 
     def _slack(self) -> float:
-        """How far, from 0 to 1, the window is behind the budget: beyond what chance makes of independent queries."""
+        """Underspending of the window, 0 to 1, beyond the fluctuation of independent queries."""
         due, cost = self.window * self._allowance, sum(self._costs) / len(self._costs)
-        chance = math.sqrt(max(due * (cost - self._allowance), cost * cost))
-        if not chance:
-            # Queries that cost nothing are never behind.
+        deviation = math.sqrt(max(due * (cost - self._allowance), cost * cost))
+        if not deviation:
             return 0.0
         low, high = BEHIND
-        return min(1.0, max(0.0, ((due - self._used) / chance - low) / (high - low)))
+        return min(1.0, max(0.0, ((due - self._used) / deviation - low) / (high - low)))
 
 
 CHARACTERS_PER_TOKEN = 4.0
-"""Before the first answer."""
+"""Assumption before the first answer."""
 KEPT = 0.98
-"""Weight of the earlier answers after each one: about the last 50 count."""
+"""Decay of earlier answers: about the last 50 count."""
 PRIOR = 4.0
-"""Number of answers that the initial assumption counts as."""
+"""Weight of the initial assumptions, in answers."""
 
 
 class Prices:
-    """Prices are per million tokens. Not thread-safe."""
+    """Estimates the cost of queries. Prices are per million tokens. Not thread-safe."""
 
     def __init__(self, prompt: float, completion: float, completion_tokens: float) -> None:
         self._prompt, self._completion = prompt / 1e6, completion / 1e6
@@ -149,7 +145,7 @@ class Prices:
         return prompt * self._prompt + turns * each * self._completion
 
     def learn(self, query: Query, response: Mapping[str, Any]) -> float | None:
-        """The cost of an answer, by which the next estimates go; None where there is none."""
+        """Update the estimates. Returns the cost of the answer, None if unknown."""
         usage, turns = response.get("usage") or {}, len(response.get("turns") or ())
         completion, prompt = usage.get("completion_tokens"), usage.get("prompt_tokens")
         if not turns or completion is None or prompt is None:
@@ -164,7 +160,7 @@ class Prices:
 
 
 def _characters(query: Query) -> int:
-    """Characters of the user's in the prompts of all turns: each turn repeats those before it."""
+    """Characters of the prompts of all turns, each of which includes the turns before it, without the answers."""
     turns = itertools.accumulate(map(len, query.turns))
     return sum(len(query.system) + so_far for so_far in turns)
 
@@ -172,12 +168,12 @@ def _characters(query: Query) -> int:
 Money = Annotated[float, Field(ge=0, le=1e9)]
 
 NOT_HARD, DEMANDED = -1.0, math.inf
-"""Ranks of a query that stays on the edge, and of one that goes to the cloud whatever its score."""
+"""Ranks of a query for the edge, and of one that another constraint sends to the cloud."""
 
 
 @dataclass
 class _Charge:
-    """The ``amount`` that was set aside for the ``index``-th query, whose cost is ``expected``."""
+    """The ``amount`` reserved for the ``index``-th query, and its ``expected`` cost in the cloud."""
 
     index: int
     amount: float
@@ -185,13 +181,12 @@ class _Charge:
 
 
 class BudgetRouter(ConstrainedRouter):
-    """Queries that the router inside finds hard go to the cloud, the highest scores (per unit of money) first, within
-    ``cloud_share`` of the queries or ``cost_per_1000`` queries. In any ``window`` successive queries at most the share
-    plus one point (the money plus 1 %) is spent, see ``Spending``.
+    """Sends hard queries to the cloud, those with the highest score (per cost) first, within ``cloud_share`` of the
+    queries or ``cost_per_1000`` queries. In any ``window`` successive queries at most the share plus one point (the
+    cost plus 1 %) is spent, see ``Spending``.
 
-    The cost of a query is estimated from its length and the answers so far, before the first with
-    ``completion_tokens`` a turn, and then corrected. If a router around this one decides otherwise, the budget follows
-    as soon as a model is asked.
+    The cost of a query is estimated from its length and the answers so far, initially ``completion_tokens`` per turn,
+    and later corrected. If an outer constraint overrules a decision, the budget is corrected when a model is called.
     """
 
     def __init__(
@@ -235,7 +230,7 @@ class BudgetRouter(ConstrainedRouter):
             granted, why = self._spending.request(rank if decision.hard else NOT_HARD, cost)
             self._charges[id(row_of(data))] = _Charge(self._spending.count, cost if granted else 0.0, cost)
             if len(self._charges) > 2 * self._spending.window:
-                # No model reported the end of these queries.
+                # Queries that no model has finished.
                 oldest = self._spending.count - self._spending.window
                 for key in [key for key, charge in self._charges.items() if charge.index <= oldest]:
                     del self._charges[key]
@@ -268,7 +263,7 @@ class BudgetRouter(ConstrainedRouter):
 
 
 def _expected_scores(router: Any) -> list[float]:
-    """Quantiles of a trained router's scores of queries it had not seen."""
+    """Quantiles of a trained router's scores of held-out queries."""
     while isinstance(router, ConstrainedRouter):
         router = router.inner
     report = getattr(getattr(router, "trained", None), "report", {})

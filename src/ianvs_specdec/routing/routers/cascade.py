@@ -1,4 +1,4 @@
-"""CascadeRouter: the edge answers first, and what its answer leaves in doubt goes to the cloud."""
+"""CascadeRouter: the edge answers first, and uncertain answers go to the cloud."""
 
 from __future__ import annotations
 
@@ -30,28 +30,27 @@ from ianvs_specdec.routing.routers.learned import UNANSWERED, LearnedRouter
 from ianvs_specdec.routing.routers.signals import SIGNALS, check_edge
 
 ROUTER_SIGNAL = "router"
-"""The name that stands for the score of another router."""
+"""Name of the signal that is another router's score."""
 WHOLE_ANSWER_SIGNALS = ("disagreement",)
-"""Signals that need the whole answer."""
+"""Signals that need the complete answer."""
 
 
 def early_signals(
     names: Sequence[str], query: Query, begun: Completion, known: Mapping[str, float]
 ) -> dict[str, float]:
-    """The signals with these ``names``, from 0 to 1, of the first tokens of the edge's answer to the first turn.
-    ``known``: the scores of routers."""
+    """The named signals, from 0 to 1, of the first tokens of the edge's answer. ``known``: the scores of routers."""
     response = response_of(query, [begun], [turn_of(begun, replayed=False, cached=False)])
     response.row = Response(query=query.to_json())
     return {name: known[name] if name in known else SIGNALS[name](response) for name in names}
 
 
-def model_of(given: Mapping[str, Any]) -> UncertaintyModel:
-    """The signals that CascadeRouter weighs, by its hyperparameters. Raises UserError with the ``key`` at fault."""
+def uncertainty_model(given: Mapping[str, Any]) -> UncertaintyModel:
+    """The uncertainty model of CascadeRouter's hyperparameters. Raises UserError with the ``key``."""
     signal, calibration = given.get("signal"), given.get("calibration")
     fitted = None if calibration is None else UncertaintyModel.load(Path(calibration))
     if signal is None and fitted is None:
         known = ", ".join(SIGNALS)
-        raise UserError(f"CascadeRouter needs a signal to look at, or a calibration; signals: {known}", key="signal")
+        raise UserError(f"CascadeRouter needs a signal or a calibration; signals: {known}", key="signal")
     if signal is None:
         assert fitted is not None
         signal = fitted.signals
@@ -63,7 +62,7 @@ def model_of(given: Mapping[str, Any]) -> UncertaintyModel:
         return UncertaintyModel(names)
     if set(names) != set(fitted.signals):
         there = ", ".join(fitted.signals)
-        raise UserError(f"{calibration} is for other signals ({there}); leave signal out, or fit anew", key="signal")
+        raise UserError(f"{calibration} is for other signals ({there}): leave signal out, or recalibrate", key="signal")
     return fitted
 
 
@@ -80,7 +79,7 @@ def _check_names(names: Sequence[str], prior: bool, routers: Mapping[str, str]) 
         )
     for name in (*([ROUTER_SIGNAL] if prior else ()), *routers):
         if name not in names:
-            more = f"{name} is given, and is none of the signals ({', '.join(names)}): add {name} to them"
+            more = f"{name} is not one of the signals ({', '.join(names)}): add {name} to signal"
             raise UserError(more, key=ROUTER_SIGNAL if name == ROUTER_SIGNAL else "routers")
 
 
@@ -91,8 +90,8 @@ def _check_beginning(given: Mapping[str, Any], fitted: UncertaintyModel | None) 
         wanted = f"a calibration that specdec route calibrate --after {after} made"
         raise UserError(f"decide_after: {after} needs {wanted}{there}", key="decide_after")
     if given.get("threshold") is not None:
-        reason = "was fitted together with the calibration's threshold: leave threshold out, or fit anew"
-        raise UserError(f"what decide_after makes of the first tokens {reason}", key="threshold")
+        reason = "is fitted with the calibration's threshold: leave threshold out, or recalibrate"
+        raise UserError(f"decide_after {reason}", key="threshold")
 
 
 def _check_different(signal: str | list[str]) -> None:
@@ -105,8 +104,8 @@ def _check_prior(value: Any) -> None:
     kind = router_named(value if isinstance(value, str) else value["name"])
     if issubclass(kind, ConstrainedRouter):
         raise UserError(
-            f"CascadeRouter takes no more than a score from the router inside, and {kind.__name__} has a constraint: "
-            f"put CascadeRouter under router: of {kind.__name__}",
+            f"CascadeRouter uses the score of another router, and {kind.__name__} is a constraint: put CascadeRouter "
+            f"under router: of {kind.__name__}",
             key="router",
         )
 
@@ -129,18 +128,18 @@ Priors = Annotated[
 
 
 class CascadeRouter(Router):
-    """In the mode inference-then-mining Ianvs asks the edge first; in the mode mining-then-inference the router does.
+    """In the mode inference-then-mining Ianvs calls the edge first. In mining-then-inference the router calls it.
 
     - ``signal``: one or several of ``signals.SIGNALS``; the score is their mean;
     - ``calibration``: a file of `specdec route calibrate` with signals and threshold: the score is the
       probability that the cloud's answer is better;
-    - ``router``: another router without a constraint, whose score is the signal ``router``;
-    - ``routers``: name of a signal -> folder of a trained router. One of all may be a probe;
-    - ``decide_after``: the edge generates this number of tokens first. If the calibration for that number (``--after``)
-      finds them in doubt, the answer ends there with that score; else a second request continues it.
+    - ``router``: another router, not a constraint, whose score is the signal ``router``;
+    - ``routers``: name of a signal -> folder of a trained router. At most one may be a probe;
+    - ``decide_after``: the edge first generates this number of tokens. If their score (``--after`` of the calibration)
+      reaches its threshold, the query goes to the cloud; else a second request continues the answer.
 
-    Signals are computed in the order of their costs: routers that read the text, the probe, the edge's answer. A query
-    that the edge could not answer goes to the cloud.
+    Signals are computed in the order of their costs: text routers, the probe, the edge's answer. A query that the edge
+    cannot answer goes to the cloud.
     """
 
     concurrent: ClassVar[bool] = True
@@ -156,27 +155,27 @@ class CascadeRouter(Router):
     ) -> None:
         given = locals()
         self.check_hyperparameters(given)
-        self.model = model_of(given)
+        self.model = uncertainty_model(given)
         super().__init__(self.model.threshold if threshold is None else threshold)
         self.early = None if decide_after is None else self.model.early
         signal_routers: dict[str, Any] = {} if router is None else {ROUTER_SIGNAL: build_router(router)}
         signal_routers |= {name: LearnedRouter(folder) for name, folder in (routers or {}).items()}
-        # What the edge has to read the question for comes last.
+        # A probe, which needs the edge, comes last.
         self.signal_routers = dict(sorted(signal_routers.items(), key=lambda item: _probes(item[1])))
-        self._asking = {
+        self._locks = {
             name: nullcontext() if getattr(prior, "concurrent", True) else threading.Lock()
             for name, prior in self.signal_routers.items()
         }
 
     @classmethod
     def check_together(cls, given: Mapping[str, Any]) -> None:
-        model_of(given)
+        uncertainty_model(given)
         router, folders = given["router"], dict(given["routers"] or {})
         if isinstance(router, Mapping) and router["name"] in (LearnedRouter.__name__, "LifelongRouter"):
             folders = {ROUTER_SIGNAL: router["path"], **folders}
         probes = [name for name, folder in folders.items() if is_probe(Path(folder))]
         if len(probes) > 1:
-            reason = f"the edge reads a question for one probe, and {' and '.join(probes)} are probes: name one of them"
+            reason = f"at most one probe is supported, and {' and '.join(probes)} are probes"
             raise UserError(f"CascadeRouter: {reason}", key="routers")
 
     @classmethod
@@ -189,22 +188,22 @@ class CascadeRouter(Router):
         kind, settings = modules.get("edgemodel", (None, {}))
         if not (isinstance(kind, type) and issubclass(kind, EdgeModel)):
             return
-        check_edge(model_of(hyperparameters).signals, settings)
+        check_edge(uncertainty_model(hyperparameters).signals, settings)
         if hyperparameters.get("decide_after") is None:
             return
         if not settings.get("logprobs"):
-            reason = "looks at the edge's first tokens: set logprobs: true in the settings of the edge model"
+            reason = "needs logprobs: true in the settings of the edge model"
             raise UserError(f"CascadeRouter's decide_after {reason}", key="decide_after")
         try:
             backend(resolve(settings.get("backend") or "autoregressive")).check_resume()
         except UserError as error:
             raise UserError(f"decide_after continues the edge's answer, but {error}", key="decide_after") from error
         if settings.get("temperature") and settings.get("acceptance") != "coupled":
-            reason = "sampled answers (temperature) cannot be: set temperature: 0, or acceptance: coupled"
-            raise UserError(f"decide_after continues the edge's answer, and {reason}", key="decide_after")
+            reason = "supports sampling only with acceptance: coupled; set that, or temperature: 0"
+            raise UserError(f"decide_after {reason}", key="decide_after")
 
     def score(self, query: Query) -> float:
-        raise UserError("CascadeRouter needs the edge's answer: give it the row or the response, not the query alone")
+        raise UserError("CascadeRouter needs the edge's answer: call it with a row or a response, not a query")
 
     def score_row(self, data: Any) -> float:
         return self.decide(data).score
@@ -213,8 +212,8 @@ class CascadeRouter(Router):
         answered = isinstance(data, Mapping) and "turns" in data and "completion" in data
         if answered and self.early is not None:
             raise UserError(
-                "decide_after stops the edge's answer, which is whole already: set hard_example_mining_mode to "
-                "mining-then-inference"
+                "decide_after needs the mode mining-then-inference: in inference-then-mining the edge's answer is "
+                "already complete"
             )
         known: dict[str, float] = {}
         begun: dict[str, float] = {}
@@ -222,7 +221,7 @@ class CascadeRouter(Router):
         waited = 0.0
         for name, prior in self.signal_routers.items():
             if not _probes(prior):
-                with self._asking[name]:
+                with self._locks[name]:
                     known[name] = prior.score_row(data)
                 continue
             probed = prior.decide(data)
@@ -244,8 +243,7 @@ class CascadeRouter(Router):
         return replace(decision, waited=waited, details={**decision.details, "decide_after": self.early.tokens})
 
     def _early(self, data: Any, known: Mapping[str, float], begun: dict[str, float]) -> EarlyExit | None:
-        """What becomes of the edge's answer after its first tokens. ``known``: the scores of the routers by then;
-        ``begun`` gets the signals."""
+        """The early decision. ``known``: scores of the routers so far; ``begun`` receives the early signals."""
         if (first := self.early) is None:
             return None
         query = query_of_row(data)

@@ -1,4 +1,4 @@
-"""The common base of routers with a constraint: another router scores the query, the constraint may overrule it."""
+"""Base class of constraints, routers that wrap another router and may overrule its decisions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ianvs_specdec.routing.routers import build_router, check_router, check_rout
 from ianvs_specdec.routing.routers.base import Decision, Modules, Router
 
 PRIVATE = "private"
-"""Name, among the details of a privacy router's decision, of the kinds of personal data that were found."""
+"""Key of the kinds of personal data in the details of a PrivacyRouter's decision."""
 
 
 def _check_router(value: Any) -> None:
@@ -27,19 +27,17 @@ AnyRouter = Annotated[Any, rule(_check_router)]
 
 
 class ConstrainedRouter(Router):
-    """``router``: the router to constrain, which may have a constraint itself. The outermost constraint has precedence,
-    except that a private query stays on the edge.
-
-    Reasons that were overruled are in the details under ``overruled``, the innermost first.
+    """``router``: the wrapped router, which may be a constraint. The outermost constraint has precedence, except that
+    private queries stay on the edge. Overruled reasons are in the details under ``overruled``, the innermost first.
     """
 
     concurrent: ClassVar[bool] = True
-    """Several threads may ask it at once; a router inside that is not ``concurrent`` is asked by one at a time."""
+    """Thread-safe. Calls of a wrapped router that is not ``concurrent`` are serialized."""
 
     def __init__(self, router: AnyRouter = "RandomRouter") -> None:
         self.inner = router if isinstance(router, Router) else build_router(router)
         super().__init__(self.inner.threshold)
-        # Time that an oracle spends on answers is no overhead of what is around it either.
+        # The answers that an oracle waits for are no overhead.
         self.timed = self.inner.timed  # type: ignore[misc]
         self._asking = nullcontext() if getattr(self.inner, "concurrent", False) else threading.Lock()
 
@@ -52,17 +50,18 @@ class ConstrainedRouter(Router):
             return self.inner.score(query)
 
     def ask(self, data: Any) -> Decision:
+        """The decision of the wrapped router."""
         with self._asking:
             return self.inner.checked(data)
 
     def cleanup(self) -> None:
-        """Called by Ianvs at the end of a test case: hand it on."""
+        """Called by Ianvs at the end of a test case."""
         if hasattr(self.inner, "cleanup"):
             self.inner.cleanup()
 
 
 def overrule(decision: Decision, hard: bool, reason: str, **details: Any) -> Decision:
-    """The decision with another outcome, or with another reason for the same one."""
+    """The decision with another outcome or reason."""
     kept = dict(decision.details)
     if decision.reason:
         kept["overruled"] = [*kept.get("overruled", ()), decision.reason]

@@ -1,4 +1,4 @@
-"""LatencyRouter: a query goes where the router inside sends it, unless that side is too slow at present."""
+"""LatencyRouter: overrules the wrapped router if its side is too slow at present."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ Seconds = Annotated[float, Field(gt=0, le=1e6)]
 
 SIDES = ("edge", "cloud")
 TIMES = {"ttft": "time_to_first_token", "latency": "latency"}
-"""What an objective may be about -> its name in a response's ``perf``."""
+"""Metric of an objective -> its key in a response's ``perf``."""
 
 NO_OBJECTIVE = "LatencyRouter needs an objective, its own or the dataset processor's: slo_ttft or slo_latency"
 
 STEP = 0.05
-"""Growth (as a logarithm) of the expected time after each answer that misses the objective against expectation."""
+"""Increase of the log margin after each unexpected miss of the objective."""
 PROBES = 0.4
-"""Share of the permitted misses that retries of a slow side may take."""
+"""Share of the permitted misses that is used for retries."""
 FIRST = 10
-"""Queries before the first retry of a slow side; their number doubles with each retry, up to what is permitted."""
+"""Queries before the first retry of a slow side. The number doubles with each retry, up to a limit."""
 
 Floats = NDArray[np.float64]
 
 MEMORY, LATEST, NEIGHBOURS = 256, 5, 3
-"""Answers remembered; the last ones, for the present; those before and after each one that it is compared with."""
+"""Number of kept answers, of latest ones, and of neighbours in time on each side of an answer."""
 FEW, WIDE = 8, 1.25
-"""With fewer answers than ``FEW`` the spread is at least ``WIDE``."""
+"""With fewer than ``FEW`` answers the spread is at least ``WIDE``."""
 FAR = 3.0
-"""Answers that took more than this many times as long as those around them count as this many."""
+"""Limit of an answer's time relative to its neighbours."""
 
 
 class Pace:
-    """A request's time is modelled as ``present * weight * spread``: the median of the last few answers (s), the effect
-    of the requests under way when it came, and the ``percentile`` of how far requests exceed those around them.
+    """Predicts the time of a request as ``present * weight * spread``: the median of the latest answers (s), the effect
+    of concurrent requests, and the ``percentile`` of the ratio of answers to their neighbours in time.
 
-    ``expected``: seconds before the first answer. ``queue``: whether requests are assumed to wait for each other until
-    there are answers. Not thread-safe.
+    ``expected``: seconds before the first answer; ``queue``: whether requests are assumed to be serialized before the
+    first answers. Not thread-safe.
     """
 
     def __init__(self, percentile: float, expected: float | None, queue: bool, clock: Callable[[], float]) -> None:
@@ -73,7 +73,7 @@ class Pace:
         self.under_way += 1
 
     def ended(self, key: int, seconds: float | None) -> None:
-        """``seconds`` that it took: infinity if it failed, None where they are unknown."""
+        """``seconds``: infinity after a failure, None if unknown."""
         begun = self._waiting.get(key)
         if not begun:
             return
@@ -86,14 +86,14 @@ class Pace:
             self._learn()
 
     def predict(self, *, latest: bool = False) -> float | None:
-        """Seconds for a request that begins now; None = unknown. ``latest``: by the last answer alone."""
+        """Seconds of a request that starts now, None if unknown. ``latest``: from the last answer only."""
         if not self._seen:
             return self._expected and self._expected * self._weight(self.under_way)
         present = self._latest[-1] if latest else statistics.median([*self._latest, *self._overdue()][-LATEST:])
         return present * self._weight(self.under_way) * self._spread
 
     def _overdue(self) -> list[float]:
-        """The times so far of requests under way that take longer than usual: a side that hangs gives no answers."""
+        """Elapsed times of overdue requests, for a side that hangs."""
         now, usual = self._clock(), statistics.median(self._latest) * self._spread
         begun = [entry for entries in self._waiting.values() for entry in entries]
         taken = [(now - start) / self._weight(before) for start, before in begun]
@@ -108,41 +108,40 @@ class Pace:
         alone = seconds / (1.0 + self._per_request * before)
         self._latest = alone[-LATEST:].tolist()
         around = _around(alone)
-        # One failure among answers is far off; in a row of them it is the present.
+        # A single failure is an outlier. A row of failures is the present.
         usual = ~np.isfinite(around) | (around <= 0)
         excess = np.sort(np.where(usual, 1.0, alone / np.where(usual, 1.0, around)))
         rank = min(len(excess), math.ceil(self._percentile * (len(excess) + 1))) - 1
         self._spread = max(float(excess[rank]), WIDE if len(excess) < FEW else 1.0)
 
     def _fit(self, before: Floats, seconds: Floats) -> None:
-        """By how much each request under way lengthens the next, compared with neighbours in time."""
+        """Fit the relative delay per concurrent request, compared with neighbours in time."""
         usual = _around(seconds)
         known = np.isfinite(usual) & (usual > 0)
         if not known.any():
             return
         relative = np.minimum(seconds[known] / usual[known], FAR) - 1.0
         deviation, mean = (before - _around(before))[known], float(np.mean(before[known]))
-        # What is assumed counts like one answer that was as far from the others as is usual here.
+        # The assumption has the weight of one answer with a typical deviation.
         prior = self._assumed / (1.0 + self._assumed * mean)
         slope = max(0.0, (float(deviation @ relative) + prior) / (float(deviation @ deviation) + 1.0))
         self._per_request = slope / (1.0 - min(0.9, slope * mean))
 
 
 def _around(values: Floats) -> Floats:
-    """The median of each value and its neighbours on both sides, float64 [values]."""
+    """Running median over the neighbours on both sides, float64 [values]."""
     near = min(NEIGHBOURS, len(values) - 1)
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(values, near, mode="reflect"), 2 * near + 1)
     return np.sort(windows, axis=1)[:, near]
 
 
 class LatencyRouter(ConstrainedRouter):
-    """The router inside is overruled if its side is expected to miss the objective (``slo_ttft``, ``slo_latency``, in
-    seconds, or the row's own) and the other side is not; if both are, the faster side is asked. ``percentile`` of the
-    queries are to meet it. ``edge_latency``, ``cloud_latency``: seconds to expect before a side's first answer.
+    """Overrules the wrapped router if its side is expected to miss the objective (``slo_ttft``, ``slo_latency``, in
+    seconds, or the row's) and the other side is faster. ``percentile``: target share of queries that meet it.
+    ``edge_latency``, ``cloud_latency``: expected seconds before a side's first answer.
 
-    Times are learned from the requests answered and under way (see ``Pace``), with a margin that grows until no more of
-    them miss the objective than may. A side that is avoided is retried for a few % of the queries at most. Where the
-    edge has been asked first, the time of its answer counts for the cloud, too.
+    Times are learned from the requests (see ``Pace``), with a margin that adapts to the observed misses. An avoided
+    side is retried for a few % of the queries. If the edge has already answered, its time counts for the cloud, too.
     """
 
     def __init__(
@@ -178,7 +177,7 @@ class LatencyRouter(ConstrainedRouter):
     def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:
         super().check_test_case(hyperparameters, modules)
         kind, theirs = modules.get("dataset_processor", (None, {}))
-        # Rows of another processor may bring an objective that is not known here.
+        # Another processor may set objectives per row.
         other = kind is not None and not (isinstance(kind, type) and issubclass(kind, DatasetProcessor))
         own = [hyperparameters.get(f"slo_{name}") or theirs.get(f"slo_{name}") for name in TIMES]
         if not other and not any(own):
@@ -188,7 +187,7 @@ class LatencyRouter(ConstrainedRouter):
         decision = self.ask(data)
         if PRIVATE in decision.details:
             return decision
-        # A cascade inside may have asked the edge: then its answer is there, as in the mode inference-then-mining.
+        # With a wrapped cascade the edge may have answered, as in the mode inference-then-mining.
         data = edge_first.waiting(data)
         slo = self._slo or _given(row_of(data))
         if not slo:
@@ -229,13 +228,13 @@ class LatencyRouter(ConstrainedRouter):
             for name, pace in self._paces[side].items():
                 pace.ended(id(data), taken[name])
             missed = any((taken[name] or 0.0) > limit for name, limit in (self._slo or _given(data)).items())
-            # Kept promises lower the margin a little, broken ones raise it, and needless caution lowers it more.
+            # Lower the margin a little after a predicted hit, raise it after a miss, lower it more after caution.
             step = missed - (self._permitted if (side, id(data)) in self._promised else 1.0)
             self._promised.discard((side, id(data)))
             self._margin[side] = max(0.0, self._margin[side] + STEP * step)
 
     def _excess(self, side: str, data: Any, slo: Mapping[str, float], latest: bool = False) -> float:
-        """What to expect of a side, as a multiple of the objective; 0 if nothing is known."""
+        """The expected time of a side as a multiple of the objective, 0 if unknown."""
         answered = row_of(data) is not data and isinstance(data, Mapping)
         perf = (data.get("perf") or {}) if answered else {}
         waited = perf.get("latency") or 0.0
@@ -251,7 +250,7 @@ class LatencyRouter(ConstrainedRouter):
         return worst
 
     def _due(self, side: str, data: Any, slo: Mapping[str, float]) -> bool:
-        """Whether to retry a side that is avoided: seldom, but at once after a fast answer."""
+        """Whether to retry an avoided side: rarely, but at once after a fast answer."""
         paces = self._paces[side].values()
         under_way = max(pace.under_way for pace in paces)
         if not under_way and any(pace.known for pace in paces) and self._excess(side, data, slo, latest=True) <= 1:

@@ -1,4 +1,4 @@
-"""LearnedRouter: what `specdec route train` made decides from the query's text, or from the edge's hidden states."""
+"""LearnedRouter: a router of `specdec route train`, by the query's text or the edge's hidden states."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ RouterFolder = Annotated[
     Field(description="the folder of a router, which specdec route train makes"),
 ]
 
-UNANSWERED = "the edge gave no whole answer"
+UNANSWERED = "the edge gave no complete answer"
 
 
 class LearnedRouter(Router):
-    """``threshold``: by default the one that was picked in training. A probe has the edge read the question first."""
+    """``threshold``: default from training. For a probe the edge first computes the prompt's hidden states."""
 
     concurrent: ClassVar[bool] = True
 
@@ -56,7 +56,7 @@ class LearnedRouter(Router):
         try:
             backend(resolve(settings.get("backend") or "autoregressive")).check_encode()
         except UserError as error:
-            raise UserError(f"the probe in {folder} reads the edge's hidden states, but {error}", key="path") from error
+            raise UserError(f"the probe in {folder} needs the edge's hidden states, but {error}", key="path") from error
         if (files := Path(str(settings.get("model")))).is_dir():
             probe = TrainedRouter.load(folder).probe
             assert probe is not None
@@ -77,8 +77,8 @@ class LearnedRouter(Router):
 
 
 def score_encoded(data: Any, probe: ProbeClassifier, score: Callable[[Halves], float]) -> tuple[float | None, float]:
-    """``score`` of the edge's hidden states, for a ``probe``; None where the edge cannot read the query. And the
-    seconds that are not the router's, as if the edge had just read it: those of loading a model, say.
+    """``score`` of the edge's hidden states (None if the edge fails), and the seconds that are not router time, such as
+    loading the model.
     """
     started = time.perf_counter()
     read = edge_first.encode(data, probe.layers, probe.check_edge)

@@ -1,4 +1,4 @@
-"""LifelongRouter: a trained router that goes on learning, from feedback on the answers."""
+"""LifelongRouter: a trained router that keeps learning from feedback on answers."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from ianvs_specdec.routing.lifelong.learning import Exploration, FeedbackLearner
 from ianvs_specdec.routing.outcomes.hidden_states import Halves
 from ianvs_specdec.routing.outcomes.recorded import load_outcomes, text_of
 from ianvs_specdec.routing.routers.base import Decision, Modules, Router
+from ianvs_specdec.routing.routers.baselines import uniform
 from ianvs_specdec.routing.routers.learned import UNANSWERED, LearnedRouter, RouterFolder, score_encoded
-from ianvs_specdec.routing.routers.random_router import uniform
 
 FOLDER, LOG, LEARNED = "lifelong", "feedback.jsonl", "router"
 REPLAYED = 128
 ASKED = 4096
-"""Queries whose score is remembered until the answer comes."""
+"""Maximum number of queries without an answer whose features are kept."""
 
 
 def _check_saved(folder: str) -> None:
@@ -53,15 +53,15 @@ SavedFolder = Annotated[Text, rule(_check_saved)]
 class LifelongRouter(Router):
     """A trained router's score, corrected by feedback (see ``routing.learned.online``).
 
-    - ``path``: a trained router's folder, or one that a LifelongRouter saved, to continue from;
+    - ``path``: the folder of a trained router, or one that a LifelongRouter saved;
     - ``feedback``: ``scorer``, a file of JSON lines, or an endpoint (see ``routing.lifelong.feedback``);
-    - ``explore``: share of the decisions that are flipped (see ``learning.Exploration``), drawn by ``seed`` and the
-      query's content;
-    - ``replay``: a file of outcomes to learn from first;
-    - ``save_every``, ``save_to``: feedbacks between saves, and the folder (default: in the job's).
+    - ``explore``: share of the decisions that are flipped (see ``learning.Exploration``), drawn from ``seed`` and the
+      query;
+    - ``replay``: a file of outcomes to learn first;
+    - ``save_every``, ``save_to``: feedbacks between saves, and the folder (default: in the job's folder).
 
-    All feedback is kept in the job's folder: a run that is resumed or repeated learns the same feedback after the same
-    answers. With several queries at a time, feedback is learned in the order of the answers.
+    All feedback is logged in the job's folder, so that a resumed or repeated run learns the same feedback after the
+    same answers, in the order of the answers.
     """
 
     concurrent: ClassVar[bool] = True
@@ -80,33 +80,33 @@ class LifelongRouter(Router):
         self.check_hyperparameters(locals())
         if on_worker():
             raise UserError(
-                "LifelongRouter learns in one process, and feedback would be lost with a worker's folder: run "
-                "its job without runner: ray"
+                "LifelongRouter learns in one process, and a worker's folder is temporary: run its job without "
+                "runner: ray"
             )
         trained = TrainedRouter.load(Path(path))
         super().__init__(trained.threshold if threshold is None else threshold)
         self.explore, self.seed = float(explore), seed
-        goes_on = trained.classifier if isinstance(trained.classifier, AdaptedClassifier) else None
-        self.base = goes_on.base if goes_on else trained
-        learner = goes_on.learner if goes_on else OnlineLearner()
+        saved = trained.classifier if isinstance(trained.classifier, AdaptedClassifier) else None
+        self.base = saved.base if saved else trained
+        learner = saved.learner if saved else OnlineLearner()
         settings = [path, threshold, feedback, explore, seed, replay, save_every, current_repeat()]
         own = job_folder() / FOLDER / digest(settings)[:16] if os.environ.get("RESULT_SAVED_URL") else None
         book = FeedbackLog(own / LOG if own else None, *current_run())
         to = Path(save_to) if save_to else own / LEARNED if own else None
-        saved = replace(adapted(self.base, learner), threshold=self.threshold, seen=trained.seen)
+        result = replace(adapted(self.base, learner), threshold=self.threshold, seen=trained.seen)
         self._exploration = Exploration(self.explore)
-        self._lessons = FeedbackLearner(saved, learner, self._exploration, book, feedback, to, save_every)
-        weakref.finalize(self, self._lessons.close)
+        self._learner = FeedbackLearner(result, learner, self._exploration, book, feedback, to, save_every)
+        weakref.finalize(self, self._learner.close)
         self._asked: OrderedDict[tuple[str, str], QueryFeatures] = OrderedDict()
         self._mutex = threading.Lock()
-        if replay and goes_on is None:
+        if replay and saved is None:
             self._replay(Path(replay))
         observers.subscribe(self)
 
     @classmethod
     def check_together(cls, given: Mapping[str, Any]) -> None:
         if given["replay"] and is_probe(Path(given["path"])):
-            reason = "has no hidden states of the edge, which the probe under path looks at: leave it out"
+            reason = "has no hidden states of the edge, which the probe under path needs: leave it out"
             raise UserError(f"replay: a file of outcomes {reason}", key="replay")
 
     @classmethod
@@ -119,17 +119,17 @@ class LifelongRouter(Router):
 
     @property
     def feedback_count(self) -> int:
-        return self._lessons.count
+        return self._learner.count
 
     @property
     def url(self) -> str | None:
-        return self._lessons.url
+        return self._learner.url
 
     def score(self, query: Query) -> float:
         return self._corrected(self._item(query))
 
     def _corrected(self, item: QueryFeatures) -> float:
-        return self._lessons.learner.solution.score(item.score, item.grams, item.group, item.state)
+        return self._learner.learner.solution.score(item.score, item.grams, item.group, item.state)
 
     def decide(self, data: Any) -> Decision:
         query = query_of_row(data)
@@ -147,20 +147,20 @@ class LifelongRouter(Router):
         return Decision(score, hard)
 
     def learn(self, query: Query, side: str, worth: float) -> None:
-        """Learn the worth of the answer of ``side``, from 0 to 1. Not kept in the log."""
-        self._lessons.learn(side, worth, self._item(query))
+        """Learn the quality (0 to 1) of an answer of ``side``. Not logged."""
+        self._learner.learn(side, worth, self._item(query))
 
     def feedback_callback(self, query: Query) -> Callable[[str, float], None] | None:
-        """As ``learn``, for later: nothing of the query's text is kept. None where a probe has not read it."""
+        """``learn`` for later, without the query's text. None if a probe has not read the query."""
         unread = self.probes and _key(query) not in self._asked
-        return None if unread else partial(self._lessons.learn, item=self._item(query))
+        return None if unread else partial(self._learner.learn, item=self._item(query))
 
     def disable_scorer(self) -> None:
-        """The rows to come have no gold answers for the benchmark's scorer."""
-        self._lessons.scored = False
+        """Learn from other feedback only: the rows have no gold answers."""
+        self._learner.scored = False
 
     def began(self, side: str, data: Any) -> None:
-        """Nothing is learned from a question."""
+        """Ignored."""
 
     def ended(self, side: str, data: Any, response: Mapping[str, Any] | None) -> None:
         if response is None or response.get("error") or not response.get("turns") or response.get("stopped"):
@@ -168,10 +168,10 @@ class LifelongRouter(Router):
         query = query_of_row(data)
         with self._mutex:
             item = self._asked.get(_key(query))
-        # What was not read for it, or too long ago, teaches a probe nothing.
+        # A probe needs the states that it read for the decision.
         if item is None and self.probes:
             return
-        self._lessons.answered(side, query, item or self._item(query), data, response)
+        self._learner.answered(side, query, item or self._item(query), data, response)
 
     def _item(self, query: Query) -> QueryFeatures:
         with self._mutex:
@@ -200,10 +200,10 @@ class LifelongRouter(Router):
         for query, score, *worths in zip(chosen.queries, *map(np.ndarray.tolist, columns), strict=True):
             item = query_features(query, score)
             for side, worth in zip(SIDES, worths, strict=True):
-                self._lessons.take_in(side, item, worth)
-        self._lessons.learner.solve()
+                self._learner.observe(side, item, worth)
+        self._learner.learner.solve()
 
 
 def _key(query: Query) -> tuple[str, str]:
-    """What learning depends on, without a text."""
+    """Key of a query without its text."""
     return query.group, named(text_of(query))

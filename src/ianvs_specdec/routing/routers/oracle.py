@@ -1,4 +1,4 @@
-"""OracleRouter: asks both models and sends to the cloud what the cloud answers better. The bound no router can pass."""
+"""OracleRouter: the upper bound of routers, by the answers of both models."""
 
 from __future__ import annotations
 
@@ -12,16 +12,13 @@ from ianvs_specdec.workspace.scoring import scorer
 
 
 class OracleRouter(Router):
-    """Hard exactly if the cloud's answer scores higher than the edge's: for questions with one right answer, if the
-    edge is wrong and the cloud right. Queries that cannot be scored stay on the edge.
+    """Sends a query to the cloud if the cloud's answer has a higher score. Queries without a score stay on the edge.
 
-    Both answers come through the journal, so a query is asked at most once per model. Its own time is not recorded,
-    since it is spent on answers.
+    Answers come from the journal, so each model answers a query at most once. The router's time is not recorded.
     """
 
     timed: ClassVar[bool] = False
     concurrent: ClassVar[bool] = True
-    """Several threads may ask it at once: it keeps nothing, and what it waits for are answers."""
 
     def __init__(self, edgemodel: Any = None, cloudmodel: Any = None) -> None:
         super().__init__()

@@ -1,9 +1,8 @@
-"""Which kinds of personal data a text holds, by patterns and check digits. Says the kind, never the text.
+"""Detection of personal data in text by patterns and check digits. Returns kinds, never the text.
 
-A pattern alone is not enough where ordinary numbers look alike: cards and bank accounts have check digits, addresses
-are parsed, and telephone numbers without a country code need their usual punctuation or a word that announces them.
-Every pattern begins at a boundary and repeats a bounded number of times, so that the time is linear in the length of
-the text.
+Card and account numbers need correct check digits, IP addresses are parsed, and phone numbers without a country code
+need the usual punctuation or a preceding word such as "call". Patterns start at a boundary and have bounded
+repetitions, so that the time is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 INVISIBLE = dict.fromkeys((0x00AD, 0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF))
-"""Characters that separate nothing for a reader: soft hyphen, spaces and joiners of no width."""
+"""Invisible characters: soft hyphen, zero-width spaces and joiners."""
 
 HYPHENS = re.compile("[\u2010-\u2015\u2212]")
 
@@ -65,7 +64,7 @@ NATIONAL = re.compile(
     r"\(?0[1-9][0-9]{0,3}\)?(?:[ /-]| - )[0-9]{2,8}(?:[ -][0-9]{2,5}){0,3}|0[1-9](?:[ .-][0-9]{2}){4}|0[1-9][0-9]{8,10}"
     r"|\([0-9]{2,5}\) ?[0-9]{3,5}[ -][0-9]{3,5}"
 )
-"""Telephone numbers without a country code that are recognized by their punctuation."""
+"""Phone numbers without a country code, by their punctuation."""
 
 ANNOUNCED = re.compile(
     r"\b(?:phone|telephone|tel|call|dial|mobile|cell|fax|whatsapp|sms|text|reach|ring|contact|handy|telefon(?:nummer)?"
@@ -73,17 +72,17 @@ ANNOUNCED = re.compile(
     r"(?:\s|[.:=#,-]|\b(?:me|us|him|her|them|my|the|is|es|est|ist|at|on|number|no|nr|n[uú]mero|num[eé]ro|under|unter)\b){1,8}$",
     re.IGNORECASE,
 )
-"""What, just before a row of digits, says that it is a telephone number."""
+"""Words before digits that indicate a phone number."""
 
 SOCIAL_SECURITY = re.compile(r"\b(?:ssn|social security)\b[^0-9\n]{0,16}$", re.IGNORECASE)
 VERSION = re.compile(r"(?:\bv|\bver|version|release|firmware|section|chapter|clause|build|§)[.:]?\s{0,2}$", re.I)
 
 BEFORE = 48
-"""The number of characters before a match that may announce it."""
+"""Characters before a match that are searched for such words."""
 
 
 def _email(found: str, before: str) -> bool:
-    # A remote repository is named like a mailbox; the user of all of them is git.
+    # The address of a Git repository.
     return not found.lower().startswith("git@")
 
 
@@ -102,7 +101,7 @@ def _phone(found: str, before: str) -> bool:
     if AMERICAN.fullmatch(found):
         return True
     groups = re.findall("[0-9]+", found)
-    # Numbers at equal distances are a list, and the ten digits in a row are no number.
+    # Equidistant numbers are a list, and so are all ten digits.
     listed = len(groups) > 2 and len({int(b) - int(a) for a, b in itertools.pairwise(groups)}) == 1
     if NATIONAL.fullmatch(found) and 9 <= len(digits) <= 12 and not listed and digits not in "0123456789012":
         return True
@@ -125,7 +124,7 @@ def _card_number(digits: str) -> bool:
 def _iban(found: str, before: str) -> bool:
     number = re.sub("[ -]", "", found).upper()
     length = IBAN_LENGTHS.get(number[:2], 0)
-    # What follows in the text may be part of the match: the country tells where the number ends.
+    # The match may include following text. The country determines the length.
     if not length or len(number) < length:
         return False
     number = number[:length]
@@ -141,7 +140,7 @@ def _ip_address(found: str, before: str) -> bool:
         return False
     if address.version == 4:
         return not found.startswith(("255.", "0."))
-    # Names with :: between them are in many programming languages.
+    # Qualified names such as a::b in program code.
     return len([group for group in found.split(":") if group]) > 2 or address.is_link_local
 
 
@@ -150,15 +149,15 @@ def _ssn(found: str, before: str) -> bool:
 
 
 def _assigned(found: str, before: str) -> bool:
-    # Words and names of variables are no secrets; digits or signs among letters make one.
+    # Plain words and names of variables are no secrets.
     value = re.split(r"[\s:=>\"']", found.rstrip("\"'"))[-1]
     return re.search("[0-9]", value) is not None and not re.search(r"environ|\$|\.py\b|://", value)
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """``kind``: the name under which a find is recorded. ``needs``: one of these characters must be in the text, so
-    that most texts are done with at once. ``accepts(found, before)`` has the last word; ``before`` is what precedes.
+    """``kind``: the recorded name; ``needs``: characters of which the text must contain one (a fast filter);
+    ``accepts(found, before)``: validates a match, given the text before it.
     """
 
     kind: str
@@ -167,7 +166,7 @@ class Pattern:
     accepts: Callable[[str, str], bool] = lambda found, before: True
 
     def holds(self, text: str, present: frozenset[str]) -> bool:
-        """Whether the text, whose characters are ``present``, holds data of the kind."""
+        """Whether the text, with the characters ``present``, contains data of the kind."""
         return not present.isdisjoint(self.needs) and any(
             self.accepts(match.group(match.lastindex or 0), text[max(0, match.start() - BEFORE) : match.start()])
             for match in self.expression.finditer(text)
@@ -237,20 +236,20 @@ PATTERNS = (
         _assigned,
     ),
 )
-"""What is looked for by default."""
+"""The default patterns."""
 
 KINDS = tuple(dict.fromkeys(pattern.kind for pattern in PATTERNS))
 
 
 def plain(text: str) -> str:
-    """The text with ASCII in place of what looks like it: full-width digits, unusual spaces and hyphens."""
+    """Normalize full-width digits and unusual spaces and hyphens to ASCII."""
     if text.isascii():
         return text
     return HYPHENS.sub("-", unicodedata.normalize("NFKC", text).translate(INVISIBLE))
 
 
 def kinds_in(text: str, kinds: Collection[str] = KINDS) -> list[str]:
-    """Which of these kinds of personal data are in the text."""
+    """The kinds of personal data in the text."""
     text = plain(text)
     present = frozenset(text)
     found = (pattern.kind for pattern in PATTERNS if pattern.kind in kinds and pattern.holds(text, present))

@@ -1,4 +1,4 @@
-"""PrivacyRouter: a query that holds personal data stays on the edge, whatever the router inside would do with it."""
+"""PrivacyRouter: queries with personal data stay on the edge."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from ianvs_specdec.routing.routers.constrained import PRIVATE, AnyRouter, Constr
 from ianvs_specdec.routing.routers.personal_data import KINDS, kinds_in
 
 SECONDS = 0.2
-"""A pattern of the user's that has not come to an end after this time counts as found: what could not be looked
-through stays on the edge."""
+"""Time limit of a user's pattern. A timeout counts as a match, so that the query stays on the edge."""
 
 
 class DetectorSettings(Settings):
@@ -47,7 +46,7 @@ def _check_kinds(value: list[str]) -> None:
 
 
 def _compiled(value: Mapping[str, str | list[str]]) -> list[tuple[str, Any]]:
-    """Kind and compiled expression of each of the user's patterns."""
+    """Kind and compiled expression of each pattern."""
     compiled = []
     for kind, expressions in value.items():
         for expression in [expressions] if isinstance(expressions, str) else expressions:
@@ -66,11 +65,11 @@ DetectorModel = Annotated[str | dict[str, Any], rule(_detector)]
 
 
 class PrivacyRouter(ConstrainedRouter):
-    """The router inside is not asked for a private query, so that it cannot ask the cloud either. All turns, the system
-    text and the prediction are searched for ``kinds`` of personal data, the user's ``patterns`` (kind -> regular
-    expressions) and what a Presidio ``detector`` (a spaCy model, or ``DetectorSettings``) finds.
+    """Searches the turns, the system prompt and the prediction for ``kinds`` of personal data, ``patterns`` (kind ->
+    regular expressions) and the entities of a Presidio ``detector`` (a spaCy model, or ``DetectorSettings``).
 
-    The decision of a private query has score 0, the reason and, under ``private``, the kinds; never the text.
+    The wrapped router, which might send a query to the cloud, is not called for private queries. Their decision has
+    score 0, the reason and, under ``private``, the kinds, but no text.
     """
 
     def __init__(
@@ -124,7 +123,7 @@ class PrivacyRouter(ConstrainedRouter):
 
 
 class Detector:
-    """Presidio with a spaCy model. Raises UserError where the package or the model is not there."""
+    """Presidio with a spaCy model. Raises UserError if the package or the model is missing."""
 
     def __init__(self, settings: DetectorSettings) -> None:
         model, language = settings.model, settings.language
@@ -133,7 +132,7 @@ class Detector:
             from presidio_analyzer import AnalyzerEngine
             from presidio_analyzer.nlp_engine import NlpEngineProvider
 
-        # Presidio fetches a model that it does not find; a job does not install anything.
+        # Presidio would download a missing model.
         if not spacy.util.is_package(model) and not Path(model).exists():
             raise UserError(
                 f"detector: there is no spaCy model {model}: name a folder, or python -m spacy download {model}",
@@ -146,11 +145,11 @@ class Detector:
         for entity in settings.entities or ():
             if entity not in known:
                 raise unknown("entity of the detector", entity, known, key="detector")
-        self._asked = {
+        self._options = {
             "language": language,
             "entities": settings.entities,
             "score_threshold": settings.threshold,
         }
 
     def kinds_in(self, text: str) -> list[str]:
-        return sorted({found.entity_type.lower() for found in self._analyzer.analyze(text=text, **self._asked)})
+        return sorted({found.entity_type.lower() for found in self._analyzer.analyze(text=text, **self._options)})

@@ -1,4 +1,4 @@
-"""ResourceRouter: while the edge is short of resources, queries go to the cloud."""
+"""ResourceRouter: queries go to the cloud while the edge exceeds a resource limit."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ log = logging.getLogger(__name__)
 Percent = Annotated[float, Field(ge=0, le=100)]
 
 SensorReading = Mapping[str, float | None]
-"""Sensor -> its value in the unit of its limit. Missing sensors are left out; a battery that is charging is None."""
+"""Sensor -> value in the unit of its limit. Missing sensors are absent; a charging battery is None."""
 
 
 @dataclass(frozen=True)
 class Limit:
-    """``above``: whether readings above it break it; ``back``: distance from a broken limit at which it holds again."""
+    """``above``: whether it is an upper limit; ``back``: the hysteresis."""
 
     sensor: str
     words: str
@@ -53,11 +53,11 @@ class _Latest:
 
 
 class ResourceRouter(ConstrainedRouter):
-    """The router inside decides while this machine, the edge, keeps to all limits: ``max_cpu``, ``max_memory``,
-    ``min_battery`` in %, ``max_temperature`` in degrees Celsius, of the hottest sensor; with hysteresis (``LIMITS``).
+    """The wrapped router decides while this machine, the edge, is within all limits: ``max_cpu``, ``max_memory``,
+    ``min_battery`` in %, ``max_temperature`` of the hottest sensor in degrees Celsius. With hysteresis (``LIMITS``).
 
-    Sensors are read at most every ``interval`` seconds. What the machine has no sensor for is not limited, with one
-    warning, or, with ``required``, is an error. ``reader`` replaces psutil.
+    Sensors are read at most every ``interval`` seconds. A limit without a sensor is ignored with a warning or, with
+    ``required``, is an error. ``reader`` replaces psutil.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ResourceRouter(ConstrainedRouter):
         self._limits = {name: float(limit) for name, limit in limits.items() if limit is not None}
         self._interval, self._required, self._clock = float(interval), required, clock
         self._read = reader or _psutil()
-        # Copies of the router share it.
+        # Shared by copies of the router.
         self._latest = _Latest()
         self._mutex = threading.Lock()
         self._refresh()
@@ -126,11 +126,11 @@ class ResourceRouter(ConstrainedRouter):
 
 
 def _psutil() -> Callable[[], SensorReading]:
-    """Reads what psutil knows on this machine. Raises UserError if it is not installed."""
+    """A reader of this machine's sensors. Raises UserError if psutil is not installed."""
     with packages():
         import psutil
 
-    # The share of processor time is that since the call before; the first one has none.
+    # The CPU share is since the previous call.
     psutil.cpu_percent(interval=None)
 
     def read() -> SensorReading:

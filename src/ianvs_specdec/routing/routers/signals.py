@@ -1,20 +1,20 @@
-"""Signals of doubt: what the edge's answer itself says about whether it will do. Each goes from 0, no doubt, to 1.
+"""Uncertainty signals of the edge's answer, from 0 (certain) to 1.
 
-A signal is a function of the edge's response (see ``response``). With p the probability that the model gave a token, H
-the entropy (nats) and m the margin at its place (see ``types.Trace.confidence``), over the tokens of all turns:
+A signal is a function of the edge's response. With p the probability of a token, H the entropy (nats) and m the margin
+at its position (see ``types.Trace.confidence``), over the tokens of all turns:
 
 - ``mean_probability``: 1 - mean p; ``min_probability``: 1 - min p;
-- ``sequence_probability``: x / (1 + x), where exp(-x) is the probability of the whole answer, the product of all p;
+- ``sequence_probability``: x / (1 + x), where exp(-x) is the probability of the answer, the product of all p;
 - ``mean_entropy``: 1 - exp(-mean H); ``max_entropy``: 1 - exp(-max H);
 - ``mean_margin``: 1 - mean m; ``min_margin``: 1 - min m;
-- ``answer_probability``: 1 - the product of p over the tokens of what the benchmark takes for the answer, a letter or
-  a number; 1 where there is none, and as ``mean_probability`` where the benchmark looks at the whole text;
-- ``option_mismatch``: of a multiple choice, 0 if the option that the words before the letter name last is the letter's
-  own, 1 if it is another one, 0.5 if they name none;
-- ``disagreement``: share of the samples (``samples`` of the edge model) with another answer; of whole texts 1 - chrF.
+- ``answer_probability``: 1 - the product of p over the tokens of the extracted answer, a letter or a number; 1 without
+  an answer, and ``mean_probability`` if the benchmark scores the whole text;
+- ``option_mismatch``: for multiple choice, 0 if the last option named before the letter is the letter's own, 1 if it is
+  another one, 0.5 if none is named;
+- ``disagreement``: share of the samples (``samples`` of the edge model) with another answer; for texts 1 - chrF.
 
-Token probabilities as signals: FrugalGPT (arXiv 2305.05176) and AutoMix (arXiv 2310.12963) learn or ask for theirs;
-samples that disagree: self-consistency (arXiv 2203.11171).
+Cascades by learned or self-reported confidence: FrugalGPT (arXiv 2305.05176), AutoMix (arXiv 2310.12963). Disagreement:
+self-consistency (arXiv 2203.11171).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from ianvs_specdec.common.errors import UserError
 Response = Mapping[str, Any]
 Triple = Sequence[float]
 
-NO_LOGPROBS = "looks at token probabilities: set logprobs: true in the settings of the edge model"
-NO_SAMPLES = "compares samples of the edge's answer: set samples: 2 or more in the settings of the edge model"
+NO_LOGPROBS = "needs token probabilities: set logprobs: true in the settings of the edge model"
+NO_SAMPLES = "needs samples of the edge's answer: set samples: 2 or more in the settings of the edge model"
 _OPTION = re.compile(r"^[ \t(]{0,12}([A-J])[.):][ \t](.+)$", re.MULTILINE)
 
 
@@ -45,10 +45,10 @@ def _confidence(turn: Mapping[str, Any]) -> Sequence[Triple]:
     return confidence
 
 
-def _over_tokens(place: int, doubt: Callable[[list[float]], float]) -> Callable[[Response], float]:
+def _over_tokens(place: int, aggregate: Callable[[list[float]], float]) -> Callable[[Response], float]:
     def signal(response: Response) -> float:
         values = [triple[place] for turn in response["turns"] for triple in _confidence(turn)]
-        return doubt(values) if values else 1.0
+        return aggregate(values) if values else 1.0
 
     return signal
 
@@ -77,7 +77,7 @@ def answer_probability(response: Response) -> float:
 
 
 def _place(scorer: str, prediction: str, text: str) -> tuple[int, int] | None:
-    """Where the extracted answer stands last in the text."""
+    """Start and end of the last occurrence of the extracted answer in the text."""
     if scorer == "choice":
         pattern = rf"(?<![A-Za-z0-9]){prediction}(?![A-Za-z0-9])"
     else:
@@ -95,7 +95,7 @@ def option_mismatch(response: Response) -> float:
         return 1.0 if response["scorer"] == "choice" and chosen is None else 0.5
     place = _place("choice", chosen, answer)
     words = answer[: place[0] if place else None].casefold()
-    # Of options that end at the same place, the longer one is meant: "north" is in "far north".
+    # Of two matches with the same end the longer one counts: "north" is in "far north".
     named = {letter: (end, len(text)) for letter, text in options.items() if (end := _last(text, words))}
     if not named:
         return 0.5
@@ -104,7 +104,7 @@ def option_mismatch(response: Response) -> float:
 
 
 def _last(text: str, words: str) -> int:
-    """Where ``text`` ends the last time that it stands in ``words`` as whole words; 0 if it does not."""
+    """End of the last occurrence of ``text`` as whole words in ``words``, or 0."""
     ends = [match.end() for match in re.finditer(rf"(?<!\w){re.escape(text)}(?!\w)", words)]
     return ends[-1] if ends else 0
 
@@ -131,7 +131,7 @@ def _likeness(sample: Response, response: Response) -> float:
 
 
 def check_edge(names: Sequence[str], settings: Mapping[str, Any]) -> None:
-    """Raise UserError if an edge model with these hyperparameters lacks what one of the signals needs."""
+    """Raise UserError if the edge model's hyperparameters do not support one of the signals."""
     for name in names:
         if name == "disagreement" and (settings.get("samples") or 1) < 2:
             raise UserError(f"CascadeRouter's signal {name} {NO_SAMPLES}", key="signal")
@@ -151,4 +151,4 @@ SIGNALS: Mapping[str, Callable[[Response], float]] = {
     "option_mismatch": option_mismatch,
     "disagreement": disagreement,
 }
-"""Name -> signal. All raise UserError where the response lacks what they look at."""
+"""Name -> signal. They raise UserError if the response lacks their input."""

@@ -1,4 +1,4 @@
-"""RandomRouter: a given share of the queries goes to the cloud, whichever they are."""
+"""Routers that do not depend on the query: EdgeOnly, CloudOnly and RandomRouter."""
 
 from __future__ import annotations
 
@@ -10,9 +10,24 @@ from ianvs_specdec.records.identity import digest
 from ianvs_specdec.routing.routers.base import Router
 
 
+class EdgeOnly(Router):
+    def __init__(self) -> None:
+        super().__init__()
+
+    def score(self, query: Query) -> float:
+        return 0.0
+
+
+class CloudOnly(Router):
+    def __init__(self) -> None:
+        super().__init__()
+
+    def score(self, query: Query) -> float:
+        return 1.0
+
+
 class RandomRouter(Router):
-    """``ratio``: share of the queries sent to the cloud. The draw depends on ``seed`` and the query's content alone, so
-    a query is decided alike in any order, in any subset and after a restart."""
+    """``ratio``: share of the queries sent to the cloud. A decision depends on ``seed`` and the query only."""
 
     def __init__(self, ratio: Share = 0.5, seed: int = 0) -> None:
         self.check_hyperparameters(locals())
@@ -25,5 +40,5 @@ class RandomRouter(Router):
 
 
 def uniform(*content: Any) -> float:
-    """A number drawn from [0, 1): the same JSON values draw the same one."""
+    """A pseudorandom number in [0, 1), determined by JSON values."""
     return int(digest(list(content))[:13], 16) / 16**13
