@@ -71,7 +71,7 @@ def test_a_router_is_replaced_and_nothing_else_is(router, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["router"]
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "love.txt").write_text("dear")
-    with pytest.raises(UserError, match="something else than a router"):
+    with pytest.raises(UserError, match="something other than a router"):
         router.save(tmp_path / "letters")
     assert (tmp_path / "letters" / "love.txt").read_text() == "dear"
 

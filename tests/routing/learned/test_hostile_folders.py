@@ -67,7 +67,7 @@ def setting(**values: Any) -> Callable[[Path], Any]:
         (write("training_queries.npy", lying_npy((1 << 30, 1 << 33))), "training_queries.npy"),
         (write("text.npz", archive(idf=lying_npy((1 << 50,)))), "text.npz"),
         (write("text.npz", b"PK\x03\x04 nonsense"), "text.npz"),
-        (nan_arrays, "weights holds numbers that are not finite"),
+        (nan_arrays, "weights has numbers that are not finite"),
         (setting(threshold=float("nan")), "$.threshold"),
         (setting(threshold=True), "$.threshold"),
         (setting(calibration={"slope": float("inf"), "offset": 0}), "$.calibration.slope"),

@@ -66,7 +66,7 @@ def test_what_was_answered_202_after_a_full_disk_is_there_for_the_next_run(tmp_p
     log = FeedbackLog(path, "run")
     log.received(Feedback("q1", "edge", 1.0, "run:1"))
     size = path.stat().st_size
-    with files_end_at(size + 20), pytest.raises(UserError, match=r"feedback cannot be kept in .*feedback\.jsonl"):
+    with files_end_at(size + 20), pytest.raises(UserError, match=r"feedback cannot be stored in .*feedback\.jsonl"):
         log.received(Feedback("q2", "edge", 1.0, "run:2"))
     assert path.stat().st_size == size
     log.received(Feedback("q3", "edge", 0.0, "run:3"))

@@ -72,7 +72,7 @@ def test_only_this_machine_is_listened_to(
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "127.0.0.1.example.org"])
 def test_another_address_needs_a_token(host: str) -> None:
-    with pytest.raises(UserError, match="anybody could teach the router; give token_env") as told:
+    with pytest.raises(UserError, match="anybody could send feedback; set token_env") as told:
         check_feedback({"port": 0, "host": host})
     assert told.value.key == "feedback"
     with pytest.raises(UserError, match="token_env"):

@@ -39,7 +39,7 @@ WRONG: list[tuple[str, dict[str, Any], str, str]] = [
     ("LifelongRouter", {"feedback": 3}, "feedback", "scorer, a file, or a mapping"),
     ("LifelongRouter", {"explore": 0.9}, "explore", "from 0 to 0.5"),
     ("LifelongRouter", {"replay": "missing.jsonl"}, "replay", "an existing file"),
-    ("LifelongRouter", {"save_to": "."}, "save_to", "something else than a router"),
+    ("LifelongRouter", {"save_to": "."}, "save_to", "something other than a router"),
 ]
 
 

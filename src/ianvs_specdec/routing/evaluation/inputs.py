@@ -65,15 +65,15 @@ class EvaluationInputs:
         unseen = ~np.isin(self.outcomes.digests(), np.concatenate(seen))
         if not unseen.any():
             raise UserError(
-                f"all {len(self.outcomes)} queries are training queries of the routers: give outcomes of other queries, "
-                "or --include-seen"
+                f"all {len(self.outcomes)} queries are training queries of the routers: give other outcomes, or "
+                "--include-seen"
             )
         if not unseen.all():
             count = int((~unseen).sum())
             self.take(unseen, "seen in training")
             self.notes.append(
-                f"{count} training queries of a router are excluded for all routers, {len(self.outcomes)} remain "
-                "(--include-seen keeps them)"
+                f"{count} queries that a router was trained with are left out for all routers, {len(self.outcomes)} "
+                "remain (--include-seen keeps them)"
             )
 
     def check_scores(self) -> None:
@@ -233,11 +233,11 @@ def undefined_metrics(inputs: EvaluationInputs, policies: Sequence[RoutingPolicy
 
 def _of_pool(pool: Pool) -> Iterator[str]:
     means = 100 * pool.quality.mean(axis=0)
-    yield f"from the cheapest to the most expensive model: {', '.join(pool.models)}; the best alone is {pool.best}"
+    yield f"from the cheapest to the dearest model: {', '.join(pool.models)}; the best alone is {pool.best}"
     if means[-1] - means[0] <= 100 * ROUNDING:
         yield (
-            f"{pool.models[-1]}, the most expensive, is not better than {pool.models[0]}, the cheapest ({means[-1]:.2f} % and "
-            f"{means[0]:.2f} %): PGR, APGR, CPT and ParetoDist are not defined"
+            f"{pool.models[-1]}, the dearest, is not better than {pool.models[0]}, the cheapest "
+            f"({means[-1]:.2f} % and {means[0]:.2f} %): PGR, APGR, CPT and ParetoDist are not defined"
         )
 
 

@@ -30,8 +30,8 @@ ORACLES = (ORACLE, ORACLE_MONEY)
 
 @dataclass(frozen=True, eq=False)
 class RoutingPolicy:
-    """``steps``: scores of the steps, float64 [queries, models - 1], None for a single model; ``chosen``: probability of
-    each model, float64 [queries, models], None if unknown.
+    """``steps``: scores of the steps, float64 [queries, models - 1], None for a single model; ``chosen``: probability
+    of each model, float64 [queries, models], None if unknown.
     """
 
     router: RouterScores
@@ -50,8 +50,8 @@ def pair_policy(router: RouterScores) -> RoutingPolicy:
 
 
 def pool_policy(router: RouterScores, pool: Pool, thresholds: Sequence[float] | None = None) -> RoutingPolicy:
-    """``thresholds``: ascending, one per step, for a router with one score per query. The default for scores from 0 to 1
-    is equidistant. Other scores have only a curve, from quantiles that send equally many queries to each model.
+    """``thresholds``: ascending, one per step, for a router with one score per query. The default for scores from 0 to
+    1 is equidistant. Other scores have only a curve, from quantiles that send equally many queries to each model.
     """
     # The threshold and label of a router are for two models.
     router = RouterScores(router.name, router.scores, seconds=router.seconds, reworded=router.reworded)

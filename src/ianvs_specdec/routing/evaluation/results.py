@@ -239,8 +239,8 @@ def _differences(
 
 
 def mean_distances(levels: Floats, curves: Sequence[Floats]) -> list[Floats]:
-    """ParetoDist (LLMRouterBench, arXiv 2601.07206) of each curve, [draws]: mean Euclidean distance of its points to the
-    nearest point of the Pareto frontier of all curves. Cost and quality are normalized to the cheapest and the most
+    """ParetoDist (LLMRouterBench, arXiv 2601.07206) of each curve, [draws]: mean Euclidean distance of its points to
+    the nearest point of the Pareto frontier of all curves. Cost and quality are normalized to the cheapest and the most
     expensive model.
 
     ``levels``: ascending costs, [levels]; ``curves``: quality, [draws, levels], NaN if undefined in a draw.

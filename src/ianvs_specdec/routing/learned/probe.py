@@ -1,11 +1,11 @@
 """Kind ``probe``: a small classifier on the edge's hidden states of a prompt, pooled as in ``types.POOLING``
 (ConsRoute, arXiv 2603.21237; ProbeDirichlet, arXiv 2602.11877).
 
-Cross-validation on the training queries chooses which layers it reads (the best one, and others as long as they make
-the probe better), and whether a hidden layer pays.
+Cross-validation selects the layers (the best one, and others as long as they improve the probe), and whether to use a
+hidden layer.
 
 Files: ``probe.json`` (``ProbeSettings``); ``probe.npz`` with the fields of a ``Readout``: ``constant`` float64, the
-others float32, and ``inner`` and ``bias`` only where there is a hidden layer.
+others float32, ``inner`` and ``bias`` only with a hidden layer.
 """
 
 from __future__ import annotations
@@ -36,46 +36,46 @@ KIND = "probe"
 SETTINGS, ARRAYS = "probe.json", "probe.npz"
 
 PARTS = 4
-"""Of the cross-validation inside the training queries."""
+"""Number of folds of the cross-validation."""
 RIDGES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 FIRST_RIDGE = 0.1
-"""That layers are compared with."""
+"""Regularization for the comparison of layers."""
 MOST_LAYERS = 3
 GAIN = 0.002
-"""A further layer is read if the cross-entropy (nats for each query) falls by more; folds differ by about that."""
+"""Minimum decrease of the cross-entropy (nats per query) for another layer, about the deviation of folds."""
 ENOUGH = 4_000
-"""Queries by which layers and ridge are chosen, of those there are: more would take longer and choose the same."""
+"""Maximum number of queries for the selection of layers and regularization."""
 UNITS, MOST_UNITS = 128, 65_536
 MATRICES, WIDE = ("mean", "scale", "weights"), ("inner", "bias")
-"""Arrays of every probe, and those that only a hidden layer has."""
+"""Arrays of every probe, and those of a hidden layer."""
 
 FLAT = 1e-6
-"""A state that changes less than that says nothing."""
+"""Lower bound of standard deviations and norms."""
 EPOCHS = 30
-"""Twice as many made probes of 19,500 queries no better, half as many a little worse."""
+"""Twice as many do not improve a probe of 19,500 queries. Half as many are slightly worse."""
 LEAST_STEPS = 300
-"""With fewer a hidden layer has learned nothing; few queries are shown more often."""
+"""Minimum number of steps, for small training sets."""
 BATCH = 256
-"""Queries of a step."""
+"""Queries per step."""
 LEARNING_RATE = 2e-3
-"""The highest; it rises to it and falls to zero again."""
+"""Maximum of the one-cycle schedule."""
 DROPOUT = 0.2
 WEIGHT_DECAY = 0.05
-"""Both keep some thousand queries from being learned by heart; up to 0.4 and 0.3 changed little."""
+"""Regularization for a few thousand queries. Values up to 0.4 and 0.3 have little effect."""
 
 Layer = Annotated[int, Field(ge=0)]
 Layers = Annotated[list[Layer], Field(min_length=1), called("a list of layers, as [1, 2]")]
 Fit = Callable[[Floats, Floats], "Readout"]
-"""A readout of states [queries, columns] for their labels [queries]."""
+"""States [queries, columns], labels [queries] -> readout."""
 
 
 @dataclass(frozen=True, eq=False)
 class Readout:
-    """``sigmoid(weights @ seen + constant)``, where ``seen`` is ``(x - mean) / scale`` or, with a hidden layer,
+    """``sigmoid(weights @ h + constant)``, where ``h`` is ``(x - mean) / scale`` or, with a hidden layer,
     ``relu(inner @ ((x - mean) / scale) + bias)``.
 
     float64: ``mean`` and ``scale`` [columns], ``weights`` [columns] or [units], ``inner`` [units, columns], ``bias``
-    [units]. Raises ValueError where these do not fit each other.
+    [units]. Raises ValueError for inconsistent shapes.
     """
 
     mean: Floats
@@ -119,13 +119,13 @@ def fit_linear(x: Floats, targets: Floats, ridge: float) -> Readout:
 
 
 def fit_hidden(x: Floats, targets: Floats, units: int, seed: int) -> Readout:
-    """As ``fit_linear``, with a hidden layer, trained by AdamW with dropout on states and units."""
+    """As ``fit_linear``, with a hidden layer, trained by AdamW with dropout."""
     import torch
     from torch import nn
 
     mean, scale = _moments(x)
     given, labels = torch.from_numpy(((x - mean) / scale).astype(np.float32)), torch.from_numpy(targets).float()
-    # Dropout and first weights draw from torch's own generator.
+    # Initialization and dropout use the global generator of torch.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         inner, outer = nn.Linear(x.shape[1], units), nn.Linear(units, 1)
@@ -210,24 +210,24 @@ class ProbeClassifier(Classifier):
         return self._readout(columns)
 
     def directions(self, states: Halves) -> Floats:
-        """The same states standardised, each query's as a vector of length 1: float64 [queries, columns]."""
+        """The standardized states as unit vectors, float64 [queries, columns]."""
         found = self._readout.standardized(_columns(states))
         return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), FLAT)
 
     def states_of(self, queries: Sequence[Query]) -> Halves:
         if self._states is None:
-            raise UserError("a probe reads the edge's hidden states, not the query: give --edge FILE with its settings")
+            raise UserError("a probe needs the edge's hidden states, not the query: give --edge FILE with its settings")
         return self._states.of(queries, self.layers)
 
     def set_states(self, states: RecordedStates) -> None:
         self._states = states
 
     def check_edge(self, model: str, digest: str) -> None:
-        """Raise UserError unless the files of ``model`` are those that the probe was trained with."""
+        """Raise UserError unless ``digest`` of ``model`` is that of the probe's edge model."""
         if digest != self.digest:
             raise UserError(
-                f"the probe was trained with the hidden states of another edge model ({self.model}) than {model}, or "
-                "its files have changed since: train it anew with specdec route train --kind probe",
+                f"the probe was trained with another edge model ({self.model}) than {model}, or its files changed: "
+                "train it again with specdec route train --kind probe",
                 key="path",
             )
 
@@ -268,7 +268,7 @@ class ProbeSettings(msgspec.Struct):
 
 
 def _chosen(known: Sequence[int], loss: Callable[[Sequence[int]], float]) -> list[int]:
-    """The layer with the smallest ``loss``, and with it those that make it smaller by ``GAIN`` each."""
+    """Greedy forward selection: layers that each decrease the ``loss`` by ``GAIN``."""
     chosen: list[int] = []
     least = float("inf")
     while len(chosen) < min(MOST_LAYERS, len(known)):
@@ -293,7 +293,7 @@ def _linear(ridge: float) -> Fit:
 def _fitted(
     x: Floats, targets: Floats, parts: NDArray[np.intp], few: NDArray[np.intp], units: int | None, seed: int
 ) -> Readout:
-    """Without ``units``, with a hidden layer if that makes the loss smaller by ``GAIN``."""
+    """Without ``units``, a hidden layer is used if it decreases the loss by ``GAIN``."""
     if units:
         return fit_hidden(x, targets, units, seed)
     chosen = min(RIDGES, key=lambda strength: _loss(x[few], targets[few], parts[few], _linear(strength)))
@@ -305,7 +305,7 @@ def _fitted(
 
 
 def _loss(x: Floats, targets: Floats, parts: NDArray[np.intp], fit: Fit) -> float:
-    """Mean cross-entropy (nats) of scores by fits to the other parts."""
+    """Cross-validated mean cross-entropy (nats)."""
     total = 0.0
     for part in range(PARTS):
         inside = parts == part

@@ -1,10 +1,10 @@
-"""Text classifiers that learn in seconds and score a query in a few milliseconds.
+"""Text classifiers that train in seconds and score a query in a few milliseconds.
 
-``knn`` is the weighted mean of the nearest training queries' labels, by the cosines of the TF-IDF weights of words and
-pairs of words (or of ``embedding``, a model of sentence-transformers) and of the ``text_features``.
+``knn`` is the weighted mean of the nearest training queries' labels, by the cosine similarity of TF-IDF vectors of
+words and bigrams (or of ``embedding``, a sentence-transformers model) and of the ``text_features``.
 
-``logistic`` is the logistic function of the mean of three predictions: that one, a ridge regression on the words (the
-subject), and boosted trees on the surface numbers (the form, which carries over to other subjects).
+``logistic`` is the logistic function of the mean of three predictions: that of ``knn``, a ridge regression on the
+words (the subject), and boosted trees on the surface features (the form, which generalizes to other subjects).
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ from ianvs_specdec.records.identity import write_atomically
 from ianvs_specdec.routing.learned.classifier import Classifier
 from ianvs_specdec.routing.learned.folder import read_arrays
 from ianvs_specdec.routing.learned.logistic import sigmoid
-from ianvs_specdec.routing.learned.text_features import FEATURES, LONGEST, excerpt, surface_of
+from ianvs_specdec.routing.learned.text_features import FEATURES, LONGEST, excerpt, surface_features
 from ianvs_specdec.routing.outcomes.recorded import Floats, text_of
 
 SETTINGS, ARRAYS = "text.json", "text.npz"
 FORMAT = 2
 
 BUCKETS = 1 << 16
-"""Into which words and pairs of words are hashed."""
+"""Number of hash buckets of words and bigrams."""
 FARTHEST = 4.0
-"""Surface numbers are cut off at this many standard deviations."""
+"""Surface features are clipped at this many standard deviations."""
 
 KEPT = 8192
-"""Training queries that are kept at most, drawn at random."""
+"""Maximum number of stored training queries, a random sample."""
 NEAREST = 4
-"""The number of neighbours is this times the square root of the number of training queries."""
+"""Number of neighbours per square root of the number of training queries."""
 WORDS = 0.7
-"""Share of the words in the nearness of two queries; the rest is their form's."""
+"""Weight of the words in the similarity of two queries. The rest is that of the surface features."""
 POWER, FADE = 3, 0.9
-"""A neighbour counts as its nearness to this power, less most of the farthest neighbour's."""
+"""The weight of a neighbour: similarity to this power, minus ``FADE`` times that of the farthest neighbour."""
 DOUBT = 0.02
-"""Weight of the mean of all labels, as a share of the neighbours'."""
+"""Weight of the mean of all labels relative to the neighbours."""
 BLOCK, BATCH = 512, 32
-"""Queries that are compared, and texts that are encoded, together."""
+"""Batch sizes of queries to compare and of texts to encode."""
 
 STRENGTH, STEEPNESS = 2.0, 4.0
-"""Of the ridge regression and the logistic function."""
+"""Regularization of the ridge regression, and slope of the logistic function."""
 
 TREES, DEPTH, RATE = 160, 3, 0.05
 NODES = 2 ** (DEPTH + 1) - 1
@@ -74,13 +74,13 @@ class TextOptions(Settings):
 
 
 class Sentences:
-    """``name``: a folder, or a model on the hub. ``known`` caches the vectors of texts. Raises UserError."""
+    """A sentence-transformers model (folder or hub). ``known``: a cache of vectors. Raises UserError."""
 
     def __init__(self, name: str, known: dict[str, NDArray[np.float32]] | None = None) -> None:
         self.name, self._model, self.known = name, _loaded(name), known
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of length 1, float32 [texts, dimensions]."""
+        """Unit vectors, float32 [texts, dimensions]."""
         bounded = [text[:LONGEST] for text in texts]
         known = {} if self.known is None else self.known
         if new := [text for text in dict.fromkeys(bounded) if text not in known]:
@@ -101,9 +101,9 @@ def _loaded(name: str) -> Any:
 
 
 class NeighbourClassifier(Classifier):
-    """``arrays``: float32, by name. ``idf`` [BUCKETS]; ``mean`` and ``deviation`` of the surface numbers [FEATURES]; of
-    the training queries ``forms`` [kept, FEATURES], ``labels`` [kept] and vectors of length 1 [kept, dimensions],
-    sparse as ``data``, ``indices`` and ``indptr``, or with an embedding ``vectors``. Raises ValueError.
+    """``arrays``: float32, by name. ``idf`` [BUCKETS]; ``mean`` and ``deviation`` of the surface features [FEATURES];
+    of the stored training queries ``forms`` [kept, FEATURES], ``labels`` [kept] and unit vectors [kept, dimensions],
+    sparse as ``data``, ``indices``, ``indptr``, or with an embedding ``vectors``. Raises ValueError if inconsistent.
     """
 
     Options: ClassVar[type[Settings]] = TextOptions
@@ -118,7 +118,7 @@ class NeighbourClassifier(Classifier):
         if embedding is None:
             about = csr_array((arrays["data"], arrays["indices"], arrays["indptr"]), shape=(len(labels), BUCKETS))
             about.check_format(full_check=True)
-            # By bucket: a query has few of them.
+            # By bucket, of which a query has few.
             self._about = about.T.tocsr()
         else:
             self._about = arrays["vectors"].T
@@ -137,9 +137,9 @@ class NeighbourClassifier(Classifier):
     ) -> Self:
         sentences = Sentences(embedding) if isinstance(embedding, str) else embedding
         texts = [excerpt(text_of(query)) for query in queries]
-        counts, forms = _COUNTS.transform(texts), np.array([surface_of(text) for text in texts], np.float32)
+        counts, forms = _COUNTS.transform(texts), np.array([surface_features(text) for text in texts], np.float32)
         frequency = np.bincount(counts.indices, minlength=BUCKETS)
-        # A term of a single query says nothing of others.
+        # A term of a single query is useless for others.
         idf = np.where(frequency > 1, np.log((1 + len(texts)) / (1 + frequency)) + 1, 0.0)
         arrays = {
             "idf": idf.astype(np.float32),
@@ -158,7 +158,7 @@ class NeighbourClassifier(Classifier):
 
     @classmethod
     def _others(cls, words: Any, forms: NDArray[np.float32], targets: Floats, seed: int) -> dict[str, Any]:
-        """Arrays of other predictions."""
+        """Arrays of additional predictions."""
         return {}
 
     def score(self, queries: Sequence[Query]) -> Floats:
@@ -169,10 +169,10 @@ class NeighbourClassifier(Classifier):
         return self._neighbours(*self._read(queries))
 
     def _read(self, queries: Sequence[Query]) -> tuple[Any, NDArray[np.float32], Any]:
-        """The words, the form and what the neighbours are found by, each [queries, columns]."""
+        """TF-IDF vectors, surface features, and the vectors for the neighbour search, each [queries, columns]."""
         texts = [excerpt(text_of(query)) for query in queries]
         words = _weighted(_COUNTS.transform(texts), self.arrays["idf"])
-        forms = _standardized(np.array([surface_of(text) for text in texts], np.float32), self.arrays)
+        forms = _standardized(np.array([surface_features(text) for text in texts], np.float32), self.arrays)
         return words, forms, words if self._embedding is None else self._embedding(texts)
 
     def _neighbours(self, words: Any, forms: NDArray[np.float32], about: Any) -> Floats:
@@ -183,7 +183,7 @@ class NeighbourClassifier(Classifier):
         count = min(len(labels), round(NEAREST * len(labels) ** 0.5))
         nearest = np.argpartition(near, -count, axis=1)[:, -count:]
         powers = np.maximum(np.take_along_axis(near, nearest, axis=1).astype(np.float64), 0.0) ** POWER
-        # Not all of the farthest one's is taken away: queries that are all alike must still count.
+        # Not the whole weight of the farthest one, since identical queries must count.
         weights = powers - FADE * powers.min(axis=1, keepdims=True)
         gain = np.einsum("ij,ij->i", weights, labels[nearest] - labels.mean())
         total = (1.0 + DOUBT) * weights.sum(axis=1)
@@ -229,7 +229,7 @@ class LogisticClassifier(NeighbourClassifier):
 
 
 def _weighted(counts: Any, idf: NDArray[np.float32]) -> Any:
-    """TF-IDF weights of length 1, sparse float32 [queries, BUCKETS]: (1 + ln of the count) times ``idf``."""
+    """Unit TF-IDF vectors, (1 + ln count) * idf, sparse float32 [queries, BUCKETS]."""
     found = csr_array(counts).astype(np.float32)
     found.data = (1.0 + np.log(found.data)) * idf[found.indices]
     found.eliminate_zeros()
@@ -245,8 +245,8 @@ def _standardized(forms: NDArray[np.float32], arrays: Mapping[str, NDArray[Any]]
 
 
 def grow(features: NDArray[np.float32], targets: Floats, seed: int) -> dict[str, NDArray[Any]]:
-    """Boosted regression trees (Friedman 2002) as arrays, which hold no code: [TREES, NODES], on ``features`` [rows,
-    columns]. A leaf is its own child.
+    """Boosted regression trees (Friedman 2002) on ``features`` [rows, columns], as arrays [TREES, NODES]. A leaf is its
+    own child. Pickled scikit-learn models could contain code.
     """
     model = GradientBoostingRegressor(
         n_estimators=TREES,
@@ -274,7 +274,7 @@ def check_trees(arrays: Mapping[str, NDArray[Any]], columns: int) -> None:
         raise ValueError("the arrays of the trees do not fit")
     for numbers, end in ((children, shape[1]), (feature, columns)):
         if numbers.dtype.kind != "i" or not 0 <= numbers.min() <= numbers.max() < end:
-            raise ValueError("the arrays of the trees name what is not there")
+            raise ValueError("an index in the arrays of the trees is out of range")
 
 
 def predict(arrays: Mapping[str, NDArray[Any]], features: NDArray[np.float32]) -> Floats:

@@ -1,4 +1,4 @@
-"""What a text router reads in a query: an excerpt, and the surface numbers, which say what kind of question it is."""
+"""Surface features of a query for text routers, which describe its form rather than its subject."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 from ianvs_specdec.routing.outcomes.recorded import Floats
 
 LONGEST = 12_000
-"""Characters that are read of a query."""
+"""Maximum number of characters of a query."""
 LONG_WORD = 10
-"""A word of as many letters is a long one."""
+"""Minimum number of letters of a long word."""
 
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 _OPTION = re.compile(r"^\(?[A-Z][.):] ?", re.MULTILINE)
@@ -71,18 +71,18 @@ _MEASURES = (
     *("ends with blank", "share of numbers", "share of long words"),
 )
 FEATURES = (*_MEASURES, *(f"{name} in {part}" for part in ("stem", "options") for name in _CLASSES))
-"""Names of the numbers, in their order."""
+"""Names of the features, in order."""
 
 
 def excerpt(text: str) -> str:
-    """What is read of a text: of a long one its beginning and its end. Half of a character becomes a ``?``."""
+    """The text or, if it is too long, its beginning and end. Lone surrogates become ``?``."""
     if len(text) > LONGEST:
         text = f"{text[: LONGEST // 2]}\n{text[-LONGEST // 2 :]}"
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def surface_of(text: str) -> Floats:
-    """The surface numbers of an excerpt, float64 [FEATURES]."""
+def surface_features(text: str) -> Floats:
+    """The surface features of an excerpt, float64 [FEATURES]."""
     body = _CUE.sub("", text)
     places = [match.span() for match in _OPTION.finditer(body)]
     ends = [start for start, _ in places[1:]] + [len(body)]
@@ -93,7 +93,7 @@ def surface_of(text: str) -> Floats:
 
 
 def _counts(stem: list[str], options: list[list[str]]) -> Floats:
-    """Logarithms of how many tokens of each class there are, in the stem and then in the options."""
+    """log(1 + count) of the tokens of each class, in the stem and then in the options."""
     parts = (stem, [token for option in options for token in option])
     counts = [np.bincount(np.fromiter(map(_class, part), np.intp), minlength=len(_CLASSES)) for part in parts]
     return np.log1p(np.concatenate(counts))

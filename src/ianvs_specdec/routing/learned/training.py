@@ -1,4 +1,4 @@
-"""Training a router: fit a classifier, calibrate it and pick its threshold on queries that it was not fitted to."""
+"""Training of routers: fit a classifier, calibrate it, and select its threshold on cross-fitted scores."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ log = logging.getLogger(__name__)
 FEWEST = 20
 HOLD = 0.2
 QUANTILES = np.linspace(0, 1, 101)
-"""Of the scores, for the beginning of a budget."""
+"""Levels of the score quantiles that are stored for BudgetRouter."""
 
 
 @dataclass(frozen=True)
 class RouterRecipe:
-    """``kind``: see ``classifier.CLASSIFIERS``; ``label``, ``epsilon``: see ``labels``; ``options``: the kind's own.
+    """``kind``: see ``classifier.CLASSIFIERS``; ``label``, ``epsilon``: see ``labels``; ``options``: of the kind.
 
-    Calibration and threshold use scores by cross-fitting in ``folds`` parts of rows or groups (``by``); with 1 the
-    share ``HOLD`` is kept from the only fit. The threshold keeps the share ``keep`` of the cloud's quality, or sends
-    ``cloud_share`` of the queries to the cloud.
+    Calibration and threshold use cross-fitted scores, with ``folds`` folds of rows or groups (``by``); with one fold
+    the share ``HOLD`` is held out of the only fit. The threshold keeps the share ``keep`` of the cloud's quality, or
+    sends ``cloud_share`` of the queries to the cloud.
     """
 
     kind: str = "logistic"
@@ -47,7 +47,7 @@ class RouterRecipe:
 
 
 def train(outcomes: Outcomes, recipe: RouterRecipe, states: RecordedStates | None = None) -> TrainedRouter:
-    """``states``: for a probe. Raises UserError if there are too few outcomes, or all have the same label."""
+    """``states``: for a probe. Raises UserError for too few outcomes, or if all have the same label."""
     kind = classifier(recipe.kind)
     kind.Options.parse(recipe.options)
     if len(outcomes) < FEWEST:
@@ -75,7 +75,7 @@ def train(outcomes: Outcomes, recipe: RouterRecipe, states: RecordedStates | Non
 def _cross_fit(
     kind: type[Classifier], outcomes: Outcomes, labels: Floats, recipe: RouterRecipe, states: RecordedStates | None
 ) -> tuple[Classifier, Floats, NDArray[np.bool_]]:
-    """The classifier, scores by classifiers that had not seen the query, and which queries have one."""
+    """The classifier, cross-fitted scores [queries], and the mask of the queries with a score."""
     given: dict[str, Any] = {**recipe.options, **({} if states is None else {"states": states})}
     if given.get("embedding"):
         from ianvs_specdec.routing.learned.text import Sentences
@@ -102,7 +102,7 @@ def _cross_fit(
 
 
 def fold_numbers(outcomes: Outcomes, by: str, folds: int, seed: int) -> NDArray[np.intp]:
-    """The fold of each query, int [queries]. Equal queries, or whole groups, are together."""
+    """The fold of each query, int [queries]. Does not split equal queries or groups."""
     units = outcomes.groups if by == "group" else outcomes.digests().tolist()
     names, members = np.unique(np.array(units), return_inverse=True)
     if len(names) < folds:
@@ -113,18 +113,18 @@ def fold_numbers(outcomes: Outcomes, by: str, folds: int, seed: int) -> NDArray[
 
 ONE_SIDED_95 = 1.645
 ALL = 0.0
-"""At this threshold every query goes to the cloud."""
+"""Threshold at which every query goes to the cloud."""
 
 
 def quality_threshold(scores: Floats, outcomes: Outcomes, keep: float) -> float:
-    """The highest threshold at which the share ``keep`` of the cloud's quality is kept with 95 % confidence: the
-    one-sided normal bound of quality - keep * cloud, over queries, is not below 0.
+    """The highest threshold that keeps the share ``keep`` of the cloud's quality with 95 % confidence, by the one-sided
+    normal bound of quality - keep * cloud over queries.
     """
     thresholds, edges = _candidates(scores)
     excess = outcomes.edge - keep * outcomes.cloud
     order = np.argsort(-scores, kind="stable")
     gain = outcomes.gain[order]
-    # With the first n queries in the cloud the excess of each of them is its gain higher.
+    # In the cloud the excess of a query increases by its gain.
     change = gain * (gain + 2 * excess[order])
     count = len(scores)
     sums = np.concatenate([[0.0], np.cumsum(gain)])[edges] + excess.sum()
@@ -136,14 +136,14 @@ def quality_threshold(scores: Floats, outcomes: Outcomes, keep: float) -> float:
 
 
 def share_threshold(scores: Floats, share: float) -> float:
-    """The lowest threshold at which no more than ``share`` of the queries go to the cloud."""
+    """The lowest threshold that sends at most ``share`` of the queries to the cloud."""
     thresholds, edges = _candidates(scores)
     permitted = np.flatnonzero(edges <= share * len(scores) + 1e-9)
     return float(thresholds[permitted[-1]])
 
 
 def _candidates(scores: Floats) -> tuple[Floats, np.ndarray]:
-    """Thresholds from high to low, halfway between neighbouring scores below 1, and how many queries reach each."""
+    """Thresholds halfway between neighbouring scores, descending, and the number of queries that reach each."""
     values, counts = np.unique(scores, return_counts=True)
     between = np.concatenate([[ALL], (values[1:] + values[:-1]) / 2, [(values[-1] + 1.0) / 2]])
     return between[::-1], np.concatenate([[0], np.cumsum(counts[::-1])])

@@ -1,7 +1,7 @@
-"""A transformer reads the query: an encoder or a causal LM with one output, fine-tuned, or a small one from scratch.
+"""Kind ``encoder``: a fine-tuned encoder or causal LM with one output, or a small encoder trained from scratch.
 
-Any model that transformers loads for sequence classification will do. Its one logit is trained with cross-entropy on
-labels from 0 to 1, as Hybrid LLM (arXiv 2404.14618) does with DeBERTa, RouteLLM (arXiv 2406.18665) with BERT and Llama.
+Supports the models that transformers loads for sequence classification. The logit is trained with cross-entropy on
+labels from 0 to 1, as in Hybrid LLM (arXiv 2404.14618, DeBERTa) and RouteLLM (arXiv 2406.18665, BERT and Llama).
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ log = logging.getLogger(__name__)
 
 MODEL, SETTINGS = "encoder", "encoder.json"
 SMALL = 16_000_000
-"""Weights: a smaller model scores one query on one thread."""
+"""Models with fewer weights score one query on one thread."""
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 LAYERS, WIDTH = 1, 128
 WARM_UP = 0.1
-"""Share of the steps in which the learning rate rises."""
+"""Share of the steps for the warm-up of the learning rate."""
 CLIP = 1.0
 SCORED_AT_ONCE = 64
 SORTED_BATCHES = 16
-"""Batches that are cut from queries sorted by length together: little padding, and still a random order."""
+"""Batches per chunk of queries sorted by length, which reduces padding in a random order."""
 
 Tokens = list[int]
 
@@ -60,9 +60,9 @@ Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
 class EncoderOptions(Settings):
-    """``model`` is a folder in Hugging Face format or a name on the hub; without it an encoder of ``layers`` layers and
-    the ``width`` is trained from scratch, on the words of the queries or on the tokens of ``tokenizer`` (a folder).
-    ``max_length`` tokens are read: of a longer query its beginning and end. ``dtype``: of the stored weights.
+    """``model``: a folder in Hugging Face format or a name on the hub; without it an encoder with ``layers`` layers and
+    this ``width`` is trained from scratch, on the words of the queries or on the tokens of ``tokenizer`` (a folder).
+    Longer queries than ``max_length`` tokens are truncated in the middle. ``dtype``: of the stored weights.
     """
 
     noun = "option of encoder"
@@ -82,14 +82,14 @@ class EncoderOptions(Settings):
 
 
 class TransformerClassifier(Classifier):
-    """One logit per query."""
+    """A sequence classification model with one logit per query."""
 
     Options: ClassVar[type[Settings]] = EncoderOptions
     FOLDS: ClassVar[int] = 1
 
     def __init__(self, model: Any, tokens: QueryTokens, dtype: str) -> None:
         self._model, self._tokens, self._dtype = model.eval(), tokens, dtype
-        # Weights are used as they are stored, so that a router scores alike before and after it is saved.
+        # Rounded as stored, so that saving does not change scores.
         with torch.no_grad():
             for parameter in self._model.parameters():
                 parameter.copy_(parameter.to(DTYPES[dtype]))
@@ -101,7 +101,7 @@ class TransformerClassifier(Classifier):
         for name in ("layers", "width", "tokenizer"):
             if given.model and getattr(given, name):
                 raise UserError(f"{name} is for an encoder trained from scratch: a model has its own", key=name)
-        # Weights and dropout are drawn from a generator of their own: no other numbers change.
+        # Keep the global generator unchanged.
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             texts = [text_of(query) for query in queries]
@@ -115,7 +115,7 @@ class TransformerClassifier(Classifier):
 
     def score(self, queries: Sequence[Query]) -> Floats:
         inputs = [self._tokens(text_of(query)) for query in queries]
-        # Threads that wait for each other take longer than so little work, many times as long beside other programs.
+        # Synchronizing threads takes longer than a small model.
         with _threads(1 if len(inputs) == 1 and self._weights < SMALL else torch.get_num_threads()):
             return scores_of(self._model, inputs, self._tokens.pad)
 
@@ -123,7 +123,7 @@ class TransformerClassifier(Classifier):
         stored = copy.deepcopy(self._model).to(DTYPES[self._dtype])
         stored.save_pretrained(folder / MODEL)
         self._tokens.tokenizer.save_pretrained(folder / MODEL)
-        # The writer of safetensors makes files that only their owner can read.
+        # safetensors creates files with mode 0600.
         for path in (folder / MODEL).iterdir():
             path.chmod(0o644)
         settings = {"max_length": self._tokens.max_length, "dtype": self._dtype}
@@ -163,7 +163,7 @@ def _model(given: EncoderOptions, texts: Sequence[str]) -> tuple[Any, Any]:
 
 
 def logits_of(model: Any, inputs: Sequence[Tokens], pad: int) -> torch.Tensor:
-    """float32 [inputs]. One input goes without padding and mask."""
+    """float32 [inputs]. A single input has no padding and no mask."""
     rows = [torch.tensor(tokens, device=model.device) for tokens in inputs]
     ids = pad_sequence(rows, batch_first=True, padding_value=pad)
     if len(rows) == 1:
@@ -174,7 +174,7 @@ def logits_of(model: Any, inputs: Sequence[Tokens], pad: int) -> torch.Tensor:
 
 @torch.inference_mode()
 def scores_of(model: Any, inputs: Sequence[Tokens], pad: int) -> Floats:
-    """The sigmoid of the logits, float64 [inputs]. The model is in evaluation mode."""
+    """The sigmoid of the logits, float64 [inputs], of a model in evaluation mode."""
     scores = np.zeros(len(inputs))
     order = np.argsort([len(tokens) for tokens in inputs], kind="stable")
     for start in range(0, len(order), SCORED_AT_ONCE):
@@ -184,7 +184,7 @@ def scores_of(model: Any, inputs: Sequence[Tokens], pad: int) -> Floats:
 
 
 def train(model: Any, inputs: Sequence[Tokens], targets: Floats, options: EncoderOptions, pad: int, seed: int) -> None:
-    """Train ``model`` in place on token ids and labels (float64 [inputs], 0 to 1). Draws from torch's generator."""
+    """Train ``model`` in place on token ids and labels (float64 [inputs], 0 to 1), with torch's global generator."""
     epochs = options.epochs or (3 if options.model else 5)
     rate = options.learning_rate or (3e-5 if options.model else 2e-3)
     rng = np.random.default_rng(seed)
@@ -211,13 +211,13 @@ def train(model: Any, inputs: Sequence[Tokens], targets: Floats, options: Encode
 
 
 def _rate(step: int, steps: int) -> float:
-    """Factor of the learning rate; that of the first step is not 0, as it is with transformers' schedules."""
+    """Linear warm-up and decay. Unlike transformers' schedule it does not start at 0."""
     warm_up = max(1.0, WARM_UP * steps)
     return min((step + 1) / warm_up, max(0.0, (steps - step) / max(1.0, steps - warm_up)))
 
 
 def _groups(model: Any, decay: float) -> list[dict[str, Any]]:
-    """Biases and the weights of norms do not decay."""
+    """Parameter groups without weight decay of biases and norms."""
     parameters = list(model.parameters())
     return [
         {"params": [one for one in parameters if one.ndim >= 2], "weight_decay": decay},

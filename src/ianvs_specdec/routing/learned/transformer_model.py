@@ -1,4 +1,4 @@
-"""Transformers that classify: loaded from Hugging Face format or made from nothing, and the tokens they read."""
+"""Models and tokenizers of transformer classifiers: pretrained, or new and small."""
 
 from __future__ import annotations
 
@@ -17,31 +17,30 @@ from ianvs_specdec.models.loading import CLASSIFIER, load, refusal
 from ianvs_specdec.models.templates import render
 
 HEAD_WIDTH = 32
-"""Width of an attention head of an encoder that is made from nothing."""
+"""Width of an attention head of a new encoder."""
 CHARACTERS_PER_TOKEN = 16
-"""No more than this of a long text is looked at, so that its length does not matter."""
+"""Limit of the characters that are tokenized, relative to the maximum length."""
 RESERVED_POSITIONS = 2
-"""Positions begin at 2 in the RoBERTa family."""
+"""Positions start at 2 in the RoBERTa family."""
 MARK = "\x02"
 
 WORD = r"\p{L}+|\p{N}|[^\s\p{L}\p{N}]|\n"
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]")
 VOCABULARY = 16_384
-"""No more words than these, the most frequent ones."""
+"""Maximum number of words, the most frequent ones."""
 
 
 class QueryTokens:
-    """Token ids of a query, at most ``max_length`` of them: of a longer one the beginning and the end.
+    """Token ids of a query, at most ``max_length``, truncated in the middle.
 
-    A text is framed as the model saw texts in its training: by the special tokens of an encoder, or by the chat
-    template of a causal LM, up to where its answer would begin. ``pad``: the id that the model pads with, where it has
-    one.
+    Adds the special tokens of an encoder, or the chat template of a causal LM up to the start of the answer. ``pad``:
+    padding id of the model, if any.
     """
 
     def __init__(self, tokenizer: Any, max_length: int, pad: int | None = None) -> None:
         self.tokenizer, self.max_length = tokenizer, max_length
         self.before, self.after = self._frame()
-        # A causal LM is read at its last token that is no padding: a token that ends every text is not for padding.
+        # A causal LM pools the last token that is not padding, so the last token of texts cannot be the padding.
         candidates = (pad, tokenizer.pad_token_id, tokenizer.eos_token_id, 0, 1)
         self.pad = next(i for i in candidates if i is not None and [i] != self.after[-1:])
         self._room = max_length - len(self.before) - len(self.after)
@@ -50,7 +49,7 @@ class QueryTokens:
             raise UserError(f"max_length must be at least {needed}, not {max_length}", key="max_length")
 
     def __call__(self, text: str) -> list[int]:
-        # A lone surrogate, which JSON can hold, is no text for a tokenizer.
+        # Tokenizers refuse lone surrogates, which JSON may contain.
         text = text.encode("utf-8", "replace").decode("utf-8")
         half = CHARACTERS_PER_TOKEN * self._room // 2
         parts = [text] if len(text) <= 2 * half else [text[:half], text[-half:]]
@@ -61,7 +60,7 @@ class QueryTokens:
         return [*self.before, *ids, *self.after] or [self.pad]
 
     def _ids(self, text: str) -> list[int]:
-        # The tokenizer's own back end takes a fifth of the time that the call around it takes.
+        # Five times as fast as calling the tokenizer.
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
         if backend is not None:
             return list(backend.encode(text, add_special_tokens=False).ids)
@@ -82,10 +81,9 @@ class QueryTokens:
 
 
 def pretrained(name: str, *, start: bool = False) -> tuple[Any, Any]:
-    """A model with one output and its tokenizer, float32, from a folder or the hub. With ``start``, to begin training
-    with, the output may be new.
+    """A float32 model with one output, and its tokenizer, from a folder or the hub. ``start``: the head may be new.
 
-    Raises UserError. Runs no code of the model's own.
+    Raises UserError. Runs no code from the folder.
     """
     folder, what = model_folder(name), f"the model {name}"
     check_model(folder, what=what, key="model", causal=False)
@@ -93,20 +91,20 @@ def pretrained(name: str, *, start: bool = False) -> tuple[Any, Any]:
     try:
         config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
         config.num_labels = 1
-        # Left to itself a single output is trained, and named, as a regression.
+        # A single output defaults to regression.
         config.problem_type = None
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:
-        # Damaged files raise whatever their reader has.
+        # Damaged files raise arbitrary exceptions.
         raise not_installed(error) or refusal(what, error, "model") from error
     model = load(CLASSIFIER, folder, what=what, key="model", start=start, config=config, dtype="float32")
     return model, tokenizer
 
 
 def word_tokenizer(texts: Iterable[str]) -> Any:
-    """A tokenizer whose tokens are the words of ``texts`` that occur twice, and digits and marks one by one.
+    """A tokenizer with the words that occur at least twice in ``texts``, and single digits and punctuation marks.
 
-    In few queries whole names are easier to learn than the pieces that a subword tokenizer makes of them.
+    With few queries whole names are easier to learn than subwords.
     """
     transformers = _transformers()
     import tokenizers
@@ -137,8 +135,8 @@ def tokenizer_of(folder: str) -> Any:
 
 
 def untrained(tokenizer: Any, *, layers: int, width: int, positions: int, dropout: float) -> Any:
-    """A new ModernBERT (arXiv 2412.13663), every layer with full attention, its output the mean over all tokens. The
-    weights are drawn from torch's generator."""
+    """A new ModernBERT (arXiv 2412.13663) with full attention in all layers and mean pooling, initialized from torch's
+    global generator."""
     if width % HEAD_WIDTH:
         raise UserError(f"width must be a multiple of {HEAD_WIDTH}, not {width}", key="width")
     transformers = _transformers()
@@ -163,7 +161,7 @@ def untrained(tokenizer: Any, *, layers: int, width: int, positions: int, dropou
 
 
 def window(model: Any, max_length: int) -> int:
-    """How many tokens are read: ``max_length``, or what the model's positions permit."""
+    """The maximum number of tokens: ``max_length``, limited by the model's positions."""
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     return min(max_length, positions - RESERVED_POSITIONS) if positions and positions > 0 else max_length
 

@@ -91,7 +91,7 @@ def _check(row: Mapping[str, Any], where: str) -> None:
     try:
         "".join((query.system, *query.turns)).encode()
     except UnicodeEncodeError as error:
-        raise UserError(f"{where}: the question contains a lone surrogate") from error
+        raise UserError(f"{where}: the question holds half of a character (a lone surrogate)") from error
 
 
 def collect(

@@ -29,8 +29,8 @@ _UNASKED = Sampling(max_tokens=1)
 
 @dataclass(frozen=True, eq=False)
 class RecordedStates:
-    """``rows``: float16 [queries, layers, 2 * hidden]; ``queries``: digests of the texts, uint64, sorted; ``digest``: of
-    the files of ``model``.
+    """``rows``: float16 [queries, layers, 2 * hidden]; ``queries``: digests of the texts, uint64, sorted; ``digest``:
+    of the files of ``model``.
     """
 
     model: str
@@ -56,11 +56,11 @@ def record(
     check: Callable[[str, str], None] = lambda model, digest: None,
     sampling: Sampling = _UNASKED,
 ) -> RecordedStates:
-    """The hidden states of all layers (see ``engine.contracts.Target.open``) of each query's first turn, pooled over the
-    prompt (``types.POOLING``) and stored in ``folder``.
+    """The hidden states of all layers (see ``engine.contracts.Target.open``) of each query's first turn, pooled over
+    the prompt (``types.POOLING``) and stored in ``folder``.
 
-    ``check`` is called first with the model's name and the digest of its files, and may raise UserError. ``on_query`` is
-    called for each query that is computed. Raises UserError if the folder contains other states or the back end does
+    ``check`` is called first with the model's name and the digest of its files, and may raise UserError. ``on_query``
+    is called for each query that is computed. Raises UserError if the folder contains other states or the back end does
     not return states, and AnswerError for a prompt that is too long.
     """
     llm.check_encode()

@@ -50,10 +50,10 @@ class BenchmarkQuality(Quality):
         lack = {
             "judge": "" if _has(gold, "judge") else "names no judge: give --scorer-set judge_model=NAME",
             "code": "" if _has(gold, "run") else "must be permitted to run programs: give --scorer-set run_code=true",
-            "none": "scores nothing: set another one in the row, or choose another --quality",
+            "none": "compares with nothing: set another one in the row, or choose another --quality",
         }.get(query.scorer)
         if lack is None and scorers.scorer(query.scorer)([""] * len(query.turns), gold) is None:
-            lack = f"cannot use the row's answer {str(gold)[:40]!r}"
+            lack = f"can make nothing of the row's answer {str(gold)[:40]!r}"
         if lack:
             raise UserError(f"{where}: its scorer {query.scorer} {lack}")
 

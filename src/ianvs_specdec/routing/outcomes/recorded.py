@@ -268,7 +268,7 @@ def load_pool(path: Path, prices: Mapping[str, float | None]) -> Pool:
     cost = [[_cost(row.record, name, price, row.place) for name, price in prices.items()] for row in rows]
     means = np.mean(cost, axis=0)
     if np.ptp(means) <= 0:
-        raise UserError(f"{path}: all models have the same cost, so they have no order")
+        raise UserError(f"{path}: all models cost the same, so they have no order")
     order = np.argsort(means, kind="stable")
     names = tuple(np.array(list(prices))[order].tolist())
     quality = np.array([row.quality for row in rows])

@@ -30,8 +30,9 @@ BEHIND = (1.5, 2.5)
 
 
 class Spending:
-    """Grants costs within two limits: ``window * (allowance + tolerance)`` in any ``window`` successive queries, and the allowance plus ``window * tolerance`` for all queries so far. Before the first query a window counts
-    as evenly spent.
+    """Grants costs within two limits: ``window * (allowance + tolerance)`` in any ``window`` successive queries, and
+    the allowance plus ``window * tolerance`` for all queries so far. Before the first query a window counts as evenly
+    spent.
 
     Within the limits a query is granted its cost if its rank is among the best recent ones that the next half window
     can afford. Queries of equal rank alternate. ``allowance`` and ``tolerance`` are per query, in the unit of the

@@ -79,7 +79,7 @@ def _check_names(names: Sequence[str], prior: bool, routers: Mapping[str, str]) 
         )
     for name in (*([ROUTER_SIGNAL] if prior else ()), *routers):
         if name not in names:
-            more = f"{name} is not one of the signals ({', '.join(names)}): add {name} to signal"
+            more = f"{name} is not one of the signals ({', '.join(names)}): add {name} to them"
             raise UserError(more, key=ROUTER_SIGNAL if name == ROUTER_SIGNAL else "routers")
 
 

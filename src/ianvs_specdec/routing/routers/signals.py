@@ -33,7 +33,7 @@ from ianvs_specdec.common.errors import UserError
 Response = Mapping[str, Any]
 Triple = Sequence[float]
 
-NO_LOGPROBS = "needs token probabilities: set logprobs: true in the settings of the edge model"
+NO_LOGPROBS = "looks at token probabilities: set logprobs: true in the settings of the edge model"
 NO_SAMPLES = "needs samples of the edge's answer: set samples: 2 or more in the settings of the edge model"
 _OPTION = re.compile(r"^[ \t(]{0,12}([A-J])[.):][ \t](.+)$", re.MULTILINE)
 
