@@ -76,7 +76,7 @@ def test_answers_are_those_of_one_at_a_time(
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends signals")
-def test_ctrl_c_with_many_in_flight_keeps_what_was_answered(workplace: Workplace, models: tuple[Path, Path]) -> None:
+def test_ctrl_c_keeps_the_answers(workplace: Workplace, models: tuple[Path, Path]) -> None:
     prepared(workplace, models, "autoregressive")
     workplace.algorithms("EdgeOnly")
     workplace.data(questions(200))

@@ -49,7 +49,7 @@ def test_a_container_is_confined_healthy_and_without_secrets(name: str) -> None:
         assert (ROOT / settings).is_file()
 
 
-def test_no_file_holds_a_secret() -> None:
+def test_no_file_contains_a_secret() -> None:
     for file in DEPLOY.iterdir():
         assert not [line for line in file.read_text().splitlines() if SECRET.search(line)], file
         assert "PRIVATE KEY" not in file.read_text()

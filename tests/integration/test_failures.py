@@ -29,7 +29,7 @@ def test_a_cloud_without_its_key_leaves_the_edge_alone(workplace: Workplace, api
 
 
 @pytest.mark.slow
-def test_a_model_that_does_not_load_takes_nothing_else_along(
+def test_a_model_that_does_not_load_fails_its_test_case_only(
     workplace: Workplace, api: CountingAPI, models: tuple[Path, Path], tmp_path: Path
 ) -> None:
     workplace.on_api(api.url)
@@ -50,7 +50,7 @@ def test_a_model_that_does_not_load_takes_nothing_else_along(
     assert leaderboard["CloudOnly", "api"]["cloudmodel-model"] == folders[-1]
 
 
-def test_a_key_in_place_of_its_variable_is_refused_and_not_repeated(workplace: Workplace, api: CountingAPI) -> None:
+def test_an_api_key_instead_of_its_variable_is_refused_and_hidden(workplace: Workplace, api: CountingAPI) -> None:
     workplace.on_api(api.url)
     workplace.settings("edge", api_key_env=KEY)
     workplace.settings("cloud", api_base_url=api.url.replace("://", f"://user:{PASSWORD}@"))

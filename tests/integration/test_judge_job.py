@@ -108,9 +108,7 @@ def test_the_oracle_asks_the_judge(workplace: Workplace, judge: JudgeStub, api: 
 
 
 @pytest.mark.slow
-def test_a_judge_that_answers_nonsense_costs_the_score_alone(
-    workplace: Workplace, judge: JudgeStub, api: CountingAPI
-) -> None:
+def test_an_invalid_rating_leaves_the_score_empty(workplace: Workplace, judge: JudgeStub, api: CountingAPI) -> None:
     judge.judgment = lambda prompt: "I am flattered."
     workplace.on_api(api.url)
     prepare(workplace, "EdgeOnly", **settings(judge))
@@ -129,7 +127,7 @@ def test_a_judge_that_answers_nonsense_costs_the_score_alone(
 
 
 @pytest.mark.slow
-def test_all_of_mt_bench(
+def test_mt_bench_job(
     workplace: Workplace, judge: JudgeStub, api: CountingAPI, shared: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = shared / "data" / "mt_bench"
@@ -150,7 +148,7 @@ def test_all_of_mt_bench(
     assert sum("reference answer" in str(body["messages"]) for body in judge.bodies) == 60
 
 
-def test_programs_in_answers_are_run_where_that_is_permitted(workplace: Workplace, judge: JudgeStub) -> None:
+def test_programs_in_answers_are_run_with_permission(workplace: Workplace, judge: JudgeStub) -> None:
     def row(number: int) -> dict[str, Any]:
         prompt = f'def f{number}(n: int) -> int:\n    """The double of n."""\n'
         answer = {"prompt": prompt, "entry_point": f"f{number}", "test": "def check(f):\n    assert f(2) == 4\n"}

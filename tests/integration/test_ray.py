@@ -178,9 +178,7 @@ def test_two_nodes_make_the_leaderboard_of_a_local_run(workplace: Workplace, api
     assert workplace.journal() == journal
 
 
-def test_a_node_that_goes_away_costs_nothing_but_time(
-    workplace: Workplace, models: tuple[Path, Path], nodes: Nodes
-) -> None:
+def test_a_lost_node_loses_no_answer(workplace: Workplace, models: tuple[Path, Path], nodes: Nodes) -> None:
     for side, model in zip(("edge", "cloud"), models, strict=True):
         workplace.settings(side, model=str(model), max_tokens=6)
     workplace.backends("PromptLookup")

@@ -24,7 +24,7 @@ ROWS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("template", "line", "words"), [(STRICT, 2, "System role"), (FIRST_TURN, 2, "one turn only")])
-def test_refused_rows_are_told(workplace: Workplace, tmp_path: Path, template: str, line: int, words: str) -> None:
+def test_refused_rows_are_reported(workplace: Workplace, tmp_path: Path, template: str, line: int, words: str) -> None:
     model = build_model(tmp_path / "m", chat_template=template)
     for side in ("edge", "cloud"):
         workplace.settings(side, model=str(model), chat_template_kwargs={"enable_thinking": False})

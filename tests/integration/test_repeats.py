@@ -8,7 +8,7 @@ from tests.support.counting_api import CountingAPI
 from tests.support.harness import Workplace, questions
 
 
-def test_every_repeat_asks_for_itself_and_is_replayed_as_such(workplace: Workplace, api: CountingAPI) -> None:
+def test_repeats_have_separate_answers(workplace: Workplace, api: CountingAPI) -> None:
     workplace.on_api(api.url)
     workplace.data(questions(6, 2))
     workplace.algorithms("CloudOnly")

@@ -33,9 +33,7 @@ def texts(workplace: Workplace) -> dict[tuple[str, str], list[Any]]:
 
 @posix
 @pytest.mark.parametrize("wanted_kills", [2, pytest.param(20, marks=pytest.mark.slow)])
-def test_killed_at_many_moments_it_asks_nothing_twice(
-    workplace: Workplace, api: CountingAPI, wanted_kills: int
-) -> None:
+def test_a_killed_run_asks_nothing_twice(workplace: Workplace, api: CountingAPI, wanted_kills: int) -> None:
     workplace.on_api(api.url)
     workplace.data(questions(KNOWLEDGE, DIALOGUES))
     chance = random.Random(20)
@@ -73,7 +71,7 @@ def test_killed_at_many_moments_it_asks_nothing_twice(
 
 
 @pytest.mark.parametrize("death", ["close", "cut", 503])
-def test_a_cloud_that_dies_at_its_seventh_query_leaves_six_answers(workplace: Workplace, death: str | int) -> None:
+def test_a_failing_cloud_keeps_the_earlier_answers(workplace: Workplace, death: str | int) -> None:
     with serving() as edge, serving() as cloud:
         port = cloud.server_address[1]
         workplace.on_api(edge.url)

@@ -24,7 +24,7 @@ def question(index: int) -> dict[str, object]:
 
 
 @pytest.mark.slow
-def test_the_leaderboard_knows_how_good_the_routers_scores_are(
+def test_router_columns_equal_route_eval(
     workplace: Workplace, api: CountingAPI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workplace.on_api(api.url)

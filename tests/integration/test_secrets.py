@@ -44,7 +44,7 @@ def decoded(data: bytes) -> str:
 
 
 @pytest.mark.slow
-def test_the_key_is_nowhere(workplace: Workplace) -> None:
+def test_the_api_key_is_in_no_file(workplace: Workplace) -> None:
     server = ScriptedAPI(lambda prompt, number: misbehaved(server.heads[-1], number))
     workplace.on_api(server.url)
     for side in ("edge", "cloud"):

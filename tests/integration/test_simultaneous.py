@@ -10,7 +10,7 @@ from tests.support.harness import Workplace, command, questions
 ROWS = 6
 
 
-def test_the_second_of_two_runs_is_told_of_the_first(workplace: Workplace, api: CountingAPI) -> None:
+def test_a_second_run_is_refused(workplace: Workplace, api: CountingAPI) -> None:
     workplace.on_api(api.url)
     workplace.algorithms("EdgeOnly", "CloudOnly")
     workplace.data(questions(ROWS))

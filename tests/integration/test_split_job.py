@@ -78,7 +78,7 @@ class Job:
             return list(csv.DictReader(file))
 
 
-def test_an_ended_job_takes_its_servers_along(workplace: Workplace, models: tuple[Path, Path]) -> None:
+def test_a_stopped_job_stops_its_servers(workplace: Workplace, models: tuple[Path, Path]) -> None:
     job = Job(workplace, models)
     run = job.start()
     run.wait_for(lambda: len(job.servers()) == 2)

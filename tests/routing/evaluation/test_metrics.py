@@ -143,7 +143,7 @@ def test_metrics_of_decisions_by_their_definitions(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_weight_is_that_many_copies_of_a_query(seed: int) -> None:
+def test_weights_are_copies_of_queries(seed: int) -> None:
     draw = np.random.default_rng(2000 + seed)
     sides, router = random_case(draw)
     times = draw.integers(0, 4, size=len(sides))
@@ -158,7 +158,7 @@ def test_a_weight_is_that_many_copies_of_a_query(seed: int) -> None:
     assert found == pytest.approx(expected, abs=1e-5, nan_ok=True)
 
 
-def test_few_steps_are_as_good_as_all() -> None:
+def test_merged_scores_give_the_same_metrics() -> None:
     draw = np.random.default_rng(5)
     count = 20_000
     gain = draw.choice([-1.0, 0.0, 1.0], p=[0.1, 0.6, 0.3], size=count)
@@ -175,7 +175,7 @@ def test_few_steps_are_as_good_as_all() -> None:
             assert coarse[name] == pytest.approx(fine[name], abs=0.15)
 
 
-def test_money_that_is_not_spent_in_a_draw_leaves_its_curve_undefined() -> None:
+def test_a_draw_without_cost_has_no_curve_by_cost() -> None:
     sides = Sides(np.zeros(2), np.ones(2), None, np.array([1.0, 0.0]))
     found = measured(RouterScores("R", np.array([0.0, 1.0])), sides, np.array([0.0, 2.0]))
     assert all(np.isnan(found[name]) for name in ("apgr_money", "cpt50_money", "drop20_money"))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.routing.evaluation.inputs import EvaluationInputs, undefined
+from ianvs_specdec.routing.evaluation.inputs import EvaluationInputs, undefined_metrics
 from ianvs_specdec.routing.evaluation.metrics import RouterScores
 from ianvs_specdec.routing.evaluation.pool import ORACLE_MONEY, RANDOM, RoutingPolicy, pool_policy
 from ianvs_specdec.routing.evaluation.results import Result, evaluate_policies
@@ -62,7 +62,7 @@ def test_random_is_the_best_mix_of_models() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_oracles_curve_is_the_best_of_all_choices(seed: int) -> None:
+def test_the_oracles_curve_is_optimal(seed: int) -> None:
     """Of all ways to choose, none has more quality for the same money."""
     draw = np.random.default_rng(seed)
     pool = pool_of(np.round(draw.random((4, 3)) * 4) / 4, np.cumsum(0.2 + draw.random((4, 3)), axis=1))
@@ -91,12 +91,13 @@ def test_a_router_that_predicts_each_models_quality() -> None:
         assert np.interp(cost, curve.cost, curve.quality) == pytest.approx(quality, abs=1.0), weight
 
 
-def test_a_dearest_model_that_is_no_better_leaves_pgr_undefined() -> None:
+def test_pgr_is_undefined_without_a_gain() -> None:
     pool = pool_of(np.tile([0.9, 0.5, 0.9], (20, 1)), np.tile([1.0, 2.0, 3.0], (20, 1)))
     router = RouterScores("R", np.arange(20) / 20)
     metrics = results_of(pool, pool_policy(router, pool))["R"].metrics
     assert not {"pgr", "apgr_money", "pareto_dist_money"} & set(metrics)
     assert {"quality", "gain_best", "gap_oracle"} <= set(metrics)
     assert any(
-        "PGR, APGR, CPT and ParetoDist are not defined" in note for note in undefined(EvaluationInputs(pool), [])
+        "PGR, APGR, CPT and ParetoDist are not defined" in note
+        for note in undefined_metrics(EvaluationInputs(pool), [])
     )

@@ -31,7 +31,7 @@ def metrics(evaluation, name):
 @pytest.mark.parametrize(
     ("parts", "least", "most"), [(30, 24, 30), pytest.param(100, 88, 99, marks=pytest.mark.slow)], ids=["few", "many"]
 )
-def test_intervals_hold_what_they_promise(parts: int, least: int, most: int) -> None:
+def test_intervals_have_their_coverage(parts: int, least: int, most: int) -> None:
     """Of a router of which the true APGR is known, nearly all of 95 % intervals of samples hold it."""
     everything = case(600 * parts, seed=9)
     scores = knowing(everything, 0.4)
@@ -82,7 +82,7 @@ def test_baselines_have_their_known_values() -> None:
     assert oracle["apgr"].value == pytest.approx(by_cost["apgr"].value)
 
 
-def test_a_routers_threshold_lies_on_its_curve() -> None:
+def test_a_routers_threshold_is_on_its_curve() -> None:
     sides = case(200, priced=True)
     scores = knowing(sides, 0.3)
     result = evaluate(
@@ -134,7 +134,7 @@ def test_distances_by_their_definition(seed: int) -> None:
         assert far == pytest.approx(wanted)
 
 
-def test_distances_are_from_the_frontier_of_all_routers_but_the_oracle() -> None:
+def test_the_oracle_is_not_on_the_frontier() -> None:
     sides = case(300)
     routers = [RouterScores("good", knowing(sides, 0.1)), RouterScores("bad", knowing(sides, 5.0))]
     results = {one.name: one for one in evaluate(sides, routers, resamples=10, seed=0).results}

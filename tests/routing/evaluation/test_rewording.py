@@ -22,7 +22,7 @@ def reworded(text: str, kind: str, seed: int = 0, scorer: str = "text") -> str:
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("kind", KINDS)
-def test_code_numbers_and_letters_stay(kind: str, seed: int) -> None:
+def test_code_numbers_and_letters_are_unchanged(kind: str, seed: int) -> None:
     for text in TEXTS:
         changed = reworded(text, kind, seed)
         assert changed != text or (kind == "options" and text != CHOICE)
@@ -33,7 +33,7 @@ def test_code_numbers_and_letters_stay(kind: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_each_kind_changes_only_what_its_name_says(seed: int) -> None:
+def test_each_kind_of_rewording(seed: int) -> None:
     for text in TEXTS:
         assert reworded(text, "case", seed).lower() == text.lower()
         assert reworded(text, "spaces", seed).split() == text.split()
@@ -52,19 +52,19 @@ def test_each_kind_changes_only_what_its_name_says(seed: int) -> None:
         *("None of the Above", "All of these", "Neither", "Both A and C", "B only", "all are correct", "(A) or (C)"),
     ],
 )
-def test_a_question_with_an_option_that_names_others_is_left_out(option: str) -> None:
+def test_options_that_refer_to_others_are_not_moved(option: str) -> None:
     assert reworded(CHOICE.replace("Bern", option), "options") == CHOICE.replace("Bern", option)
     plain = CHOICE.replace("Bern", "A better, all-day bus")
     assert reworded(plain, "options") != plain
 
 
 @pytest.mark.parametrize("behind", ["\nof the Swiss\nAnswer:", "\nof the Swiss", "\n\nB. is not so.", "\nA. B.:"])
-def test_a_question_goes_on_behind_its_options(behind: str) -> None:
+def test_options_before_more_text_are_not_moved(behind: str) -> None:
     assert reworded(CHOICE + behind, "options") == CHOICE + behind
     assert reworded(f"{CHOICE}\n\nThe answer is:", "options") != f"{CHOICE}\n\nThe answer is:"
 
 
-def test_a_long_word_takes_no_longer_than_many() -> None:
+def test_rewording_is_linear_in_long_words() -> None:
     # A quarter of an hour, if every letter began a search of its own.
     assert len(reworded("x" * 300_000, "case")) == 300_000
 

@@ -12,7 +12,7 @@ from ianvs_specdec.routing.evaluation.robustness import robustness
 from ianvs_specdec.routing.outcomes.recorded import Floats
 
 
-def test_flips_changes_and_their_intervals() -> None:
+def test_flips_and_changes_with_intervals() -> None:
     scores = np.array([0.2, 0.4, 0.6, 0.8] * 25)
     after = {"case": dict(enumerate(scores + 0.2)), "options": {0: 0.2, 3: 0.3}, "typos": {}}
     reworded = {kind: {place: Query((str(now),)) for place, now in of.items()} for kind, of in after.items()}

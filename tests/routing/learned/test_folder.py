@@ -36,7 +36,7 @@ def router():
     return train(outcomes(), RouterRecipe(folds=3, label="hybrid"))
 
 
-def test_a_router_learns_and_is_read_back_as_it_was(router, tmp_path):
+def test_a_router_learns_and_is_saved_and_loaded(router, tmp_path):
     fresh = outcomes(seed=1)
     scores = router.score(fresh.queries)
     assert scores[fresh.gain > 0].mean() > scores[fresh.gain <= 0].mean() + 0.4
@@ -64,7 +64,7 @@ def test_the_threshold_keeps_the_clouds_quality():
     assert sent.mean() < 0.7
 
 
-def test_a_router_is_replaced_and_nothing_else_is(router, tmp_path):
+def test_saving_replaces_a_router_only(router, tmp_path):
     folder = tmp_path / "router"
     router.save(folder)
     router.save(folder)
@@ -105,7 +105,7 @@ def test_no_array_is_ever_unpickled(router, tmp_path, array):
         TrainedRouter.load(tmp_path)
 
 
-def test_exactly_the_share_that_is_to_be_kept_is_enough():
+def test_the_exact_share_is_enough():
     scores = np.array([0.25, 0.5, 0.75, 0.875])
     alike = Outcomes(tuple(Query((str(i),)) for i in range(4)), np.full(4, 0.5), np.ones(4))
     assert quality_threshold(scores, alike, 0.5) == 0.9375, (

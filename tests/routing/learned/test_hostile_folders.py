@@ -73,7 +73,7 @@ def setting(**values: Any) -> Callable[[Path], Any]:
         (setting(calibration={"slope": float("inf"), "offset": 0}), "$.calibration.slope"),
     ],
 )
-def test_a_folder_that_lies_is_one_message(tmp_path: Path, spoil: Callable[[Path], Any], told: str) -> None:
+def test_a_hostile_folder_is_one_message(tmp_path: Path, spoil: Callable[[Path], Any], told: str) -> None:
     folder = Path(shutil.copytree(SKILLS, tmp_path / "router"))
     spoil(folder)
     with pytest.raises(UserError) as caught:
@@ -83,13 +83,13 @@ def test_a_folder_that_lies_is_one_message(tmp_path: Path, spoil: Callable[[Path
     assert caught.value.key == "path"
 
 
-def test_an_archive_that_would_fill_the_memory_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decompression_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ianvs_specdec.routing.learned.folder.MOST_BYTES", 1000)
     with pytest.raises(UserError, match="bytes of arrays, more than 1000"):
         TrainedRouter.load(SKILLS)
 
 
-def test_an_encoder_that_lacks_a_tensor_is_refused(tmp_path: Path) -> None:
+def test_an_encoder_without_a_tensor_is_refused(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(ENCODER, tmp_path / "router"))
     with_weights(ENCODER / "encoder", folder / "encoder", lambda tensors: tensors.pop("classifier.weight"))
     with pytest.raises(UserError, match=r"classifier\.weight"):

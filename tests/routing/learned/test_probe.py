@@ -35,7 +35,7 @@ def fit(states: RecordedStates, **options: Any) -> ProbeClassifier:
     return ProbeClassifier.fit(QUERIES, LABELS, states=states, **options)
 
 
-def test_the_layer_that_tells_something_is_read() -> None:
+def test_the_informative_layer_is_selected() -> None:
     probe = fit(recorded(2))
     assert probe.layers == (2,)
     scores = probe.score(QUERIES)
@@ -43,7 +43,7 @@ def test_the_layer_that_tells_something_is_read() -> None:
 
 
 @pytest.mark.slow
-def test_a_further_layer_is_read_where_it_adds_something() -> None:
+def test_a_useful_second_layer_is_selected() -> None:
     assert fit(recorded(1, 3)).layers == (1, 3)
     assert fit(recorded(1, 3), layers=[0]).layers == (0,)
 
@@ -57,7 +57,7 @@ def curved() -> RecordedStates:
     return RecordedStates("edge", "d" * 64, LAYERS, known, states[first].astype(np.float16))
 
 
-def test_a_hidden_layer_is_taken_where_no_line_divides(tmp_path: Path) -> None:
+def test_a_hidden_layer_is_used_for_nonlinear_states(tmp_path: Path) -> None:
     states = curved()
     probe, flat = (fit(states, layers=[2], **options) for options in ({}, {"units": 0}))
     right = [((model.score(QUERIES) > 0.5) == (LABELS == 1)).mean() for model in (probe, flat)]
@@ -80,7 +80,7 @@ def test_a_hidden_layer_is_taken_where_no_line_divides(tmp_path: Path) -> None:
         ({"units": -1}, "units must be a whole number from 0"),
     ],
 )
-def test_options_that_cannot_be(options: dict[str, Any], told: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], told: str) -> None:
     with pytest.raises(UserError, match=told):
         ProbeClassifier.fit(QUERIES, LABELS, **{"states": recorded(2), **options})
 

@@ -23,7 +23,7 @@ def queries():
     return [query_of(json.loads(line)["question"], None, index) for index, line in enumerate(lines)]
 
 
-def test_it_is_small_and_says_nothing_of_the_machine_it_was_made_on():
+def test_the_folder_is_small_and_has_no_local_paths():
     files = [path for path in FOLDER.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 1_500_000
     assert {path.suffix for path in files} <= {".json", ".npy", ".safetensors"}

@@ -19,7 +19,7 @@ def models():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_form_of_a_question_carries_over_to_subjects_that_were_not_seen(kind):
+def test_the_form_of_questions_generalizes_to_new_subjects(kind):
     known, fresh = asked(800, 2, tuple(SUBJECTS)[:4], hard=()), asked(800, 3, tuple(SUBJECTS)[4:], hard=())
     scores = fitted(kind, known).score(fresh.queries)
     calculations = np.array(["Calculate" in query.turns[0] for query in fresh.queries])
@@ -27,7 +27,7 @@ def test_the_form_of_a_question_carries_over_to_subjects_that_were_not_seen(kind
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_by_one_or_together_makes_no_difference(models, kind):
+def test_scores_do_not_depend_on_the_batch(models, kind):
     fresh = asked(60, 6)
     alone = [models[kind].score([query])[0] for query in fresh.queries]
     np.testing.assert_allclose(models[kind].score(fresh.queries), alone, atol=1e-4)
@@ -41,7 +41,7 @@ def test_odd_queries_have_scores(models, kind):
     assert np.isfinite(scores).all()
 
 
-def test_of_a_long_query_beginning_and_end_are_read(models):
+def test_long_queries_are_truncated_in_the_middle(models):
     score = models["logistic"].score
     middle, filler = "Calculate 1 + 1 for the court.", "bread " * 8000
     assert score([Query((filler + middle + filler,))]) == score([Query((filler + "x" * len(middle) + filler,))])
@@ -49,7 +49,7 @@ def test_of_a_long_query_beginning_and_end_are_read(models):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_files_that_do_not_fit_are_refused(kind, tmp_path):
+def test_inconsistent_arrays_are_refused(kind, tmp_path):
     router = train(asked(120, 9), RouterRecipe(kind=kind, label="gain", folds=2))
     folder = tmp_path / "router"
     router.save(folder)
@@ -63,7 +63,7 @@ def test_files_that_do_not_fit_are_refused(kind, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_model_of_sentence_transformers_says_what_queries_are_about(tmp_path):
+def test_sentence_transformers_embedding(tmp_path):
     pytest.importorskip("sentence_transformers", reason="the extra sentence-transformers is not installed")
     _encoder(tmp_path / "model")
     outcomes, fresh = asked(200, 11), asked(20, 12).queries
@@ -88,7 +88,7 @@ def _encoder(folder):
     BertModel(BertConfig(vocab_size=len(words), **size)).save_pretrained(folder)
 
 
-def test_an_embedding_that_is_not_there_is_told(tmp_path):
+def test_a_missing_embedding_is_refused(tmp_path):
     pytest.importorskip("sentence_transformers", reason="the extra sentence-transformers is not installed")
     with pytest.raises(UserError, match=r"the embedding .*nowhere' cannot be loaded"):
         fitted("knn", asked(30, 13), embedding=str(tmp_path / "nowhere"))

@@ -90,7 +90,7 @@ def fit(folder, family, queries, labels, **options):
         *(pytest.param(family, marks=pytest.mark.slow) for family in ("roberta", "untrained")),
     ],
 )
-def test_every_family_learns_and_scores_alike_alone_in_a_batch_and_from_disk(folder, tmp_path, family):
+def test_families_learn_and_score_alike_in_batches_and_from_disk(folder, tmp_path, family):
     queries, labels = task(160)
     options = {"width": 32, "learning_rate": 3e-3} if family not in FAMILIES else {"learning_rate": 3e-3}
     trained = fit(folder, family, queries, labels, epochs=9, **options)
@@ -103,7 +103,7 @@ def test_every_family_learns_and_scores_alike_alone_in_a_batch_and_from_disk(fol
     np.testing.assert_array_equal(TransformerClassifier.load(tmp_path).score(others), scores)
 
 
-def test_the_folder_says_nothing_of_this_machine_and_holds_no_code(folder, tmp_path):
+def test_the_folder_has_no_local_paths_and_no_code(folder, tmp_path):
     queries, labels = task(40)
     fit(folder, "llama", queries, labels).save(tmp_path)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -113,7 +113,7 @@ def test_the_folder_says_nothing_of_this_machine_and_holds_no_code(folder, tmp_p
         assert str(tmp_path.parent.parent).encode() not in path.read_bytes()
 
 
-def test_training_repeats_and_leaves_everybody_elses_random_numbers_alone(folder):
+def test_training_is_reproducible_and_keeps_the_global_generator(folder):
     queries, labels = task(48)
     before = torch.get_rng_state()
     first, again = (fit(folder, "untrained", queries, labels, width=32, seed=1) for _ in "12")
@@ -122,7 +122,7 @@ def test_training_repeats_and_leaves_everybody_elses_random_numbers_alone(folder
 
 
 @pytest.mark.parametrize("family", ["bert", "llama"])
-def test_of_a_long_query_the_beginning_and_the_end_are_read(folder, family):
+def test_long_queries_are_truncated_in_the_middle(folder, family):
     tokens = QueryTokens(transformers.AutoTokenizer.from_pretrained(folder(family)), 16)
     before, after = ([2], [3]) if family == "bert" else ([3], [3])
     room = 16 - len(before) - len(after)
@@ -133,7 +133,7 @@ def test_of_a_long_query_the_beginning_and_the_end_are_read(folder, family):
     assert tokens("am an") == [*before, 5, 6, *after]
 
 
-def test_a_query_of_any_size_and_any_characters_gets_a_score(folder):
+def test_any_text_gets_a_score(folder):
     queries, labels = task(40)
     trained = fit(folder, "roberta", queries, labels, max_length=512)
     odd = [Query((text,)) for text in ("am " * 50_000, "", "\ud800", "[PAD] [PAD]", "\x00 \x02", "an", "ao" * 50_000)]
@@ -169,7 +169,7 @@ def test_code_of_a_model_is_not_run(tmp_path):
         ({"model": "BERT", "max_length": 3}, "max_length", "at least 4"),
     ],
 )
-def test_options_that_cannot_work_are_told(folder, options, key, message):
+def test_invalid_options_are_refused(folder, options, key, message):
     queries, labels = task(20)
     options = {name: folder("bert") if value == "BERT" else value for name, value in options.items()}
     with pytest.raises(UserError, match=re.escape(message)) as caught:

@@ -20,7 +20,7 @@ GOOD = {"query_id": "q", "query": "which?", "side": "edge", "score": 1, "thumb":
 
 @pytest.mark.parametrize("field", GOOD)
 @pytest.mark.parametrize("value", ANYTHING, ids=repr)
-def test_a_feedback_of_any_type_is_taken_or_refused(tmp_path: Path, field: str, value: Any) -> None:
+def test_feedback_of_any_type_is_accepted_or_refused(tmp_path: Path, field: str, value: Any) -> None:
     record = {**GOOD, field: value}
     if field == "thumb":
         del record["score"]
@@ -43,7 +43,7 @@ LEARNED = {"learned": 0, "answers": 1, "source": "run:2", "query": "q", "side": 
 
 @pytest.mark.parametrize("line", [KEPT, LEARNED], ids=["received", "learned"])
 @pytest.mark.parametrize("value", ANYTHING, ids=repr)
-def test_a_log_with_a_field_of_any_type_is_read(
+def test_a_log_with_fields_of_any_type_is_read(
     tmp_path: Path, line: dict[str, Any], value: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "feedback.jsonl"
@@ -59,7 +59,7 @@ def test_a_log_with_a_field_of_any_type_is_read(
 
 
 @pytest.mark.skipif(os.name != "posix", reason="limits the size of files")
-def test_what_was_answered_202_after_a_full_disk_is_there_for_the_next_run(tmp_path: Path) -> None:
+def test_accepted_feedback_survives_a_full_disk(tmp_path: Path) -> None:
     from tests.support.full_disk import files_end_at
 
     path = tmp_path / "feedback.jsonl"

@@ -63,7 +63,7 @@ def status(server: FeedbackServer, body: bytes = THUMB, **headers: str) -> int:
         ("localhost:1", "http://localhost:1", 202),
     ],
 )
-def test_only_this_machine_is_listened_to(
+def test_only_this_machine_is_accepted(
     server: FeedbackServer, received: list[Feedback], host: str, origin: str, expected: int
 ) -> None:
     assert status(server, Host=host, Origin=origin) == expected
@@ -82,9 +82,7 @@ def test_another_address_needs_a_token(host: str) -> None:
         check_feedback({"port": 0, "host": ours})
 
 
-def test_with_a_token_any_name_of_the_machine_will_do(
-    monkeypatch: pytest.MonkeyPatch, received: list[Feedback]
-) -> None:
+def test_with_a_token_any_host_header_is_accepted(monkeypatch: pytest.MonkeyPatch, received: list[Feedback]) -> None:
     monkeypatch.setenv("TOKEN", "secret")
     server = FeedbackServer({"port": 0, "host": "0.0.0.0", "token_env": "TOKEN"}, received.append)
     try:
@@ -94,7 +92,7 @@ def test_with_a_token_any_name_of_the_machine_will_do(
         server.close()
 
 
-def test_slow_and_idle_clients_are_hung_up_on(monkeypatch: pytest.MonkeyPatch, received: list[Feedback]) -> None:
+def test_slow_and_idle_clients_are_disconnected(monkeypatch: pytest.MonkeyPatch, received: list[Feedback]) -> None:
     monkeypatch.setattr(feedback_server, "SECONDS", 0.2)
     monkeypatch.setattr(feedback_server, "CLIENTS", 4)
     server = FeedbackServer({"port": 0}, received.append)

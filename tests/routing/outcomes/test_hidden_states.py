@@ -31,7 +31,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hidden_states, "SHARD", 2)
 
 
-def test_each_query_has_its_own_states_of_its_first_turn(llm, tmp_path: Path) -> None:
+def test_states_are_those_of_the_first_turn(llm, tmp_path: Path) -> None:
     found = hidden_states.record(llm, QUERIES, tmp_path / "states")
     rows = found.of(QUERIES, LAYERS)
     assert (rows.shape, rows.dtype) == ((5, 2, 64), np.float16)
@@ -39,7 +39,7 @@ def test_each_query_has_its_own_states_of_its_first_turn(llm, tmp_path: Path) ->
         np.testing.assert_array_equal(row, llm.encode(messages_of(query, []), Sampling(max_tokens=1), LAYERS).states)
 
 
-def test_a_stopped_recording_goes_on_and_a_whole_one_asks_nobody(llm, tmp_path: Path) -> None:
+def test_an_interrupted_recording_resumes(llm, tmp_path: Path) -> None:
     read: list[int] = []
 
     def stops() -> None:
@@ -57,7 +57,7 @@ def test_a_stopped_recording_goes_on_and_a_whole_one_asks_nobody(llm, tmp_path: 
 
 
 @pytest.mark.slow
-def test_states_of_something_else_are_refused(llm, tmp_path: Path) -> None:
+def test_states_of_other_queries_are_refused(llm, tmp_path: Path) -> None:
     hidden_states.record(llm, QUERIES, tmp_path)
     with pytest.raises(UserError, match="hidden states of other queries, layers or models"):
         hidden_states.record(llm, QUERIES[:4], tmp_path)

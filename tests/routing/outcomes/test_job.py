@@ -43,7 +43,7 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_the_journal_has_what_no_test_case_holds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_answers_in_the_journal_only_count(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     bench = one_sided(tmp_path, price_prompt=100.0)
     put(bench, "cloud", {0: RIGHT, 1: RIGHT, 3: WRONG})
     with caplog.at_level(logging.WARNING):
@@ -55,7 +55,7 @@ def test_the_journal_has_what_no_test_case_holds(tmp_path: Path, caplog: pytest.
     assert "1 of 4 queries are left out: 1 were not answered by both models, 0 have no score" in caplog.text
 
 
-def test_lossy_answers_and_those_with_another_sampling_do_not_count(tmp_path: Path) -> None:
+def test_answers_with_other_sampling_do_not_count(tmp_path: Path) -> None:
     bench = one_sided(tmp_path)
     put(bench, "cloud", {0: RIGHT}, acceptance="typical")
     put(bench, "cloud", {1: RIGHT}, sampling={**SAMPLING, "temperature": 0.7})
@@ -76,7 +76,7 @@ def test_several_pairs_of_models_need_an_algorithm(tmp_path: Path) -> None:
         outcomes_of_job(bench.folder, algorithm="oracle")
 
 
-def test_a_workspace_of_several_jobs_is_not_guessed_about(tmp_path: Path) -> None:
+def test_a_workspace_of_several_jobs_is_refused(tmp_path: Path) -> None:
     rows = [choice(number) for number in range(2)]
     for name in ("one", "two"):
         usual(Bench(tmp_path, rows, name))
@@ -84,7 +84,7 @@ def test_a_workspace_of_several_jobs_is_not_guessed_about(tmp_path: Path) -> Non
         outcomes_of_job(tmp_path / "workspace")
 
 
-def test_ratings_are_the_journals(tmp_path: Path) -> None:
+def test_ratings_come_from_the_journal(tmp_path: Path) -> None:
     answers = {"edge": ["poor", "worse"], "cloud": ["good", "better"]}
     said = {"edge": ("[[2]]", "[[3]]"), "cloud": ("[[9]]", "[[10]]")}
     question = {"turns": ["one?", "two?"], "id": "81", "group": "writing", "scorer": "judge"}

@@ -28,7 +28,7 @@ def test_each_row_has_its_own_scorer() -> None:
     assert quality()(queries, answers, ["B", "18", "B", "y"]) == [1.0, 1.0, 0.0, None]
 
 
-def test_programs_are_run_only_where_that_is_permitted() -> None:
+def test_programs_are_run_only_with_permission() -> None:
     gold = {"prompt": "def f():\n", "entry_point": "f", "test": "def check(f):\n    assert f() == 1\n"}
     with pytest.raises(UserError, match="row 3: its scorer code must be permitted to run programs"):
         quality().check(query("code"), gold, "row 3")
@@ -38,7 +38,7 @@ def test_programs_are_run_only_where_that_is_permitted() -> None:
     assert of("benchmark", ["    return 2\n"], permitted, "code") == 0.0
 
 
-def test_likeness_is_the_mean_over_the_turns_that_have_a_reference() -> None:
+def test_similarity_is_the_mean_over_turns_with_a_reference() -> None:
     same = ReferenceQuality(lambda pairs: [float(answer == reference) for answer, reference in pairs])
     queries = [query("text", "1", "2", "3"), query("text", "1"), query("text", "1")]
     answers = [["a", "b", "c"], ["a"], ["a"]]
@@ -47,7 +47,7 @@ def test_likeness_is_the_mean_over_the_turns_that_have_a_reference() -> None:
 
 
 @pytest.mark.parametrize("name", ["chrf", "rouge-l"])
-def test_the_more_alike_the_better(name: str) -> None:
+def test_similar_answers_score_higher(name: str) -> None:
     if name == "rouge-l":
         pytest.importorskip("rouge_score", reason="needs the extra rouge")
     values = [
@@ -61,7 +61,7 @@ def test_the_more_alike_the_better(name: str) -> None:
 @pytest.mark.parametrize(
     "gold", [{"references": []}, {"references": ["", ""]}, "", None, {"references": ["", "", "x"]}]
 )
-def test_likeness_needs_a_reference(gold: Any) -> None:
+def test_similarity_needs_a_reference(gold: Any) -> None:
     with pytest.raises(UserError, match="row 1: it has no reference answer to compare with"):
         quality("chrf").check(query("text", "one", "two"), gold, "row 1")
     quality("chrf").check(query("none", "one", "two"), {"references": ["", "x"]}, "row 1")
@@ -126,7 +126,7 @@ def test_a_models_likelihood_is_that_of_the_references_tokens(seq2seq: Path) -> 
     assert all(0 < value < 1 for value in expected)
 
 
-def test_a_folder_that_holds_no_such_model_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_the_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no model in it"):
         quality(f"seq2seq:{tmp_path}")
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')

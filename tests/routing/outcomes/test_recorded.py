@@ -36,14 +36,14 @@ def test_csv_with_everything(tmp_path):
     assert outcomes.gain.tolist() == [-1.0, 0.75]
 
 
-def test_a_file_may_be_compressed_and_its_name_in_capitals(tmp_path):
+def test_files_may_be_compressed(tmp_path):
     text = f"{HEADER}\na,TRUE, False".encode()
     for name, data in (("OUTCOMES.CSV", text), ("outcomes.csv.gz", gzip.compress(text))):
         found = load_outcomes(csv(tmp_path, data, name))
         assert (found.edge.tolist(), found.cloud.tolist()) == ([1.0], [0.0])
 
 
-def test_what_was_saved_is_read_again(tmp_path):
+def test_save_and_load(tmp_path):
     queries = (Query(("one", "two"), id="x", group="g", system="be brief", scorer="choice"), Query(("é\n",), id="1"))
     saved = Outcomes(
         queries,
@@ -119,7 +119,7 @@ def test_the_four_labels():
     np.testing.assert_allclose(targets(given, "gain"), [0.5, 1.0, 0.55, 0.2])
 
 
-def test_soft_labels_are_the_shares_of_pairs_at_the_shift_of_largest_spread():
+def test_soft_labels_by_their_definition():
     generator = np.random.default_rng(0)
     edge = tuple(tuple(generator.integers(0, 6, 4) / 5) for _ in range(30))
     cloud = tuple(tuple(generator.integers(0, 6, 3) / 5) for _ in range(30))
@@ -138,7 +138,7 @@ def test_soft_labels_are_the_shares_of_pairs_at_the_shift_of_largest_spread():
     assert spread(labels) == pytest.approx(max(others))
 
 
-def test_unknown_labels_and_missing_samples_are_told():
+def test_unknown_labels_and_missing_samples_are_refused():
     with pytest.raises(UserError, match="Did you mean 'hybrid'"):
         targets(outcomes([1, 0], [1, 1]), "hybird")
     with pytest.raises(UserError, match="route label --samples"):

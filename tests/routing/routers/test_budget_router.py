@@ -65,7 +65,7 @@ def orders() -> dict[str, np.ndarray]:
         for share in (0.05, 0.2, 0.8)
     ],
 )
-def test_the_share_holds_in_every_window_and_is_used_whatever_the_order(order: str, share: float) -> None:
+def test_the_share_holds_in_every_window_and_is_used(order: str, share: float) -> None:
     sent = route(BudgetRouter(Scripted(threshold=0), cloud_share=share), orders()[order])
     assert in_windows(sent).max() <= WINDOW * (share + 0.01) + 1e-9
     from_the_first = np.cumsum(sent) - share * np.arange(1, COUNT + 1)
@@ -76,7 +76,7 @@ def test_the_share_holds_in_every_window_and_is_used_whatever_the_order(order: s
         assert sent.mean() >= share - 0.01
 
 
-def test_the_share_holds_when_several_threads_ask() -> None:
+def test_the_share_holds_with_several_threads() -> None:
     def give_way(frame: Any, event: str, arg: Any) -> Any:
         """Lets another thread go on at each line of the router."""
         time.sleep(0)
@@ -92,7 +92,7 @@ def test_the_share_holds_when_several_threads_ask() -> None:
     assert 0.15 * 800 <= sent <= 0.2 * 800 + 2
 
 
-def test_a_trained_router_inside_says_what_to_expect() -> None:
+def test_quantiles_of_a_trained_router_are_expected() -> None:
     class Trained(Scripted):
         report: ClassVar[dict[str, Any]] = {"score_quantiles": [number / 100 for number in range(101)]}
 
@@ -105,7 +105,7 @@ def test_a_trained_router_inside_says_what_to_expect() -> None:
     assert not route(BudgetRouter(PrivacyRouter(Trained(threshold=0)), cloud_share=0.2), easy).any()
 
 
-def test_reasons_are_told_and_those_inside_are_kept() -> None:
+def test_reasons_include_the_overruled_ones() -> None:
     class Demanding(Scripted):
         def decide(self, data: Any) -> Decision:
             return Decision(0.1, True, "demanded")
@@ -120,7 +120,7 @@ def test_reasons_are_told_and_those_inside_are_kept() -> None:
     assert next(item["routing"] for item, hard in zip(rows, sent, strict=True) if hard)["reason"] == "demanded"
 
 
-def test_all_constraints_on_top_of_each_other() -> None:
+def test_nested_constraints() -> None:
     value = {
         "name": "BudgetRouter",
         "cloud_share": 0.2,
@@ -157,7 +157,7 @@ def answered(router: BudgetRouter, scores: Any, usage: dict[str, int]) -> np.nda
     return np.array(spent)
 
 
-def test_money_is_kept_to_though_answers_are_longer_than_expected() -> None:
+def test_the_cost_limit_holds_for_longer_answers_than_expected() -> None:
     per_1000 = 0.25 * EACH * 1000
     router = BudgetRouter(Scripted(threshold=0), cost_per_1000=per_1000, completion_tokens=50, **PRICES)
     spent = answered(router, orders()["random"], TOKENS)
@@ -165,14 +165,14 @@ def test_money_is_kept_to_though_answers_are_longer_than_expected() -> None:
     assert 0.92 * per_1000 <= spent.mean() * 1000 <= 1.001 * per_1000
 
 
-def test_of_equal_scores_the_cheaper_queries_are_sent() -> None:
+def test_cheaper_queries_of_equal_score_are_sent() -> None:
     router = BudgetRouter(Scripted(threshold=0), cost_per_1000=0.02, price_prompt=1.0, completion_tokens=1)
     rows = [{"query": "word " * (40 if number % 2 else 400) + "0.5", "index": 0} for number in range(600)]
     sent = np.array([router(item) for item in rows])
     assert sent[1::2].sum() > 10 * sent[::2].sum()
 
 
-def test_what_a_router_around_it_decides_is_accounted_for() -> None:
+def test_overruled_decisions_correct_the_budget() -> None:
     router = BudgetRouter(Scripted(threshold=0), cloud_share=0.2)
     reached = 0
     for number, score in enumerate(orders()["random"][:1000]):
@@ -193,7 +193,7 @@ def test_what_a_router_around_it_decides_is_accounted_for() -> None:
 
 
 @pytest.mark.parametrize("share", [*(pytest.param(s, marks=pytest.mark.slow) for s in (0.1, 0.4, 0.6)), 0.2])
-def test_the_best_are_sent(share: float) -> None:
+def test_the_highest_scores_are_sent(share: float) -> None:
     """Of what the threshold known afterwards would gain over a random choice, at the same share, few % are lost."""
     scores = np.random.default_rng(1).beta(1, 2, 10_000)
     sent = route(BudgetRouter(Scripted(threshold=0), cloud_share=share), scores)

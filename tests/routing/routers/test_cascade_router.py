@@ -64,11 +64,11 @@ def doubt(signal: str, *completions: Completion, **details: Any) -> float:
         ("option_mismatch", 0.0),
     ],
 )
-def test_what_signals_make_of_tokens(signal: str, expected: float) -> None:
+def test_signals_of_tokens(signal: str, expected: float) -> None:
     assert doubt(signal, turn(SURE)) == pytest.approx(expected, abs=1e-4)
 
 
-def test_the_answer_s_probability_is_that_of_its_last_place() -> None:
+def test_answer_probability_is_of_the_last_occurrence() -> None:
     tokens: Tokens = [("Not ", 0.1, 0, 0), ("D", 0.3, 0, 0), (", I thought, but the answer is (", 0.3, 0, 0)]
     tokens += [("D", 0.6, 0, 0), (").", 0.2, 0, 0)]
     assert doubt("answer_probability", turn(tokens)) == pytest.approx(0.4, abs=1e-4)
@@ -90,11 +90,11 @@ def test_the_answer_s_probability_is_that_of_its_last_place() -> None:
         ("who knows", 1.0),
     ],
 )
-def test_the_words_and_the_letter_are_to_name_the_same_option(text: str, expected: float) -> None:
+def test_option_mismatch(text: str, expected: float) -> None:
     assert doubt("option_mismatch", turn(None, text)) == expected
 
 
-def test_disagreement_is_the_share_of_samples_with_another_answer() -> None:
+def test_disagreement_is_the_share_of_different_samples() -> None:
     letters = [attempt(turn(None, f"The answer is {letter}.")) for letter in "CCDA"]
     assert doubt("disagreement", turn(SURE), samples=letters) == 0.5
     failed = Attempt(error=None)
@@ -105,7 +105,7 @@ def test_disagreement_is_the_share_of_samples_with_another_answer() -> None:
     assert SIGNALS["disagreement"](response) == 1.0
 
 
-def test_whole_texts_disagree_as_far_as_they_differ() -> None:
+def test_disagreement_of_texts_is_their_difference() -> None:
     main = [turn(None, "a river runs here"), turn(None, "and there")]
     same, near, far = (
         attempt(turn(None, first), turn(None, "and there"))
@@ -115,7 +115,7 @@ def test_whole_texts_disagree_as_far_as_they_differ() -> None:
     assert doubts[0] == 0.0 < doubts[1] < doubts[2]
 
 
-def test_thoughts_do_not_count_as_the_answers_words() -> None:
+def test_thoughts_are_ignored() -> None:
     thought = "<think>the Far North (A)? Or the Stirn?</think>"
     assert doubt("option_mismatch", turn(None, f"{thought}It is the Far North (C)")) == 1.0
     assert doubt("option_mismatch", turn(None, f"{thought}It is (C)")) == 0.5
@@ -123,7 +123,7 @@ def test_thoughts_do_not_count_as_the_answers_words() -> None:
     assert doubt("disagreement", turn(None, f"{thought}a river"), samples=others, scorer="text") == 0.0
 
 
-def test_what_reaches_the_threshold_goes_to_the_cloud() -> None:
+def test_uncertain_answers_go_to_the_cloud() -> None:
     response = answered(turn(SURE))
     assert CascadeRouter("min_probability", threshold=0.5)(response)
     assert not CascadeRouter("min_probability", threshold=0.51)(response)
@@ -134,7 +134,7 @@ def test_what_reaches_the_threshold_goes_to_the_cloud() -> None:
     assert routing["seconds"] > 0
 
 
-def test_a_constraint_whose_decision_would_not_count_is_refused() -> None:
+def test_a_cascade_refuses_a_wrapped_constraint() -> None:
     wrong: dict[str, Any] = {"signal": ["min_probability", "router"], "router": "PrivacyRouter"}
     for build in (CascadeRouter.check_hyperparameters, lambda given: CascadeRouter(**given)):
         with pytest.raises(UserError, match="under router: of PrivacyRouter") as told:
@@ -142,14 +142,14 @@ def test_a_constraint_whose_decision_would_not_count_is_refused() -> None:
         assert told.value.key == "router"
 
 
-def test_a_query_without_a_whole_answer_goes_to_the_cloud() -> None:
+def test_a_failed_edge_answer_goes_to_the_cloud() -> None:
     response = answered(turn(SURE))
     response["error"] = "the server was gone"
     assert CascadeRouter("min_probability", threshold=1.0)(response)
     assert response["routing"]["reason"]
 
 
-def test_a_fitted_doubt_is_a_probability_and_knows_its_threshold(tmp_path: Path) -> None:
+def test_a_calibration_has_probabilities_and_a_threshold(tmp_path: Path) -> None:
     path = tmp_path / "fitted.json"
     UncertaintyModel(
         ("min_probability", "option_mismatch"), {"min_probability": 2.0, "option_mismatch": 0.5}, -1.0, 0.25
@@ -161,12 +161,12 @@ def test_a_fitted_doubt_is_a_probability_and_knows_its_threshold(tmp_path: Path)
     assert router.score_row(answered(turn(SURE))) == pytest.approx(expected, abs=1e-4)
 
 
-def test_where_no_edge_model_could_be_asked_one_message_says_so() -> None:
+def test_a_missing_edge_model_is_one_message() -> None:
     with pytest.raises(UserError, match="the edge's answer"):
         CascadeRouter("mean_entropy")({"query": "q", "gold": "B", "index": 0})
 
 
-def test_answers_without_probabilities_say_what_to_set() -> None:
+def test_missing_probabilities_name_the_setting() -> None:
     response = answered(turn(None, "The answer is B."))
     with pytest.raises(UserError, match="logprobs: true"):
         CascadeRouter("mean_entropy")(response)
@@ -185,7 +185,7 @@ def test_answers_without_probabilities_say_what_to_set() -> None:
         {"threshold": 1.5},
     ],
 )
-def test_a_calibration_that_makes_no_sense_is_one_message(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_an_invalid_calibration_is_one_message(tmp_path: Path, change: dict[str, Any]) -> None:
     path = tmp_path / "c.json"
     whole = {"format": 1, "slopes": {"max_entropy": 1.0}, "offset": 0.0, "threshold": 0.5}
     path.write_text(json.dumps(whole))

@@ -45,7 +45,7 @@ def test_the_file_builds_a_router(name: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("name", ["budget_router", "latency_router", "privacy_router"])
-def test_what_is_commented_out_is_right_as_well(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commented_hyperparameters_are_valid(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(FOLDER.parents[3])
     text = (FOLDER / f"{name}.yaml").read_text()
     before, after = text.split('type: "hard_example_mining"')

@@ -73,7 +73,7 @@ def value(name: str, rows: list[Any]) -> float:
 
 
 @pytest.mark.slow
-def test_what_will_not_do_stops_there_and_goes_to_the_cloud(
+def test_a_poor_start_goes_to_the_cloud(
     job: Path, tmp_path: Path, tiny_model: Path, asked: list[int], new_run: Any
 ) -> None:
     whole = run(tiny_model, "EdgeOnly", logprobs=False)
@@ -101,7 +101,7 @@ def test_what_will_not_do_stops_there_and_goes_to_the_cloud(
 
 
 @pytest.mark.parametrize("backend", ["autoregressive", "PromptLookup"])
-def test_what_goes_on_is_continued_and_counts_both_requests(
+def test_continued_answers_count_both_requests(
     job: Path, tmp_path: Path, tiny_model: Path, asked: list[int], backend: str
 ) -> None:
     router = cascade(calibration(tmp_path, NONE))
@@ -124,7 +124,7 @@ def test_what_goes_on_is_continued_and_counts_both_requests(
     assert (value("Early Exits", found), value("Edge Tokens Saved", found)) == (0.0, 0.0)
 
 
-def test_a_probe_and_the_text_are_part_of_it(
+def test_early_decisions_use_a_probe_and_the_text(
     job: Path, tmp_path: Path, tiny_model: Path, folder: Path, asked: list[int]
 ) -> None:
     alone = run(tiny_model, {"name": "LearnedRouter", "path": str(folder), "threshold": 1.0})
@@ -138,9 +138,7 @@ def test_a_probe_and_the_text_are_part_of_it(
         assert result["routing"]["doubts"]["mind"] == one["routing"]["score"]
 
 
-def test_whoever_overrules_it_has_the_answer_continued(
-    job: Path, tmp_path: Path, tiny_model: Path, asked: list[int]
-) -> None:
+def test_an_overruled_stop_continues_the_answer(job: Path, tmp_path: Path, tiny_model: Path, asked: list[int]) -> None:
     around = {"name": "BudgetRouter", "router": cascade(calibration(tmp_path, ALL)), "cloud_share": 0.0}
     found = run(tiny_model, around)
     assert asked == [FIRST, WHOLE - FIRST] * 4
@@ -152,7 +150,7 @@ def test_whoever_overrules_it_has_the_answer_continued(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stop_at", ["inside", "across"])
-def test_a_stop_string_across_the_seam_is_found(
+def test_a_stop_string_across_two_requests_is_found(
     job: Path, tmp_path: Path, tiny_model: Path, asked: list[int], stop_at: str
 ) -> None:
     ((_, usual, _, _),) = run(tiny_model, "EdgeOnly", ROWS[:1])
@@ -186,7 +184,7 @@ def test_coupled_samples_are_continued_and_others_are_refused(
         check_router_in_test_case(router, {"edgemodel": (EdgeModel, edge)})
 
 
-def test_what_cannot_work_is_told_before_anything_runs(tmp_path: Path, tiny_model: Path, folder: Path) -> None:
+def test_invalid_settings_are_refused_before_the_run(tmp_path: Path, tiny_model: Path, folder: Path) -> None:
     file = calibration(tmp_path, ALL)
     whole = tmp_path / "whole.json"
     UncertaintyModel(("max_entropy",), {"max_entropy": 1.0}).save(whole)
@@ -214,7 +212,7 @@ def test_what_cannot_work_is_told_before_anything_runs(tmp_path: Path, tiny_mode
     check_router_in_test_case(cascade(file), {"edgemodel": (EdgeModel, edge)})
 
 
-def test_what_ended_early_is_not_taken_for_the_edge_s_answer(job: Path, tmp_path: Path, tiny_model: Path) -> None:
+def test_stopped_answers_are_not_edge_answers(job: Path, tmp_path: Path, tiny_model: Path) -> None:
     whole = run(tiny_model, "EdgeOnly")
     golds = [{"references": [row[1]["completion"]]} for row in whole]
     rows = [
@@ -232,7 +230,7 @@ def test_what_ended_early_is_not_taken_for_the_edge_s_answer(job: Path, tmp_path
 
 
 @pytest.mark.parametrize("wrong", [{"tokens": 0}, {"slopes": {"other": 1.0}}])
-def test_a_damaged_beginning_is_one_message(tmp_path: Path, wrong: dict[str, Any]) -> None:
+def test_a_damaged_early_model_is_one_message(tmp_path: Path, wrong: dict[str, Any]) -> None:
     path = Path(calibration(tmp_path, 0.5))
     told = json.loads(path.read_text())
     told["after"] |= wrong

@@ -38,7 +38,7 @@ def simulate(edge: Server, cloud: Server, count: int = 1200, rate: float = 5.0, 
     return simulation.run(router, count, rate)
 
 
-def test_where_both_sides_are_fast_the_scorer_decides() -> None:
+def test_the_wrapped_router_decides_if_both_sides_are_fast() -> None:
     outcomes = simulate(edge(), cloud())
     assert met(outcomes, SLO) >= 0.95
     assert 0.65 < on_edge(outcomes) < 0.78
@@ -46,7 +46,7 @@ def test_where_both_sides_are_fast_the_scorer_decides() -> None:
 
 
 @pytest.mark.parametrize("factor", [8, pytest.param(20, marks=pytest.mark.slow)])
-def test_an_edge_under_load_sheds_to_the_cloud_and_comes_back(factor: float) -> None:
+def test_a_slow_edge_is_avoided_until_it_recovers(factor: float) -> None:
     outcomes = simulate(edge(load=during(80, 160, factor)), cloud())
     assert on_edge(outcomes, 0, 80) > 0.65
     assert on_edge(outcomes, 85, 160) < 0.05
@@ -58,7 +58,7 @@ def test_an_edge_under_load_sheds_to_the_cloud_and_comes_back(factor: float) -> 
 
 
 @pytest.mark.parametrize("timeout", [pytest.param(1.0, marks=pytest.mark.slow), 30.0])
-def test_a_cloud_that_fails_is_left_alone_until_it_answers(timeout: float) -> None:
+def test_a_failing_cloud_is_avoided_until_it_recovers(timeout: float) -> None:
     outcomes = simulate(edge(), cloud(load=during(80, 160, math.inf), timeout=timeout))
     assert on_edge(outcomes, 90, 160) > 0.95
     assert met(outcomes, SLO, 80, 160) >= 0.95
@@ -66,7 +66,7 @@ def test_a_cloud_that_fails_is_left_alone_until_it_answers(timeout: float) -> No
     assert on_edge(outcomes, 220) < 0.9
 
 
-def test_an_edge_is_asked_as_much_as_it_can_serve_in_time() -> None:
+def test_an_edge_gets_what_it_can_serve_in_time() -> None:
     """Thirty queries a second, of which one server answers ten: only what waits too long goes elsewhere."""
     outcomes = simulate(edge(), cloud(), rate=30.0, count=1500, inner="EdgeOnly")
     assert met(outcomes, SLO) >= 0.97
@@ -76,14 +76,14 @@ def test_an_edge_is_asked_as_much_as_it_can_serve_in_time() -> None:
     assert met(there, SLO) >= 0.92
 
 
-def test_where_neither_side_can_the_faster_one_is_asked() -> None:
+def test_the_faster_of_two_slow_sides_is_selected() -> None:
     outcomes = simulate(edge(seconds=3.0), cloud(seconds=1.5), rate=0.2, count=400)
     assert on_edge(outcomes[20:]) < 0.1
     outcomes = simulate(edge(seconds=1.0), cloud(seconds=3.0), rate=0.2, count=400)
     assert on_edge(outcomes[20:]) > 0.9
 
 
-def test_probes_are_few() -> None:
+def test_retries_are_rare() -> None:
     outcomes = simulate(edge(seconds=5.0), cloud(), inner="EdgeOnly", edge_latency=5.0)
     probes = sum(outcome.side == "edge" for outcome in outcomes)
     assert 5 <= probes <= 0.02 * len(outcomes) + 3
@@ -94,7 +94,7 @@ def respond(router: LatencyRouter, side: str, seconds: float, row: Any, **more: 
     router.ended(side, row, {"perf": {"time_to_first_token": seconds / 2, "latency": seconds}, **more})
 
 
-def test_rows_bring_their_own_objective() -> None:
+def test_rows_may_have_their_own_objective() -> None:
     router = LatencyRouter("EdgeOnly")
     for number in range(10):
         respond(router, "edge", 1.0, {"query": str(number)})
@@ -106,7 +106,7 @@ def test_rows_bring_their_own_objective() -> None:
         router({"query": "x"})
 
 
-def test_an_answer_of_the_edge_has_cost_its_time_when_the_cloud_is_asked_as_well() -> None:
+def test_the_edges_time_counts_for_the_cloud() -> None:
     router = LatencyRouter("CloudOnly", slo_latency=1.0)
     for number in range(20):
         respond(router, "cloud", 0.6, {"query": str(number)})
@@ -120,7 +120,7 @@ def test_an_answer_of_the_edge_has_cost_its_time_when_the_cloud_is_asked_as_well
     assert not after(0.6)
 
 
-def test_an_answer_that_the_edge_failed_to_give_is_not_preferred_to_a_slow_cloud() -> None:
+def test_a_slow_cloud_is_preferred_to_a_failed_edge() -> None:
     router = LatencyRouter("CloudOnly", slo_latency=1.0)
     for number in range(20):
         respond(router, "cloud", 3.0, {"query": str(number)})
@@ -129,7 +129,7 @@ def test_an_answer_that_the_edge_failed_to_give_is_not_preferred_to_a_slow_cloud
     assert router(response)
 
 
-def test_what_a_cascade_inside_has_asked_the_edge_is_waited_for_once_and_is_no_overhead() -> None:
+def test_the_answer_for_a_wrapped_cascade_counts_once() -> None:
     class Edge:
         def backend(self) -> str:
             return "none"
@@ -154,7 +154,7 @@ def test_what_a_cascade_inside_has_asked_the_edge_is_waited_for_once_and_is_no_o
     assert router.decide({"query": "y"}).waited > 0
 
 
-def test_a_private_query_does_not_leave_a_slow_edge() -> None:
+def test_a_private_query_stays_on_a_slow_edge() -> None:
     router = LatencyRouter(PrivacyRouter("EdgeOnly"), slo_latency=1.0)
     for number in range(10):
         respond(router, "edge", 5.0, {"query": str(number)})
@@ -162,6 +162,6 @@ def test_a_private_query_does_not_leave_a_slow_edge() -> None:
     assert not router({"query": "write to ann@example.com"})
 
 
-def test_a_cloud_whose_tail_is_too_long_is_avoided_though_most_answers_are_fast() -> None:
+def test_a_cloud_with_a_long_latency_tail_is_avoided() -> None:
     outcomes = simulate(edge(), cloud(sigma=0.9), inner="CloudOnly")
     assert met(outcomes[200:], SLO) >= 0.95

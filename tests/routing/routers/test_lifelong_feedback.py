@@ -26,7 +26,7 @@ def post(url: str, body: bytes, **headers: str) -> int:
         return error.code
 
 
-def test_a_file_that_grows_is_learned_where_it_grew_also_when_the_run_is_made_again(
+def test_a_growing_file_is_learned_at_the_same_answers_in_a_rerun(
     path: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "thumbs.jsonl"
@@ -47,7 +47,7 @@ def test_a_file_that_grows_is_learned_where_it_grew_also_when_the_run_is_made_ag
     assert len(log_of(tmp_path)) == again.feedback_count == 21
 
 
-def test_feedback_is_learned_once_in_each_run_in_whatever_order_answers_come(path: str, tmp_path: Path) -> None:
+def test_feedback_is_learned_once_per_run_in_any_order_of_answers(path: str, tmp_path: Path) -> None:
     file = tmp_path / "thumbs.jsonl"
     thumbs = [{"query_id": f"q{index}", "side": "edge", "thumb": "up"} for index in range(6)]
     file.write_text("".join(json.dumps(thumb) + "\n" for thumb in thumbs), encoding="utf-8")
@@ -86,7 +86,7 @@ def test_feedback_on_another_models_answers_is_not_learned(path: str) -> None:
         assert router.feedback_count == learned
 
 
-def test_thumbs_are_taken_at_an_endpoint_and_kept_until_they_are_learned(path: str, tmp_path: Path) -> None:
+def test_feedback_at_the_endpoint_is_kept_until_it_is_learned(path: str, tmp_path: Path) -> None:
     router = LifelongRouter(path, feedback={"port": 0})
     assert router.url is not None
     assert router.url.startswith("http://127.0.0.1:")
@@ -100,7 +100,7 @@ def test_thumbs_are_taken_at_an_endpoint_and_kept_until_they_are_learned(path: s
     assert "learned" in log_of(tmp_path)[-1]
 
 
-def test_the_endpoint_refuses_what_it_should(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_endpoint_refuses_invalid_requests(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("THUMBS", "secret")
     router = LifelongRouter(path, feedback={"port": 0, "token_env": "THUMBS"})
     url = str(router.url)
@@ -116,7 +116,7 @@ def test_the_endpoint_refuses_what_it_should(path: str, monkeypatch: pytest.Monk
     assert post(url, good, **{**bearer, "Content-Type": "text/plain"}) == 415
 
 
-def test_the_port_is_free_when_the_router_has_gone(path: str) -> None:
+def test_the_port_is_released_with_the_router(path: str) -> None:
     router: LifelongRouter | None = LifelongRouter(path, feedback={"port": 0})
     assert router is not None
     assert router.url is not None

@@ -16,7 +16,7 @@ from ianvs_specdec.routing.routers.lifelong import LifelongRouter
 from tests.routing.routers.lifelong_stream import MIXED, log_of, query, row, stream
 
 
-def test_what_the_edge_fails_at_goes_to_the_cloud_and_nothing_else_does(path: str) -> None:
+def test_queries_the_edge_fails_at_go_to_the_cloud(path: str) -> None:
     router = LifelongRouter(path)
     stream(router, MIXED)
     after = [router.score(query(row(index, word=word))) for word in ("rivers", "minerals") for index in range(200, 230)]
@@ -34,7 +34,7 @@ def test_another_group_keeps_its_scores(path: str) -> None:
     assert abs(router.score(other) - before) < 0.1 < router.score(query(row(1, group="new"))) - before
 
 
-def test_what_changed_is_learned_anew(path: str) -> None:
+def test_changes_are_learned(path: str) -> None:
     router = LifelongRouter(path)
     for index in range(200):
         router.learn(query(row(index, group="g")), "edge", float(index < 150))
@@ -42,7 +42,7 @@ def test_what_changed_is_learned_anew(path: str) -> None:
     assert router.score(query(row(999, group="g"))) > 0.5
 
 
-def test_exploration_turns_decisions_round_whatever_the_order(path: str) -> None:
+def test_exploration_does_not_depend_on_the_order(path: str) -> None:
     router = LifelongRouter(path, explore=0.03)
     rows = [row(index) for index in range(300)]
     explored = {data["query"]["id"] for data in rows if router(data) and data["routing"]["reason"] == "explore"}
@@ -51,7 +51,7 @@ def test_exploration_turns_decisions_round_whatever_the_order(path: str) -> None
     assert explored == {data["query"]["id"] for data in rows[::-1] if again(data)}
 
 
-def test_a_run_made_again_decides_alike_and_keeps_no_feedback_twice(path: str, tmp_path: Path) -> None:
+def test_a_rerun_decides_alike_and_logs_nothing_twice(path: str, tmp_path: Path) -> None:
     first = stream(LifelongRouter(path), MIXED)
     log = log_of(tmp_path)
     assert len(log) == len(MIXED)
@@ -59,7 +59,7 @@ def test_a_run_made_again_decides_alike_and_keeps_no_feedback_twice(path: str, t
     assert log_of(tmp_path) == log
 
 
-def test_killed_in_the_middle_it_loses_and_repeats_no_feedback(path: str, tmp_path: Path) -> None:
+def test_a_killed_run_loses_and_repeats_no_feedback(path: str, tmp_path: Path) -> None:
     stream(LifelongRouter(path), MIXED[:50])
     made = stream(LifelongRouter(path), MIXED)
     kept = [(line["learned"], line["query"], line["side"], line["score"]) for line in log_of(tmp_path)]
@@ -68,7 +68,7 @@ def test_killed_in_the_middle_it_loses_and_repeats_no_feedback(path: str, tmp_pa
     assert stream(LifelongRouter(path), MIXED) == made
 
 
-def test_what_was_learned_is_a_router_that_others_load(path: str, tmp_path: Path) -> None:
+def test_the_saved_router_can_be_loaded(path: str, tmp_path: Path) -> None:
     router = LifelongRouter(path, save_to=str(tmp_path / "learned"), save_every=10, explore=0.0)
     for index in range(100):
         router.learn(query(row(index, group="g")), "edge", 0.0)
@@ -81,7 +81,7 @@ def test_what_was_learned_is_a_router_that_others_load(path: str, tmp_path: Path
     assert not [name for name in os.listdir(tmp_path / "learned") if name.endswith((".pkl", ".py"))]
 
 
-def test_what_was_learned_from_is_not_new_to_the_saved_router(path: str, tmp_path: Path) -> None:
+def test_learned_queries_are_training_queries(path: str, tmp_path: Path) -> None:
     first, second = str(tmp_path / "first"), str(tmp_path / "second")
     LifelongRouter(path, save_to=first, save_every=1).learn(query(row(1)), "edge", 0.0)
     LifelongRouter(first, save_to=second, save_every=1).learn(query(row(2)), "edge", 0.0)
@@ -89,7 +89,7 @@ def test_what_was_learned_from_is_not_new_to_the_saved_router(path: str, tmp_pat
     assert set(TrainedRouter.load(Path(second)).seen.tolist()) == {0, *known.tolist()}
 
 
-def test_replayed_outcomes_are_no_feedback_and_tell_what_the_models_could_do(path: str, tmp_path: Path) -> None:
+def test_replayed_outcomes_are_learned_first(path: str, tmp_path: Path) -> None:
     lines = [
         {"query": row(index, group=group, word=word)["query"], "edge": edge, "cloud": 1.0}
         for index in range(40)
@@ -103,9 +103,7 @@ def test_replayed_outcomes_are_no_feedback_and_tell_what_the_models_could_do(pat
     assert hard > LearnedRouter(path).score(query(row(500))) > easy
 
 
-def test_one_of_several_workers_is_refused_where_what_is_told_would_be_lost(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_of_several_is_refused(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IANVS_WORKER", "a node")
     with pytest.raises(UserError, match="without runner: ray"):
         LifelongRouter(path)

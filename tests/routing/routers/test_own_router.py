@@ -41,7 +41,7 @@ WRONG = [float("nan"), 5, -0.1, 1.0000001, 10**400, np.float64("nan"), "0.5", No
 
 
 @pytest.mark.parametrize("value", WRONG, ids=repr)
-def test_anything_else_is_refused_with_router_file_and_query(value: Any) -> None:
+def test_other_scores_are_refused_with_router_file_and_query(value: Any) -> None:
     for router in (Own(value), BudgetRouter(router=Own(value), cloud_share=0.5)):
         row = dict(ROW)
         with pytest.raises(UserError) as told:

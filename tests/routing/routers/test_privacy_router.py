@@ -29,7 +29,7 @@ def test_personal_data_is_found(kind: str, text: str) -> None:
     assert kind in kinds_in(text)
 
 
-def test_what_only_looks_like_personal_data_is_let_through() -> None:
+def test_lookalikes_of_personal_data_are_not_found() -> None:
     found = {text: kinds for text in NEGATIVES if (kinds := kinds_in(text))}
     assert len(found) <= 1, found
 
@@ -64,7 +64,7 @@ def test_time_is_bounded_on_long_queries(unit: str) -> None:
     kinds_in(unit * (100_000 // len(unit)) + "!1")
 
 
-def test_private_queries_stay_on_the_edge_and_only_their_kinds_are_recorded() -> None:
+def test_private_queries_stay_on_the_edge_without_their_text() -> None:
     router = PrivacyRouter({"name": "CloudOnly"})
     row = {"query": f"{PRIVATE} My card is 4111 1111 1111 1111.", "index": 0}
     assert router(row) is False
@@ -87,7 +87,7 @@ class Untouchable:
     inference = predict
 
 
-def test_a_router_inside_that_asks_models_is_not_asked_about_a_private_query() -> None:
+def test_the_wrapped_router_is_not_called_for_a_private_query() -> None:
     router = PrivacyRouter(OracleRouter(edgemodel=Untouchable(), cloudmodel=Untouchable()))
     row = {"query": PRIVATE, "gold": "A", "index": 0}
     assert router(row) is False
@@ -100,7 +100,7 @@ def test_a_router_inside_that_asks_models_is_not_asked_about_a_private_query() -
         router({"query": "What is the capital of France?", "gold": "A", "index": 0})
 
 
-def test_own_patterns_and_a_choice_of_kinds() -> None:
+def test_patterns_and_kinds() -> None:
     router = PrivacyRouter("CloudOnly", kinds=["phone"], patterns={"patient": ["PAT-[0-9]{6}", "case [A-Z]{3}"]})
     assert router({"query": PRIVATE}) is True
     row = {"query": "Summarise PAT-123456."}
@@ -109,7 +109,7 @@ def test_own_patterns_and_a_choice_of_kinds() -> None:
     assert router({"query": "Is case ABC closed?"}) is False
 
 
-def test_a_pattern_that_does_not_come_to_an_end_keeps_the_query_on_the_edge() -> None:
+def test_a_pattern_that_times_out_keeps_the_query_on_the_edge() -> None:
     router = PrivacyRouter("CloudOnly", patterns={"slow": r"(?:a|a?b?)+$"})
     assert router({"query": "ab" * 50_000 + "!"}) is False
 
@@ -162,7 +162,7 @@ def test_a_detector_adds_what_it_finds(monkeypatch: pytest.MonkeyPatch, tmp_path
         PrivacyRouter("CloudOnly", detector="not_there")
 
 
-def test_presidio_itself_with_a_model_that_knows_no_names(tmp_path: Path) -> None:
+def test_presidio_itself(tmp_path: Path) -> None:
     spacy = pytest.importorskip("spacy", reason="needs the extra privacy")
     pytest.importorskip("presidio_analyzer", reason="needs the extra privacy")
     spacy.blank("en").to_disk(tmp_path / "model")

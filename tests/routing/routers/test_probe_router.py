@@ -47,7 +47,7 @@ def probe(folder: Path, threshold: float | None = None) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_what_goes_to_the_cloud_has_cost_the_reading(
+def test_a_cloud_answer_includes_the_prefill_of_the_probe(
     job: Path, tiny_model: Path, folder: Path, asked: list[str]
 ) -> None:
     found = run(tiny_model, probe(folder, 0.0))
@@ -68,7 +68,7 @@ def test_what_goes_to_the_cloud_has_cost_the_reading(
 
 
 @pytest.mark.parametrize("threshold", [0.0, 1.0])
-def test_a_finished_job_asks_nothing_again(
+def test_a_finished_job_is_replayed(
     job: Path, tiny_model: Path, folder: Path, asked: list[str], new_run: Any, threshold: float
 ) -> None:
     first = run(tiny_model, probe(folder, threshold))
@@ -85,9 +85,7 @@ def test_a_finished_job_asks_nothing_again(
     np.testing.assert_array_equal(*(table.query("edge_cost") for table in tables))
 
 
-def test_a_question_that_the_edge_cannot_read_goes_to_the_cloud(
-    job: Path, tmp_path: Path, tiny_model: Path, folder: Path
-) -> None:
+def test_a_prompt_that_is_too_long_goes_to_the_cloud(job: Path, tmp_path: Path, tiny_model: Path, folder: Path) -> None:
     long = [{"query": "long " * 200, "gold": "B", "index": 0}]
     with pytest.raises(UserError, match="context window"):
         run(tiny_model, probe(folder, 1.0), long)
@@ -112,7 +110,7 @@ def test_another_edge_model_is_refused(job: Path, tmp_path: Path, folder: Path, 
     assert not asked
 
 
-def test_back_ends_without_hidden_states_are_refused_before_anything_is_asked(tiny_model: Path, folder: Path) -> None:
+def test_back_ends_without_hidden_states_are_refused(tiny_model: Path, folder: Path) -> None:
     modules = {"edgemodel": (EdgeModel, {"model": str(tiny_model), "backend": "api"})}
     for router in (probe(folder), {"name": "BudgetRouter", "router": probe(folder), "cloud_share": 0.5}):
         with pytest.raises(UserError, match="does not return hidden states") as refused:
@@ -121,9 +119,7 @@ def test_back_ends_without_hidden_states_are_refused_before_anything_is_asked(ti
     check_router_in_test_case(probe(folder), {"edgemodel": (EdgeModel, {"model": str(tiny_model)})})
 
 
-def test_a_cascade_has_the_probe_read_the_question_once(
-    job: Path, tiny_model: Path, folder: Path, asked: list[str]
-) -> None:
+def test_a_cascade_runs_the_probe_once(job: Path, tiny_model: Path, folder: Path, asked: list[str]) -> None:
     both = {"name": "CascadeRouter", "signal": ["max_entropy", "router"], "router": probe(folder), "threshold": 1.0}
     found = run(tiny_model, both, logprobs=True)
     assert asked == ["probe", "answer"] * 4
@@ -140,7 +136,7 @@ def lifelong(folder: Path, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_what_learns_on_reads_the_question_once_and_learns_from_its_states(
+def test_lifelong_learns_from_the_probes_states(
     job: Path, tmp_path: Path, tiny_model: Path, folder: Path, asked: list[str]
 ) -> None:
     alone = run(tiny_model, probe(folder, 1.0))
@@ -165,7 +161,7 @@ def test_what_learns_on_reads_the_question_once_and_learns_from_its_states(
     assert goes_on[0][1]["routing"]["score"] == pytest.approx(later[0][1]["routing"]["score"], abs=1e-6)
 
 
-def test_what_learns_on_takes_no_file_without_states(tmp_path: Path, folder: Path) -> None:
+def test_replay_with_a_probe_is_refused(tmp_path: Path, folder: Path) -> None:
     (tmp_path / "outcomes.csv").write_text("query,edge_correct,cloud_correct\na,1,1\n")
     with pytest.raises(UserError, match="no hidden states") as refused:
         build_router(lifelong(folder, replay=str(tmp_path / "outcomes.csv")))
@@ -173,7 +169,7 @@ def test_what_learns_on_takes_no_file_without_states(tmp_path: Path, folder: Pat
 
 
 @pytest.mark.slow
-def test_what_stays_is_answered_as_ever_and_has_cost_the_reading(
+def test_an_edge_answer_includes_the_prefill_of_the_probe(
     job: Path, tiny_model: Path, folder: Path, asked: list[str]
 ) -> None:
     found = run(tiny_model, probe(folder, 1.0), backend="PromptLookup")

@@ -41,7 +41,7 @@ def router(machine: Machine, **limits: Any) -> ResourceRouter:
         ({"max_temperature": 70}, "temperature", 70.0, 71.0, 65.1, 65.0),
     ],
 )
-def test_an_edge_that_is_short_sheds_and_comes_back_with_hysteresis(
+def test_limits_have_hysteresis(
     limit: dict[str, Any], sensor: str, fine: float, short: float, nearly: float, enough: float
 ) -> None:
     machine = Machine()
@@ -69,7 +69,7 @@ def test_sensors_are_read_once_an_interval() -> None:
     assert machine.reads == 6, "an interval is over when it is over, not later"
 
 
-def test_copies_share_what_the_sensors_said() -> None:
+def test_copies_share_the_reading() -> None:
     machine = Machine(memory=81.0)
     subject = ResourceRouter("EdgeOnly", max_memory=80, interval=2.0, reader=machine.read, clock=machine.clock)
     machine.now, machine.reading["memory"] = 3.0, 79.0
@@ -82,14 +82,14 @@ def test_copies_share_what_the_sensors_said() -> None:
     assert not subject("What?"), "what was broken has been mended, as a copy saw"
 
 
-def test_a_private_query_stays_on_the_edge_all_the_same() -> None:
+def test_a_private_query_stays_on_an_overloaded_edge() -> None:
     machine = Machine(memory=99.0)
     subject = ResourceRouter(PrivacyRouter("EdgeOnly"), max_memory=90, reader=machine.read, clock=machine.clock)
     assert not subject("write to ann@example.com")
     assert subject("What?")
 
 
-def test_a_missing_sensor_is_told_once_or_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_sensor_is_a_warning_or_an_error(caplog: pytest.LogCaptureFixture) -> None:
     machine = Machine(temperature=99.0)
     del machine.reading["battery"]
     warn_once.cache_clear()
@@ -106,7 +106,7 @@ def test_a_missing_sensor_is_told_once_or_is_an_error(caplog: pytest.LogCaptureF
     assert error.value.key == "min_battery"
 
 
-def test_this_machine_is_read() -> None:
+def test_psutil_reads_this_machine() -> None:
     pytest.importorskip("psutil", reason="needs the extra resources")
     assert ResourceRouter("EdgeOnly", max_memory=0)("What?")
     assert not ResourceRouter("EdgeOnly", max_memory=100)("What?")

@@ -39,7 +39,7 @@ class Waiting(Router):
         return Decision(0.5, False, "why", {"more": 1}, waited=1000.0)
 
 
-def test_what_was_waited_for_is_no_overhead_and_what_a_decision_tells_is_recorded() -> None:
+def test_waiting_is_no_overhead_and_details_are_recorded() -> None:
     row = rows(1)[0]
     assert not Waiting()(row)
     assert row["routing"].pop("seconds") == pytest.approx(-1000, abs=500)
@@ -72,7 +72,7 @@ def test_oracle_sends_what_only_the_cloud_gets_right(edge: str, cloud: str, hard
     assert row["routing"]["seconds"] is None
 
 
-def test_oracle_compares_scores_of_open_ended_answers_and_keeps_the_unscored_on_the_edge() -> None:
+def test_oracle_compares_scores_of_open_ended_answers() -> None:
     oracle = OracleRouter(edgemodel=Model("something else"), cloudmodel=Model("the reference"))
     row = {"query": {"turns": ["q"], "scorer": "text"}, "gold": {"references": ["the reference"]}, "index": 0}
     assert oracle(row)

@@ -22,7 +22,7 @@ ROUTERS: dict[str, Callable[[str, float], Router]] = {
 
 
 @pytest.mark.parametrize("name", ROUTERS)
-def test_at_its_threshold_a_query_goes_to_the_cloud(name: str, path: str) -> None:
+def test_a_score_equal_to_the_threshold_goes_to_the_cloud(name: str, path: str) -> None:
     build = ROUTERS[name]
     score = build(path, 0.5).score_row(row(1))
     assert 0 < score < 1
