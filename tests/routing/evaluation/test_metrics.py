@@ -14,7 +14,7 @@ from ianvs_specdec.routing.evaluation.results import Candidate
 from ianvs_specdec.routing.outcomes.recorded import Sides
 
 
-def seeds(count: int, fast: int = 40) -> list[Any]:
+def seeds(count: int, fast: int = 12) -> list[Any]:
     """Numbers of random cases, of which the first few are fast tests."""
     return [*range(fast), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(fast, count))]
 
@@ -142,7 +142,7 @@ def test_metrics_of_decisions_by_their_definitions(seed: int) -> None:
         assert found["cost"] == pytest.approx(1000 * sum(spent) / count)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(10))
 def test_weights_are_copies_of_queries(seed: int) -> None:
     draw = np.random.default_rng(2000 + seed)
     sides, router = random_case(draw)

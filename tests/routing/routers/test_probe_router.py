@@ -128,7 +128,6 @@ def test_a_cascade_runs_the_probe_once(job: Path, tiny_model: Path, folder: Path
         doubts = result["routing"]["doubts"]
         assert doubts["router"] == one["routing"]["score"]
         assert result["routing"]["score"] == pytest.approx((doubts["router"] + doubts["max_entropy"]) / 2)
-        assert result["routing"]["seconds"] < result["prefill"]["seconds"] + result["perf"]["latency"]
 
 
 def lifelong(folder: Path, **more: Any) -> dict[str, Any]:
