@@ -58,7 +58,7 @@ def test_answers_are_those_of_one_at_a_time(
 ) -> None:
     prepared(workplace, models, "autoregressive", "PromptLookup", **settings)
     workplace.algorithms("RandomRouter")
-    workplace.data(questions(12, 3))
+    workplace.data(questions(8, 1))
     assert workplace.ianvs().code == 0
     alone = answers(workplace), rows(workplace), untimed(workplace.leaderboard())
     at_once(workplace, AT_ONCE)
@@ -79,7 +79,7 @@ def test_answers_are_those_of_one_at_a_time(
 def test_ctrl_c_keeps_the_answers(workplace: Workplace, models: tuple[Path, Path]) -> None:
     prepared(workplace, models, "autoregressive")
     workplace.algorithms("EdgeOnly")
-    workplace.data(questions(200))
+    workplace.data(questions(120))
     at_once(workplace, AT_ONCE)
     run = workplace.start()
     run.wait_for(lambda: len(workplace.journal()) >= 20)

@@ -41,7 +41,7 @@ def test_intervals_have_their_coverage(parts: int, least: int, most: int) -> Non
         rows = slice(300 * part, 300 * (part + 1))
         sides = Sides(everything.edge[rows], everything.cloud[rows])
         found = metrics(
-            evaluate(sides, [RouterScores.at_threshold("R", scores[rows], 0.6)], resamples=200, seed=part), "R"
+            evaluate(sides, [RouterScores.at_threshold("R", scores[rows], 0.6)], resamples=100, seed=part), "R"
         )
         true_quality = 100 * np.where(scores >= 0.6, everything.cloud, everything.edge).mean()
         for name in held:

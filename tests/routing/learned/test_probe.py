@@ -36,7 +36,7 @@ def fit(states: RecordedStates, **options: Any) -> ProbeClassifier:
 
 
 def test_the_informative_layer_is_selected() -> None:
-    probe = fit(recorded(2))
+    probe = fit(recorded(2), units=0)
     assert probe.layers == (2,)
     scores = probe.score(QUERIES)
     assert scores[LABELS == 1].mean() > scores[LABELS == 0].mean() + 0.3
@@ -44,8 +44,8 @@ def test_the_informative_layer_is_selected() -> None:
 
 @pytest.mark.slow
 def test_a_useful_second_layer_is_selected() -> None:
-    assert fit(recorded(1, 3)).layers == (1, 3)
-    assert fit(recorded(1, 3), layers=[0]).layers == (0,)
+    assert fit(recorded(1, 3), units=0).layers == (1, 3)
+    assert fit(recorded(1, 3), units=0, layers=[0]).layers == (0,)
 
 
 def curved() -> RecordedStates:
@@ -68,7 +68,8 @@ def test_a_hidden_layer_is_used_for_nonlinear_states(tmp_path: Path) -> None:
         loaded.score(QUERIES)
     loaded.set_states(states)
     np.testing.assert_allclose(loaded.score(QUERIES), probe.score(QUERIES), atol=1e-4)
-    np.testing.assert_array_equal(fit(states, layers=[2]).score(QUERIES), probe.score(QUERIES))
+    first, again = (fit(states, layers=[2], units=4).score(QUERIES) for _ in "12")
+    np.testing.assert_array_equal(again, first)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from ianvs_specdec.routing.routers import build_router
 from sedna.core.joint_inference import JointInference
 
 SETTINGS = {"backend": "autoregressive", "dtype": "float32", "max_tokens": 8}
-ROWS = [{"query": f"question {index}", "gold": "B", "index": index} for index in range(4)]
+ROWS = [{"query": f"question {index}", "gold": "B", "index": index} for index in range(2)]
 
 
 def run(model: Path, router: Any, rows: list[dict[str, Any]] = ROWS, **edge: Any) -> list[Any]:

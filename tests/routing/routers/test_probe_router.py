@@ -51,7 +51,7 @@ def test_a_cloud_answer_includes_the_prefill_of_the_probe(
     job: Path, tiny_model: Path, folder: Path, asked: list[str]
 ) -> None:
     found = run(tiny_model, probe(folder, 0.0))
-    assert asked == ["probe", "answer"] * 4
+    assert asked == ["probe", "answer"] * len(ROWS)
     table = Table(["B"] * len(found), found)
     for place, (hard, result, _, cloud) in enumerate(found):
         read = result["edge_answer"]
@@ -79,7 +79,7 @@ def test_a_finished_job_is_replayed(
     for before, after in zip(first, second, strict=True):
         assert before[1]["routing"] == after[1]["routing"]
         assert before[1]["completion"] == after[1]["completion"]
-    tables = [Table(["B"] * 4, found) for found in (first, second)]
+    tables = [Table(["B"] * len(ROWS), found) for found in (first, second)]
     for name in ("ttft", "latency"):
         np.testing.assert_array_equal(*(table.turn(name) for table in tables))
     np.testing.assert_array_equal(*(table.query("edge_cost") for table in tables))
@@ -122,7 +122,7 @@ def test_back_ends_without_hidden_states_are_refused(tiny_model: Path, folder: P
 def test_a_cascade_runs_the_probe_once(job: Path, tiny_model: Path, folder: Path, asked: list[str]) -> None:
     both = {"name": "CascadeRouter", "signal": ["max_entropy", "router"], "router": probe(folder), "threshold": 1.0}
     found = run(tiny_model, both, logprobs=True)
-    assert asked == ["probe", "answer"] * 4
+    assert asked == ["probe", "answer"] * len(ROWS)
     alone = run(tiny_model, probe(folder, 1.0), logprobs=True)
     for (_, result, _, _), (_, one, _, _) in zip(found, alone, strict=True):
         doubts = result["routing"]["doubts"]
@@ -143,7 +143,7 @@ def test_lifelong_learns_from_the_probes_states(
     again = [dict(row, query={"turns": [row["query"]], "scorer": "choice"}) for row in ROWS]
     to = tmp_path / "learned"
     found = run(tiny_model, lifelong(folder, threshold=1.0, save_to=str(to), save_every=1), again, seed=1)
-    assert asked == ["probe", "answer"] * 4
+    assert asked == ["probe", "answer"] * len(ROWS)
     scores = [row[1]["routing"]["score"] for row in found]
     first = alone[0][1]["routing"]["score"]
     assert scores[0] == pytest.approx(first, abs=1e-6)
@@ -151,7 +151,7 @@ def test_lifelong_learns_from_the_probes_states(
     saved = TrainedRouter.load(to)
     classifier = saved.classifier
     assert isinstance(classifier, AdaptedClassifier)
-    assert len(classifier.learner.memory) == 4
+    assert len(classifier.learner.memory) == len(ROWS)
     assert all(past.state is not None for past in classifier.learner.memory)
     asked.clear()
     later = run(tiny_model, {"name": "LearnedRouter", "path": str(to), "threshold": 1.0}, again, seed=2)
@@ -172,7 +172,7 @@ def test_an_edge_answer_includes_the_prefill_of_the_probe(
     job: Path, tiny_model: Path, folder: Path, asked: list[str]
 ) -> None:
     found = run(tiny_model, probe(folder, 1.0), backend="PromptLookup")
-    assert asked == ["probe", "answer"] * 4
+    assert asked == ["probe", "answer"] * len(ROWS)
     usual = run(tiny_model, "EdgeOnly", use_cache=False)
     table = Table(["B"] * len(found), found)
     for place, ((hard, result, edge, cloud), (_, plain, _, _)) in enumerate(zip(found, usual, strict=True)):

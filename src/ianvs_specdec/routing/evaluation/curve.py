@@ -34,8 +34,8 @@ class Ranking:
         if len(self.starts) <= most:
             return self
         found = copy.copy(self)
-        places = np.linspace(0, len(self.order), most, endpoint=False).astype(np.intp)
-        around = [np.searchsorted(self.starts, places, side="right") - 1, np.searchsorted(self.starts, places)]
+        indices = np.linspace(0, len(self.order), most, endpoint=False).astype(np.intp)
+        around = [np.searchsorted(self.starts, indices, side="right") - 1, np.searchsorted(self.starts, indices)]
         chosen = np.unique(np.concatenate(around).clip(max=len(self.starts) - 1))
         found.starts, found.thresholds = self.starts[chosen], self.thresholds[chosen]
         return found
@@ -94,21 +94,21 @@ class DrawnCurves:
         # Queries that are cheaper in the cloud reduce the cost: the first crossing of a level counts.
         rising = axis if (np.diff(axis, axis=1) >= 0).all() else np.maximum.accumulate(axis, axis=1)
         last = axis.shape[1] - 1
-        places = np.stack([np.searchsorted(row, levels - ROUNDING) for row in rising]).clip(max=last)
-        found = _between(axis, self.gained, places, levels[None, :])
+        indices = np.stack([np.searchsorted(row, levels - ROUNDING) for row in rising]).clip(max=last)
+        found = _between(axis, self.gained, indices, levels[None, :])
         return np.where(np.isnan(axis[:, -1:]), np.nan, found)
 
     def cost_of(self, axis: Floats, part: float) -> Floats:
         """The lowest cost with ``part`` of the cloud's gain, [draws]. NaN if there is no gain."""
         wanted = (part * self.total)[:, None]
-        places = (self.gained >= wanted - ROUNDING).argmax(axis=1)[:, None]
-        return np.where(self.total > ROUNDING, _between(self.gained, axis, places, wanted)[:, 0], np.nan)
+        indices = (self.gained >= wanted - ROUNDING).argmax(axis=1)[:, None]
+        return np.where(self.total > ROUNDING, _between(self.gained, axis, indices, wanted)[:, 0], np.nan)
 
 
-def _between(x: Floats, y: Floats, places: NDArray[np.intp], wanted: Floats) -> Floats:
-    """Interpolate ``y`` at ``x = wanted`` on the segment that ends at each of ``places``, [draws, places]."""
-    before = (places - 1).clip(min=0)
-    x_before, y_before = (np.where(places > 0, np.take_along_axis(v, before, axis=1), 0.0) for v in (x, y))
-    width = np.take_along_axis(x, places, axis=1) - x_before
+def _between(x: Floats, y: Floats, indices: NDArray[np.intp], wanted: Floats) -> Floats:
+    """Interpolate ``y`` at ``x = wanted`` on the segment that ends at each of ``indices``, [draws, indices]."""
+    before = (indices - 1).clip(min=0)
+    x_before, y_before = (np.where(indices > 0, np.take_along_axis(v, before, axis=1), 0.0) for v in (x, y))
+    width = np.take_along_axis(x, indices, axis=1) - x_before
     part = np.divide(wanted - x_before, width, out=np.ones_like(width), where=np.abs(width) > ROUNDING)
-    return y_before + part.clip(0.0, 1.0) * (np.take_along_axis(y, places, axis=1) - y_before)
+    return y_before + part.clip(0.0, 1.0) * (np.take_along_axis(y, indices, axis=1) - y_before)

@@ -45,16 +45,16 @@ class EvaluationInputs:
     def take(self, chosen: NDArray[np.bool_], reason: str) -> None:
         self.left_out[reason] = int((~chosen).sum())
         self.outcomes = self.outcomes.take(chosen)
-        for place, router in enumerate(self.routers):
+        for position, router in enumerate(self.routers):
             sent = None if router.sent is None else router.sent[chosen]
-            self.routers[place] = replace(router, scores=router.scores[chosen], sent=sent)
+            self.routers[position] = replace(router, scores=router.scores[chosen], sent=sent)
 
     def add(self, router: RouterScores, origin: str) -> None:
         """Add a router under a unique name."""
-        taken = {*BASELINES, *map(only, self.outcomes.models), *(known.name for known in self.routers)}
+        used = {*BASELINES, *map(only, self.outcomes.models), *(known.name for known in self.routers)}
         numbered = (f"{router.name} ({origin}, {number})" for number in itertools.count(2))
         names = itertools.chain([router.name, f"{router.name} ({origin})"], numbered)
-        self.routers.append(replace(router, name=next(name for name in names if name not in taken)))
+        self.routers.append(replace(router, name=next(name for name in names if name not in used)))
 
     def exclude_training_queries(self, named: Iterable[NamedRouter], job: Path | None = None) -> None:
         """Exclude the training queries of each router for all routers."""
@@ -154,13 +154,13 @@ class NamedRouter:
         return RouterScores.at_threshold(self.name, scores, self.threshold, labels=labels, seconds=seconds)
 
     def _times(self, queries: Sequence[Query], sample: int) -> Floats:
-        places = np.unique(np.linspace(0, len(queries) - 1, min(sample, len(queries))).astype(np.intp))
-        for place in places[:WARM_UP]:
-            self.score([queries[place]])
+        positions = np.unique(np.linspace(0, len(queries) - 1, min(sample, len(queries))).astype(np.intp))
+        for position in positions[:WARM_UP]:
+            self.score([queries[position]])
         seconds = []
-        for place in places:
+        for position in positions:
             started = time.perf_counter()
-            self.score([queries[place]])
+            self.score([queries[position]])
             seconds.append(time.perf_counter() - started)
         return np.array(seconds, dtype=np.float64)
 
@@ -179,7 +179,7 @@ def limit_threads(count: int) -> Iterator[None]:
 def routers_of_job(job: Path, outcomes: Outcomes) -> Iterator[RouterScores]:
     """The distinct routers of a job's test cases with scores for all queries, unless all scores are equal."""
     workspace = read_workspace(job)
-    places = {query: place for place, query in enumerate(outcomes.queries)}
+    positions = {query: position for position, query in enumerate(outcomes.queries)}
     known: set[bytes] = set()
     for case in workspace.cases:
         rows = case.answers()
@@ -188,10 +188,10 @@ def routers_of_job(job: Path, outcomes: Outcomes) -> Iterator[RouterScores]:
         scores, sent = np.full(len(outcomes), np.nan), np.zeros(len(outcomes))
         seconds = []
         for index, value in given.items() if dataset else ():
-            place = places.get(dataset.queries[index]) if dataset and index < len(dataset.queries) else None
-            if place is not None:
+            position = positions.get(dataset.queries[index]) if dataset and index < len(dataset.queries) else None
+            if position is not None:
                 decision = rows[index][1]["routing"]
-                scores[place], sent[place] = value, float(bool(decision.get("hard")))
+                scores[position], sent[position] = value, float(bool(decision.get("hard")))
                 seconds += [decision["seconds"]] if isinstance(decision.get("seconds"), (int, float)) else []
         if np.isfinite(scores).all() and np.ptp(scores) > 0 and (key := scores.tobytes() + sent.tobytes()) not in known:
             known.add(key)
@@ -255,8 +255,8 @@ def _of_pair(outcomes: Outcomes) -> Iterator[str]:
     if outcomes.cloud_cost is None and outcomes.edge_cost is not None:
         yield "there is edge_cost without cloud_cost: there are no metrics by cost"
     elif outcomes.cloud_cost is not None:
-        ours = 0.0 if outcomes.edge_cost is None else float(outcomes.edge_cost.mean())
-        if outcomes.cloud_cost.mean() <= ours:
+        edge_cost = 0.0 if outcomes.edge_cost is None else float(outcomes.edge_cost.mean())
+        if outcomes.cloud_cost.mean() <= edge_cost:
             yield "the cloud costs no more than the edge overall: there is no curve by cost"
 
 
@@ -273,12 +273,12 @@ def read_scores(path: Path, outcomes: Outcomes | Pool) -> dict[str, Floats]:
     if not path.name.lower().endswith((".csv", ".csv.gz")):
         raise UserError(f"--scores {path}: scores are read from files that end in .csv or .csv.gz")
     found: dict[str, Floats] = {}
-    places: Mapping[str, int] | None = None
+    positions: Mapping[str, int] | None = None
     for where, record in records(path):
         key = _key(record, path)
-        places = _places(key, outcomes, path) if places is None else places
+        positions = _positions(key, outcomes, path) if positions is None else positions
         text, name = record[key].strip(), record["router"].strip()
-        if text not in places:
+        if text not in positions:
             hint = " (rows are counted from 0)" if key == "row" else ""
             raise UserError(f"{where}: no outcome has the {key} {text[:40]!r}; there are {len(outcomes)}{hint}")
         if not name:
@@ -292,9 +292,9 @@ def read_scores(path: Path, outcomes: Outcomes | Pool) -> dict[str, Floats]:
                 known = ", ".join(models)
                 raise UserError(f"{where}: no model of the pool is named {model[:40]!r}; there are {known}")
             column, name = column[:, models.index(model)], f"{name}, {model},"
-        if not math.isnan(column[places[text]]):
+        if not math.isnan(column[positions[text]]):
             raise UserError(f"{where}: {name} has a second score for the query with {key} {text[:40]!r}")
-        column[places[text]] = _score(record["score"], where)
+        column[positions[text]] = _score(record["score"], where)
     if not found:
         raise UserError(f"{path}: there are no scores in it")
     return found
@@ -310,12 +310,12 @@ def _key(record: Mapping[str, str], path: Path) -> str:
     return key
 
 
-def _places(key: str, outcomes: Outcomes | Pool, path: Path) -> dict[str, int]:
-    names = [query.id if key == "query_id" else str(place) for place, query in enumerate(outcomes.queries)]
+def _positions(key: str, outcomes: Outcomes | Pool, path: Path) -> dict[str, int]:
+    names = [query.id if key == "query_id" else str(position) for position, query in enumerate(outcomes.queries)]
     for name, count in Counter(names).items():
         if count > 1:
             raise UserError(f"{path}: two outcomes have the id {name!r}: name queries by the column row instead")
-    return {name: place for place, name in enumerate(names)}
+    return {name: position for position, name in enumerate(names)}
 
 
 def _score(text: str, where: str) -> float:

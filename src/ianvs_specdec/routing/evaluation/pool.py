@@ -70,8 +70,8 @@ def baseline_policies(answers: Answers) -> Iterator[RoutingPolicy]:
     quality, extra = answers.quality, extra_cost(answers)
     queries, models = quality.shape
     none, each, gains = np.zeros(queries), np.eye(models), np.diff(quality, axis=1)
-    for place, name in enumerate(answers.models):
-        yield RoutingPolicy(RouterScores(only(name), none), None, each[[place] * queries], True)
+    for position, name in enumerate(answers.models):
+        yield RoutingPolicy(RouterScores(only(name), none), None, each[[position] * queries], True)
     mix = np.zeros((1, models - 1))
     if extra is not None:
         mix = _slopes(gains.mean(axis=0)[None, :], extra.mean(axis=0)[None, :])

@@ -174,9 +174,9 @@ class Candidate:
     def _thresholds(self) -> Floats:
         if not self._pair:
             return np.full(len(GRID), np.nan)
-        place = np.ceil(GRID * len(self.router.scores) - 1e-9).astype(np.intp) - 1
+        position = np.ceil(GRID * len(self.router.scores) - 1e-9).astype(np.intp) - 1
         scores = self.router.scores[self.ranking.order]
-        return np.where(place < 0, np.nan, scores[place.clip(min=0)])
+        return np.where(position < 0, np.nan, scores[position.clip(min=0)])
 
 
 def _at_levels(path: DrawnCurves, start: Floats, axes: Mapping[str, Floats | None]) -> Values:
@@ -252,8 +252,8 @@ def mean_distances(levels: Floats, curves: Sequence[Floats]) -> list[Floats]:
     found = []
     for curve in curves:
         nearest = np.full(curve.shape, np.inf)
-        for place, level in enumerate(levels):
-            squared = (levels - level) ** 2 + (curve - frontier[:, place : place + 1]) ** 2
+        for position, level in enumerate(levels):
+            squared = (levels - level) ** 2 + (curve - frontier[:, position : position + 1]) ** 2
             np.minimum(nearest, squared, out=nearest)
         found.append(np.sqrt(nearest).mean(axis=1))
     return found

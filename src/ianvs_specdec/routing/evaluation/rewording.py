@@ -58,7 +58,7 @@ def options(text: str, random: Random) -> str:
     """Another order of the options under the same letters, if they are single lines at the end or before a cue."""
     lines, letters = text.split("\n"), options_of(text)
     labels = [OPTION.match(line) for line in lines]
-    end = 1 + max((place for place, label in enumerate(labels) if label), default=-1)
+    end = 1 + max((position for position, label in enumerate(labels) if label), default=-1)
     start = end - len(letters)
     last = [label for label in labels[start:end] if label]
     contents = [label.string[label.end() :] for label in last]
@@ -79,10 +79,10 @@ def typos(text: str, random: Random) -> str:
     words = list(_LONG_WORD.finditer(_KEPT.sub(lambda found: _blank(found[0]), hidden)))
     letters = list(text)
     for word in random.sample(words, min(len(words), 1 + len(words) // 15)):
-        place = random.randrange(word.start() + 1, word.end())
-        keys = next(row for row in _KEYS if letters[place] in row)
-        key = keys.index(letters[place])
-        letters[place] = random.choice(keys[max(key - 1, 0) : key] + keys[key + 1 : key + 2])
+        position = random.randrange(word.start() + 1, word.end())
+        keys = next(row for row in _KEYS if letters[position] in row)
+        key = keys.index(letters[position])
+        letters[position] = random.choice(keys[max(key - 1, 0) : key] + keys[key + 1 : key + 2])
     return "".join(letters)
 
 
@@ -100,14 +100,14 @@ KINDS: Mapping[str, Callable[[str, Random], str]] = {
 def reword(queries: Sequence[Query], seed: int) -> dict[str, dict[int, Query]]:
     """Kind -> index of a query -> reworded query, without unchanged ones. Depends on the seed and the texts only."""
     found: dict[str, dict[int, Query]] = {kind: {} for kind in KINDS}
-    for place, (query, key) in enumerate(zip(queries, digests(queries), strict=True)):
+    for position, (query, key) in enumerate(zip(queries, digests(queries), strict=True)):
         if query.scorer == "code" and "```" not in "".join(query.turns):
             continue
         for kind, change in KINDS.items():
             random = Random(f"{seed} {kind} {key}")
             turns = tuple(change(turn, random) for turn in query.turns)
             if turns != query.turns:
-                found[kind][place] = replace(query, turns=turns)
+                found[kind][position] = replace(query, turns=turns)
     return found
 
 
@@ -115,7 +115,7 @@ def _elsewhere(text: str, change: Callable[[str], str]) -> str:
     """Apply ``change`` outside of ``_KEPT``."""
     ends = [0, *itertools.chain(*(found.span() for found in _KEPT.finditer(text))), len(text)]
     parts = [text[start:end] for start, end in itertools.pairwise(ends)]
-    return "".join(part if place % 2 else change(part) for place, part in enumerate(parts))
+    return "".join(part if position % 2 else change(part) for position, part in enumerate(parts))
 
 
 def _blank(text: str) -> str:

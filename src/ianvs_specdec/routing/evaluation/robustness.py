@@ -34,11 +34,11 @@ def robustness(
     ``scores``: of the original queries, [queries]; ``choose``: scores -> the model of each query.
     """
     table = np.zeros((len(scores), 1 + len(MEASURES), len(reworded) + 1))
-    for place, queries in enumerate(reworded.values()):
+    for position, queries in enumerate(reworded.values()):
         if queries:
             rows, now = list(queries), score(list(queries.values()))
             flips, change = choose(now) != choose(scores[rows]), np.abs(now - scores[rows])
-            table[rows, :, place] = np.stack([np.ones(len(rows)), 100.0 * flips, change], axis=1)
+            table[rows, :, position] = np.stack([np.ones(len(rows)), 100.0 * flips, change], axis=1)
     table[:, :, -1] = table.sum(axis=2)
     weights = itertools.chain([np.ones((1, len(scores)))], draws(len(scores), resamples, seed))
     count, *sums = np.moveaxis(np.concatenate([np.tensordot(one, table, axes=1) for one in weights]), 1, 0)

@@ -133,9 +133,9 @@ class OnlineLearner:
         texts = _unit(known["grams"] * idf)
         same = ((groups[:, None] == groups) & (groups != "")).astype(np.float64)
         text, state = (texts @ texts.T).astype(np.float64), _state_kernel(known["states"], known["states"])
-        ours = sides[:, None] == sides
-        covariance = np.where(ours, 1.0, SHARED) * (COMMON + GROUP * same + TEXT * text + STATE * state)
-        ages = np.triu(ours * np.maximum(same, np.maximum(text, state)), 1).sum(axis=1)
+        same_side = sides[:, None] == sides
+        covariance = np.where(same_side, 1.0, SHARED) * (COMMON + GROUP * same + TEXT * text + STATE * state)
+        ages = np.triu(same_side * np.maximum(same, np.maximum(text, state)), 1).sum(axis=1)
         cloud = known["worths"][sides == SIDES.index("cloud")]
         level = (PRIOR * CLOUD + cloud.sum()) / (PRIOR + len(cloud))
         expected = _expected(sides, known["scores"], level)

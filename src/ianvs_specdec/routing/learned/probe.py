@@ -185,10 +185,10 @@ class ProbeClassifier(Classifier):
             raise UserError(f"layers must be some of 0 to {states.layers[-1]} in a list, as [1, 2], not {layers!r}")
         order = np.random.default_rng(seed).permutation(len(queries))
         parts, few = order % PARTS, order[:ENOUGH]
-        of_all, places = states.of(queries, states.layers), {layer: place for place, layer in enumerate(states.layers)}
+        of_all, index = states.of(queries, states.layers), {layer: i for i, layer in enumerate(states.layers)}
 
         def columns(chosen: Sequence[int]) -> Floats:
-            return _columns(of_all[:, [places[layer] for layer in chosen]])
+            return _columns(of_all[:, [index[layer] for layer in chosen]])
 
         if layers is None:
             linear = _linear(FIRST_RIDGE)

@@ -152,7 +152,7 @@ class NeighbourClassifier(Classifier):
             about = words[kept]
             arrays |= {"data": about.data, "indices": about.indices, "indptr": about.indptr}
         else:
-            arrays["vectors"] = sentences([texts[place] for place in kept])
+            arrays["vectors"] = sentences([texts[position] for position in kept])
         arrays |= {"forms": _unit(forms[kept]), "labels": targets[kept].astype(np.float32)}
         return cls({**arrays, **cls._others(words, forms, targets, seed)}, sentences)
 

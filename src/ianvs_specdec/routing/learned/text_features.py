@@ -84,10 +84,10 @@ def excerpt(text: str) -> str:
 def surface_features(text: str) -> Floats:
     """The surface features of an excerpt, float64 [FEATURES]."""
     body = _CUE.sub("", text)
-    places = [match.span() for match in _OPTION.finditer(body)]
-    ends = [start for start, _ in places[1:]] + [len(body)]
-    options = [body[start:end].strip() for (_, start), end in zip(places, ends, strict=False)]
-    stem = body[: places[0][0]] if places else body
+    spans = [match.span() for match in _OPTION.finditer(body)]
+    ends = [start for start, _ in spans[1:]] + [len(body)]
+    options = [body[start:end].strip() for (_, start), end in zip(spans, ends, strict=False)]
+    stem = body[: spans[0][0]] if spans else body
     inside, below = _TOKEN.findall(stem), [_TOKEN.findall(option) for option in options]
     return np.concatenate([_measures(body, stem, options, inside, below), _counts(inside, below)])
 

@@ -112,7 +112,7 @@ class FeedbackLearner:
         router: TrainedRouter,
         learner: OnlineLearner,
         exploration: Exploration,
-        book: FeedbackLog,
+        feedback_log: FeedbackLog,
         feedback: Any,
         to: Path | None,
         every: int,
@@ -120,8 +120,8 @@ class FeedbackLearner:
         self.learner, self.exploration, self.count = learner, exploration, 0
         self._router, self._to, self._every, self._unsaved = router, to, every, False
         self._seen: set[np.uint64] = set()
-        self._book, self._earlier = book, deque(book.earlier)
-        self._known = {line.source for line in book.earlier}
+        self._log, self._earlier = feedback_log, deque(feedback_log.earlier)
+        self._known = {line.source for line in feedback_log.earlier}
         self.scored, self._answers = feedback == "scorer", 0
         # By query and side: the query's features and the model that answered.
         self._answered: OrderedDict[tuple[str, str], tuple[QueryFeatures, str]] = OrderedDict()
@@ -129,7 +129,7 @@ class FeedbackLearner:
         self._pending: deque[Feedback] = deque(maxlen=REMEMBERED)
         self._mutex = threading.RLock()
         # From the endpoint. If there are more, the next run learns the oldest from the log.
-        self._received, self._receipts = deque(book.waiting.values(), maxlen=REMEMBERED), book.receipts
+        self._received, self._receipts = deque(feedback_log.waiting.values(), maxlen=REMEMBERED), feedback_log.receipts
         self._file = FeedbackFile(Path(feedback)) if isinstance(feedback, str) and not self.scored else None
         self._server, self.url = None, None
         if isinstance(feedback, Mapping):
@@ -179,7 +179,7 @@ class FeedbackLearner:
         """Save unsaved changes. Called as a finalizer, so errors are logged."""
         if self._server is not None:
             self._server.close()
-        self._book.sync()
+        self._log.sync()
         if self._answers and not self.count:
             log.warning("LifelongRouter has learned nothing: there was no feedback on %d answers", self._answers)
         if self._unsaved:
@@ -198,8 +198,8 @@ class FeedbackLearner:
     def _receive(self, feedback: Feedback) -> None:
         with self._mutex:
             self._receipts += 1
-            kept = replace(feedback, source=f"{self._book.run}:{self._receipts}")
-            self._book.received(kept)
+            kept = replace(feedback, source=f"{self._log.run}:{self._receipts}")
+            self._log.received(kept)
             self._received.append(kept)
 
     def _learn_or_defer(self, feedback: Feedback) -> None:
@@ -215,7 +215,7 @@ class FeedbackLearner:
         item, model = self._answered[feedback.query, feedback.side]
         # Test cases with other models and the same router settings share the log.
         if feedback.model in ("", model):
-            self._book.learned(replace(feedback, model=model), self._answers, self.count)
+            self._log.learned(replace(feedback, model=model), self._answers, self.count)
             self.learn(feedback.side, feedback.score, item)
 
     def _save(self) -> None:

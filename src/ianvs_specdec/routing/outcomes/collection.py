@@ -64,22 +64,22 @@ def read_rows(path: Path, quality: Quality, scorers: Mapping[str, Any], limit: i
     """The rows of an Ianvs data file, or ``limit`` evenly spaced ones. ``scorers``: hyperparameters of the dataset
     processor. Raises UserError with file and line, also for rows that cannot be scored.
     """
-    places, data = [], SimpleNamespace(x=[], y=[])
+    locations, data = [], SimpleNamespace(x=[], y=[])
     for number, row in read_json_lines(path):
         for key in ("question", "answer"):
             if key not in row and not (key == "answer" and "answerKey" in row):
                 raise UserError(f"{path}:{number}: the key {key!r} is missing: each line is a question and its answer")
         _check(row, f"{path}:{number}")
-        places.append(f"{path}:{number}")
+        locations.append(f"{path}:{number}")
         data.x.append(row)
         data.y.append(None)
-    if not places:
+    if not locations:
         raise UserError(f"{path}: the file has no questions")
     rows = DatasetProcessor(**scorers)(data).x
-    chosen = spread(list(zip(places, rows, strict=True)), limit)
+    chosen = spread(list(zip(locations, rows, strict=True)), limit)
     queries = tuple(query_of_row(row) for _, row in chosen)
-    for query, (place, row) in zip(queries, chosen, strict=True):
-        quality.check(query, row["gold"], place)
+    for query, (location, row) in zip(queries, chosen, strict=True):
+        quality.check(query, row["gold"], location)
     return Questions(queries, tuple(row["gold"] for _, row in chosen), tuple(row for _, row in chosen))
 
 
@@ -95,7 +95,7 @@ def _check(row: Mapping[str, Any], where: str) -> None:
 
 
 def collect(
-    asked: Questions,
+    questions: Questions,
     settings: Mapping[str, Mapping[str, Any]],
     quality: Quality,
     journal: Path,
@@ -116,9 +116,9 @@ def collect(
         models = {name: model(**settings[name]) for name, model in SIDES.items()}
         sides = {}
         for name, model in models.items():
-            rounds = [asked.rows, *[[_sampled(row, model, temperature) for row in asked.rows]] * samples]
+            rounds = [questions.rows, *[[_sampled(row, model, temperature) for row in questions.rows]] * samples]
             sides[name] = _ask(model, rounds, concurrency, on_answer)
-        return _compared(asked, sides, quality)
+        return _compared(questions, sides, quality)
 
 
 @dataclass(frozen=True)
@@ -178,28 +178,28 @@ def _sampled(row: dict[str, Any], model: RoutedModel, temperature: float | None)
     return {**row, "query": {**query.to_json(), "temperature": chosen}}
 
 
-def _compared(asked: Questions, sides: Mapping[str, _Side], quality: Quality) -> Collected:
-    whole = np.ones(len(asked.queries), dtype=bool)
+def _compared(questions: Questions, sides: Mapping[str, _Side], quality: Quality) -> Collected:
+    answered = np.ones(len(questions.queries), dtype=bool)
     failed, unparsed, reason = {}, dict[str, int](), ""
     for name, side in sides.items():
         without = np.array([any(answer.texts is None for answer in answers) for answers in side])
         failed[name] = int(without.sum())
-        given = [(query.scorer, answers[0].texts) for query, answers in zip(asked.queries, side, strict=True)]
+        given = [(query.scorer, answers[0].texts) for query, answers in zip(questions.queries, side, strict=True)]
         unparsed[name] = sum(texts is not None and prediction(scorer, texts) is None for scorer, texts in given)
         reason = reason or next((answer.error for answers in side for answer in answers if answer.error), "")
-        whole &= ~without
-    if not whole.any():
-        raise UserError(f"none of {len(whole)} queries was answered by both models: {reason}")
-    places = np.flatnonzero(whole).tolist()
-    queries, golds = ([column[place] for place in places] for column in (asked.queries, asked.golds))
+        answered &= ~without
+    if not answered.any():
+        raise UserError(f"none of {len(answered)} queries was answered by both models: {reason}")
+    positions = np.flatnonzero(answered).tolist()
+    queries, golds = ([column[position] for position in positions] for column in (questions.queries, questions.golds))
     answers = {
-        name: [[(answer.texts or (), answer.cost) for answer in side[place]] for place in places]
+        name: [[(answer.texts or (), answer.cost) for answer in side[position]] for position in positions]
         for name, side in sides.items()
     }
     outcomes = outcomes_of_answers(queries, golds, answers, quality)
     if not len(outcomes):
-        raise UserError(f"none of the answers to {len(places)} queries has a score; nothing was written")
-    return Collected(outcomes, failed, len(places) - len(outcomes), reason, unparsed)
+        raise UserError(f"none of the answers to {len(positions)} queries has a score; nothing was written")
+    return Collected(outcomes, failed, len(positions) - len(outcomes), reason, unparsed)
 
 
 @contextmanager

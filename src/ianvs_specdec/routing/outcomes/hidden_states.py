@@ -41,11 +41,11 @@ class RecordedStates:
 
     def of(self, queries: Sequence[Query], layers: Sequence[int]) -> Halves:
         """float16 [queries, layers, 2 * hidden]. Raises UserError for a query that is not recorded."""
-        wanted = digests(queries)
-        places = np.searchsorted(self.queries, wanted).clip(max=len(self.queries) - 1)
-        if len(missing := np.flatnonzero(self.queries[places] != wanted)):
+        keys = digests(queries)
+        positions = np.searchsorted(self.queries, keys).clip(max=len(self.queries) - 1)
+        if len(missing := np.flatnonzero(self.queries[positions] != keys)):
             raise UserError(f"the hidden states of the query with id {queries[missing[0]].id!r} are not recorded")
-        return self.rows[places][:, [self.layers.index(layer) for layer in layers]]
+        return self.rows[positions][:, [self.layers.index(layer) for layer in layers]]
 
 
 def record(
@@ -72,20 +72,20 @@ def record(
     name, own = Path(llm.model).name, model_digest(llm.model, FileDigests(None))
     check(name, own)
     sampling = timed(sampling.first(1), chat_template(llm), folder)
-    asked, variables = [messages_of(query, []) for query in queries], sampling.chat_template_kwargs
+    prompts, variables = [messages_of(query, []) for query in queries], sampling.chat_template_kwargs
     purpose = {
         "model": own,
         "layers": list(layers),
         "pooling": list(POOLING),
-        "queries": digest([variables, asked] if variables else asked),
+        "queries": digest([variables, prompts] if variables else prompts),
     }
     keep_to(folder, purpose, what="hidden states of other queries, layers or models", key="states")
     shards = []
-    for start in range(0, len(asked), SHARD):
+    for start in range(0, len(prompts), SHARD):
         path = folder / f"{start // SHARD:05d}.npy"
         if not path.exists():
             states = []
-            for messages in asked[start : start + SHARD]:
+            for messages in prompts[start : start + SHARD]:
                 states.append(llm.encode(messages, sampling, layers).states)
                 on_query()
             with replacing(path) as temporary, temporary.open("wb") as file:

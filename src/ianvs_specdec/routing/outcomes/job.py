@@ -79,9 +79,7 @@ def _outcomes(cases: list[Case], dataset: Dataset, both: Both, quality: Quality,
     else:
         for index, query, gold in zip(both, queries, golds, strict=True):
             quality.check(query, gold, f"row {index + 1} of {cases[0].config.get('dataset')}")
-    answers = {
-        side: [[(pair[place].texts, pair[place].cost)] for pair in both.values()] for place, side in enumerate(SIDES)
-    }
+    answers = {side: [[(pair[i].texts, pair[i].cost)] for pair in both.values()] for i, side in enumerate(SIDES)}
     outcomes = outcomes_of_answers(queries, golds, answers, quality)
     if not len(outcomes):
         raise UserError(f"{workspace.folder} holds no score for any of {len(both)} queries that both models answered")
@@ -111,8 +109,8 @@ class _JournalRatings(BenchmarkQuality):
     def __call__(self, queries: Sequence[Query], answers: Sequence[Answers], golds: Sequence[Any]) -> Scores:
         found = super().__call__(queries, answers, golds)
         rows = enumerate(zip(queries, map(tuple, answers), golds, strict=True))
-        asked = {place: JudgedQuery(*row) for place, row in rows if row[0].scorer == "judge"}
-        for place, judged in judgments(self._workspace, self._case, asked)[1].items() if asked else ():
+        asked = {index: JudgedQuery(*row) for index, row in rows if row[0].scorer == "judge"}
+        for index, judged in judgments(self._workspace, self._case, asked)[1].items() if asked else ():
             if (mean := score(judged)) is not None:
-                found[place] = share("judge", mean)
+                found[index] = share("judge", mean)
         return found

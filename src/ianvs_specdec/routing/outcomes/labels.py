@@ -64,9 +64,9 @@ def soft_labels(outcomes: Outcomes) -> tuple[Floats, float]:
 
 def _gaps(edge: Samples, cloud: Samples) -> list[Floats]:
     """Per query: quality of the cloud minus that of the edge for all pairs of answers."""
-    pairs = (itertools.product(ours, theirs) for ours, theirs in zip(edge, cloud, strict=True))
+    pairs = (itertools.product(edge_score, cloud_score) for edge_score, cloud_score in zip(edge, cloud, strict=True))
     # Rounded, since 0.9 - 0.6 and 0.8 - 0.5 differ in the last bit.
-    return [np.round(np.array([theirs - ours for ours, theirs in query]), 9) for query in pairs]
+    return [np.round(np.array([cloud_score - edge_score for edge_score, cloud_score in query]), 9) for query in pairs]
 
 
 def _spread(labels: Floats) -> float:

@@ -60,12 +60,12 @@ class BenchmarkQuality(Quality):
     def __call__(self, queries: Sequence[Query], answers: Sequence[Answers], golds: Sequence[Any]) -> Scores:
         found: list[float | None] = [None] * len(queries)
         for name in dict.fromkeys(query.scorer for query in queries):
-            places = [place for place, query in enumerate(queries) if query.scorer == name]
-            pairs = [(answers[place], golds[place]) for place in places]
+            indices = [index for index, query in enumerate(queries) if query.scorer == name]
+            pairs = [(answers[index], golds[index]) for index in indices]
             one = scorers.scorer(name)
             values = TOGETHER[name](pairs) if name in TOGETHER else [one(*pair) for pair in pairs]
-            for place, value in zip(places, values, strict=True):
-                found[place] = share(name, value)
+            for index, value in zip(indices, values, strict=True):
+                found[index] = share(name, value)
         return found
 
 
@@ -96,16 +96,16 @@ class ReferenceQuality(Quality):
 
     def __call__(self, queries: Sequence[Query], answers: Sequence[Answers], golds: Sequence[Any]) -> Scores:
         pairs, owners = [], []
-        for place, (given, gold) in enumerate(zip(answers, golds, strict=True)):
+        for index, (given, gold) in enumerate(zip(answers, golds, strict=True)):
             for answer, reference in zip(given, scorers.references_of(gold), strict=False):
                 if reference:
                     pairs.append((without_thoughts(answer), reference))
-                    owners.append(place)
+                    owners.append(index)
         by_query: dict[int, list[float]] = {}
-        for place, value in zip(owners, self._likeness(pairs), strict=True):
-            by_query.setdefault(place, []).append(float(value))
-        means = {place: sum(values) / len(values) for place, values in by_query.items()}
-        return [means.get(place) if math.isfinite(means.get(place, 0.0)) else None for place in range(len(queries))]
+        for index, value in zip(owners, self._likeness(pairs), strict=True):
+            by_query.setdefault(index, []).append(float(value))
+        means = {index: sum(values) / len(values) for index, values in by_query.items()}
+        return [means.get(index) if math.isfinite(means.get(index, 0.0)) else None for index in range(len(queries))]
 
 
 def _chrf() -> Likeness:

@@ -150,18 +150,18 @@ def load_outcomes(path: Path) -> Outcomes:
     for name in OPTIONAL:
         parse = number_of if name in COSTS else _samples
         given = [
-            None if row.record.get(name) in (None, "") else parse(row.record[name], name, row.place) for row in read
+            None if row.record.get(name) in (None, "") else parse(row.record[name], name, row.location) for row in read
         ]
         if None not in given:
             columns[name] = np.array(given) if name in COSTS else tuple(given)
         elif any(value is not None for value in given):
-            place = read[given.index(None)].place
-            raise UserError(f"{place}: {name} is missing: give it for every query, or for none")
+            location = read[given.index(None)].location
+            raise UserError(f"{location}: {name} is missing: give it for every query, or for none")
     return Outcomes(tuple(row.query for row in read), **columns)
 
 
 class Row(NamedTuple):
-    place: str
+    location: str
     query: Query
     quality: list[float]
     record: Mapping[str, Any]
@@ -171,10 +171,10 @@ def answers_in(path: Path, models: Iterable[str]) -> list[Row]:
     """The rows of a file of outcomes. Raises UserError with file, line and column."""
     csv, rows = is_csv(path), []
     columns = [f"{name}_correct" if csv else name for name in models]
-    for index, (place, record) in enumerate(records(path)):
-        _check_columns(record, ("query", *columns), place, csv)
-        quality = [number_of(record[column], column, place, high=1.0) for column in columns]
-        rows.append(Row(place, _query_in(record, place, index, csv), quality, record))
+    for index, (location, record) in enumerate(records(path)):
+        _check_columns(record, ("query", *columns), location, csv)
+        quality = [number_of(record[column], column, location, high=1.0) for column in columns]
+        rows.append(Row(location, _query_in(record, location, index, csv), quality, record))
     if not rows:
         raise UserError(f"{path}: there are no outcomes in it")
     return rows
@@ -201,15 +201,15 @@ def save_outcomes(path: Path, outcomes: Outcomes, **extra: Sequence[Any]) -> Non
     write_atomically(path, "".join(lines))
 
 
-def _check_columns(record: Mapping[str, Any], columns: Iterable[str], place: str, csv: bool) -> None:
+def _check_columns(record: Mapping[str, Any], columns: Iterable[str], location: str, csv: bool) -> None:
     for column in columns:
         if record.get(column) is None:
             there = ", ".join(str(name) for name in record) or "nothing"
             hint = ". Columns are to be separated by commas" if csv and len(record) == 1 else ""
-            raise UserError(f"{place}: there is no {column}; found: {there}{hint}")
+            raise UserError(f"{location}: there is no {column}; found: {there}{hint}")
 
 
-def _query_in(record: Mapping[str, Any], place: str, index: int, csv: bool) -> Query:
+def _query_in(record: Mapping[str, Any], location: str, index: int, csv: bool) -> Query:
     question = record["query"]
     if csv:
         group, identifier = record.get("group") or "", record.get("id") or str(index)
@@ -217,11 +217,11 @@ def _query_in(record: Mapping[str, Any], place: str, index: int, csv: bool) -> Q
     try:
         return query_of(question, None, index)
     except UserError as error:
-        raise UserError(f"{place}: {error}") from error
+        raise UserError(f"{location}: {error}") from error
 
 
-def number_of(value: Any, name: str, place: str, *, high: float = math.inf) -> float:
-    """Parse true, false, or a number from 0 to ``high``. Raises UserError with the place and the column."""
+def number_of(value: Any, name: str, location: str, *, high: float = math.inf) -> float:
+    """Parse true, false, or a number from 0 to ``high``. Raises UserError with the location and the column."""
     number = value
     if isinstance(value, str):
         word = value.strip().lower()
@@ -231,14 +231,14 @@ def number_of(value: Any, name: str, place: str, *, high: float = math.inf) -> f
             number = None
     if not isinstance(number, (bool, int, float)) or not 0 <= number <= high or math.isinf(number):
         wanted = "true, false or a number from 0 to 1" if high == 1 else "a number from 0"
-        raise UserError(f"{place}: {name} must be {wanted}, not {str(value)[:40]!r}")
+        raise UserError(f"{location}: {name} must be {wanted}, not {str(value)[:40]!r}")
     return float(number)
 
 
-def _samples(value: Any, name: str, place: str) -> tuple[float, ...]:
+def _samples(value: Any, name: str, location: str) -> tuple[float, ...]:
     if not isinstance(value, list) or not value:
-        raise UserError(f"{place}: {name} must be a list of numbers from 0 to 1")
-    return tuple(number_of(item, name, place, high=1.0) for item in value)
+        raise UserError(f"{location}: {name} must be a list of numbers from 0 to 1")
+    return tuple(number_of(item, name, location, high=1.0) for item in value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,7 +265,7 @@ class Pool(Recorded):
 def load_pool(path: Path, prices: Mapping[str, float | None]) -> Pool:
     """``prices``: model -> cost per answer, None to read it from the file. Raises UserError with file and line."""
     rows = answers_in(path, prices)
-    cost = [[_cost(row.record, name, price, row.place) for name, price in prices.items()] for row in rows]
+    cost = [[_cost(row.record, name, price, row.location) for name, price in prices.items()] for row in rows]
     means = np.mean(cost, axis=0)
     if np.ptp(means) <= 0:
         raise UserError(f"{path}: all models cost the same, so they have no order")
@@ -275,13 +275,13 @@ def load_pool(path: Path, prices: Mapping[str, float | None]) -> Pool:
     return Pool(tuple(row.query for row in rows), quality[:, order], np.array(cost)[:, order], names)
 
 
-def _cost(record: Mapping[str, Any], name: str, price: float | None, place: str) -> float:
+def _cost(record: Mapping[str, Any], name: str, price: float | None, location: str) -> float:
     if price is not None:
         return price
     column = f"{name}_cost"
     if record.get(column) in (None, ""):
-        raise UserError(f"{place}: there is no {column}; give it for every query, or one price as {name}=PRICE")
-    return number_of(record[column], column, place)
+        raise UserError(f"{location}: there is no {column}; give it for every query, or one price as {name}=PRICE")
+    return number_of(record[column], column, location)
 
 
 def prices_of(texts: Sequence[str]) -> dict[str, float | None]:

@@ -39,12 +39,12 @@ class Seq2SeqLikelihood:
         """The geometric mean probability of the reference's tokens, for pairs of answer and reference."""
         self._load()
         # Sorted by length to reduce padding.
-        order = sorted(range(len(pairs)), key=lambda place: len(pairs[place][0]) + len(pairs[place][1]))
+        order = sorted(range(len(pairs)), key=lambda index: len(pairs[index][0]) + len(pairs[index][1]))
         found = [0.0] * len(pairs)
         for start in range(0, len(order), BATCH):
-            places = order[start : start + BATCH]
-            for place, value in zip(places, self._batch([pairs[place] for place in places]), strict=True):
-                found[place] = value
+            indices = order[start : start + BATCH]
+            for index, value in zip(indices, self._batch([pairs[index] for index in indices]), strict=True):
+                found[index] = value
         return found
 
     @packages()

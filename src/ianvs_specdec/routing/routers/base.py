@@ -147,13 +147,13 @@ class Router(_Given, ABC):
     def _about(self, data: Any) -> str:
         """The router, the file of a user's router, and the query. The host adds the row."""
         kind = type(self)
-        place = f" ({_file_of(kind)})" if self._is_own() else ""
+        location = f" ({_file_of(kind)})" if self._is_own() else ""
         try:
             query = query_of_row(data)
         except UserError:
-            return f"router {kind.__name__}{place}"
+            return f"router {kind.__name__}{location}"
         name = query.id or (query.turns[0] if len(query.turns[0]) <= SHOWN else query.turns[0][:SHOWN] + "...")
-        return f"router {kind.__name__}{place}, query {name!r}"
+        return f"router {kind.__name__}{location}, query {name!r}"
 
     def __call__(self, data: Any) -> bool:
         started = time.perf_counter()
@@ -172,15 +172,15 @@ class Router(_Given, ABC):
 
     def _store(self, record: Routing, data: Any) -> None:
         """Store the record in the row, where the model finds it, and in the edge's response if there is one."""
-        places = [place for place in (data, row_of(data)) if isinstance(place, dict)]
-        if places and self.timed:
+        targets = [target for target in (data, row_of(data)) if isinstance(target, dict)]
+        if targets and self.timed:
             query = query_of_row(data).to_json()
             record.key = digest(
                 [record["router"], self._given, query, str(record["score"]), bool(record["hard"]), current_repeat()]
             )
-        for place in places:
-            inside = isinstance(place, Response) and os.environ.get("RESULT_SAVED_URL")
-            place["routing"] = restore_routing_time(record, place, Journal.of_job()) if inside else record
+        for target in targets:
+            inside = isinstance(target, Response) and os.environ.get("RESULT_SAVED_URL")
+            target["routing"] = restore_routing_time(record, target, Journal.of_job()) if inside else record
 
 
 def _in_json(value: Any) -> Any:
@@ -227,8 +227,8 @@ def _shown(value: Any) -> str:
 def describe_error(error: BaseException, *, message: bool = True) -> str:
     """The error and the line that raised it. The message may contain the text of a query."""
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}{f': {error}' if message else ''}{place}"
+    location = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}{f': {error}' if message else ''}{location}"
 
 
 def _file_of(kind: type) -> str:
@@ -242,6 +242,6 @@ def _file_of(kind: type) -> str:
 def declared(kind: type[Router]) -> type[Settings]:
     """A settings class with the parameters of a router's constructor."""
     parameters, hints = inspect.signature(kind).parameters, get_type_hints(kind.__init__, include_extras=True)
-    taken = [one for one in parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD]
-    fields = {one.name: (hints[one.name], ... if one.default is one.empty else one.default) for one in taken}
+    accepted = [one for one in parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD]
+    fields = {one.name: (hints[one.name], ... if one.default is one.empty else one.default) for one in accepted}
     return create_model(kind.__name__, __base__=Settings, **cast(dict[str, Any], fields))

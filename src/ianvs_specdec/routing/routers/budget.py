@@ -55,13 +55,13 @@ class Spending:
     def expect(self, rank: float, cost: float = 1.0) -> None:
         """Add the rank of a query, or an expected rank before the first query."""
         self._order.append((rank, cost))
-        place = bisect_right(self._ranks, rank)
-        self._ranks.insert(place, rank)
-        self._costs.insert(place, cost)
+        position = bisect_right(self._ranks, rank)
+        self._ranks.insert(position, rank)
+        self._costs.insert(position, cost)
         if len(self._order) > MEMORY * self.window:
             old, paid = self._order.popleft()
-            place = self._costs.index(paid, bisect_left(self._ranks, old))
-            del self._ranks[place], self._costs[place]
+            position = self._costs.index(paid, bisect_left(self._ranks, old))
+            del self._ranks[position], self._costs[position]
 
     def request(self, rank: float, cost: float) -> tuple[bool, str]:
         """Whether the next query is granted its cost, and the reason if not. A negative rank requests nothing."""
@@ -70,25 +70,25 @@ class Spending:
         # Unspent budget can be spent later, within the window's limit.
         self._left = min(self._left + self._allowance, self.window * (self._allowance + self._tolerance))
         self.expect(rank, cost)
-        why = ""
+        reason = ""
         if rank < 0:
-            why = "not asked for"
+            reason = "not asked for"
         elif not self._deserves(rank):
-            why = "others need it more"
+            reason = "others need it more"
         elif cost > self._left or self._used + cost > self._limit:
-            why = "spent"
-        amount = 0.0 if why else cost
+            reason = "spent"
+        amount = 0.0 if reason else cost
         self._granted.append(amount)
         self._used += amount
         self._left -= amount
-        return not why, why
+        return not reason, reason
 
     def correct(self, index: int, amount: float) -> None:
         """Add ``amount`` to the granted cost of the ``index``-th query (from 1)."""
         self._left -= amount
-        place = index - self.count + len(self._granted) - 1
-        if place >= 0:
-            self._granted[place] += amount
+        position = index - self.count + len(self._granted) - 1
+        if position >= 0:
+            self._granted[position] += amount
             self._used += amount
 
     def _deserves(self, rank: float) -> bool:
@@ -228,7 +228,7 @@ class BudgetRouter(ConstrainedRouter):
         with self._mutex:
             cost = 1.0 if self._prices is None else self._prices.expected(query)
             rank = DEMANDED if decision.reason else decision.score / max(cost, 1e-12)
-            granted, why = self._spending.request(rank if decision.hard else NOT_HARD, cost)
+            granted, reason = self._spending.request(rank if decision.hard else NOT_HARD, cost)
             self._charges[id(row_of(data))] = _Charge(self._spending.count, cost if granted else 0.0, cost)
             if len(self._charges) > 2 * self._spending.window:
                 # Queries that no model has finished.
@@ -237,7 +237,7 @@ class BudgetRouter(ConstrainedRouter):
                     del self._charges[key]
         if granted or not decision.hard:
             return decision
-        return overrule(decision, False, f"budget: {why}")
+        return overrule(decision, False, f"budget: {reason}")
 
     def began(self, side: str, data: Any) -> None:
         with self._mutex:

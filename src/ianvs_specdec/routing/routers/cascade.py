@@ -36,10 +36,10 @@ WHOLE_ANSWER_SIGNALS = ("disagreement",)
 
 
 def early_signals(
-    names: Sequence[str], query: Query, begun: Completion, known: Mapping[str, float]
+    names: Sequence[str], query: Query, first_tokens: Completion, known: Mapping[str, float]
 ) -> dict[str, float]:
     """The named signals, from 0 to 1, of the first tokens of the edge's answer. ``known``: the scores of routers."""
-    response = response_of(query, [begun], [turn_of(begun, replayed=False, cached=False)])
+    response = response_of(query, [first_tokens], [turn_of(first_tokens, replayed=False, cached=False)])
     response.row = Response(query=query.to_json())
     return {name: known[name] if name in known else SIGNALS[name](response) for name in names}
 
@@ -216,8 +216,8 @@ class CascadeRouter(Router):
                 "already complete"
             )
         known: dict[str, float] = {}
-        begun: dict[str, float] = {}
-        early = None if answered else self._early(data, known, begun)
+        early_values: dict[str, float] = {}
+        early = None if answered else self._early(data, known, early_values)
         waited = 0.0
         for name, prior in self.signal_routers.items():
             if not _probes(prior):
@@ -237,22 +237,22 @@ class CascadeRouter(Router):
         if self.early is None:
             return replace(self._judge(response, known), waited=waited)
         if early is not None and early.stopped:
-            decision = Decision(self.early.model.score(begun), True, details={"doubts": begun})
+            decision = Decision(self.early.model.score(early_values), True, details={"doubts": early_values})
         else:
             decision = self._judge(response, known)
         return replace(decision, waited=waited, details={**decision.details, "decide_after": self.early.tokens})
 
-    def _early(self, data: Any, known: Mapping[str, float], begun: dict[str, float]) -> EarlyExit | None:
-        """The early decision. ``known``: scores of the routers so far; ``begun`` receives the early signals."""
-        if (first := self.early) is None:
+    def _early(self, data: Any, known: Mapping[str, float], early_values: dict[str, float]) -> EarlyExit | None:
+        """The early decision. ``known``: scores of the routers so far; ``early_values`` receives the early signals."""
+        if (early_model := self.early) is None:
             return None
         query = query_of_row(data)
 
         def stops(answer: Completion) -> bool:
-            begun.update(early_signals(first.model.signals, query, answer, known))
-            return first.model.score(begun) >= first.model.threshold
+            early_values.update(early_signals(early_model.model.signals, query, answer, known))
+            return early_model.model.score(early_values) >= early_model.model.threshold
 
-        return EarlyExit(first.tokens, stops)
+        return EarlyExit(early_model.tokens, stops)
 
     def _judge(self, response: Mapping[str, Any], known: Mapping[str, float]) -> Decision:
         if response.get("error") or not response["turns"]:

@@ -28,7 +28,7 @@ SIDES = ("edge", "cloud")
 TIMES = {"ttft": "time_to_first_token", "latency": "latency"}
 """Metric of an objective -> its key in a response's ``perf``."""
 
-NO_OBJECTIVE = "LatencyRouter needs an objective, its own or the dataset processor's: slo_ttft or slo_latency"
+NO_OBJECTIVE = "LatencyRouter needs an objective, its objectives or the dataset processor's: slo_ttft or slo_latency"
 
 STEP = 0.05
 """Increase of the log margin after each unexpected miss of the objective."""
@@ -74,12 +74,12 @@ class Pace:
 
     def ended(self, key: int, seconds: float | None) -> None:
         """``seconds``: infinity after a failure, None if unknown."""
-        begun = self._waiting.get(key)
-        if not begun:
+        started = self._waiting.get(key)
+        if not started:
             return
-        _, before = begun.pop()
+        _, before = started.pop()
         self.under_way -= 1
-        if not begun:
+        if not started:
             del self._waiting[key]
         if seconds is not None:
             self._seen.append((before, seconds))
@@ -95,9 +95,9 @@ class Pace:
     def _overdue(self) -> list[float]:
         """Elapsed times of overdue requests, for a side that hangs."""
         now, usual = self._clock(), statistics.median(self._latest) * self._spread
-        begun = [entry for entries in self._waiting.values() for entry in entries]
-        taken = [(now - start) / self._weight(before) for start, before in begun]
-        return sorted(seconds for seconds in taken if seconds > usual)
+        started = [entry for entries in self._waiting.values() for entry in entries]
+        elapsed = [(now - start) / self._weight(before) for start, before in started]
+        return sorted(seconds for seconds in elapsed if seconds > usual)
 
     def _weight(self, before: int) -> float:
         return 1.0 + self._per_request * before
@@ -176,11 +176,11 @@ class LatencyRouter(ConstrainedRouter):
     @classmethod
     def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:
         super().check_test_case(hyperparameters, modules)
-        kind, theirs = modules.get("dataset_processor", (None, {}))
+        kind, processor = modules.get("dataset_processor", (None, {}))
         # Another processor may set objectives per row.
         other = kind is not None and not (isinstance(kind, type) and issubclass(kind, DatasetProcessor))
-        own = [hyperparameters.get(f"slo_{name}") or theirs.get(f"slo_{name}") for name in TIMES]
-        if not other and not any(own):
+        objectives = [hyperparameters.get(f"slo_{name}") or processor.get(f"slo_{name}") for name in TIMES]
+        if not other and not any(objectives):
             raise UserError(NO_OBJECTIVE, key="slo_ttft")
 
     def decide(self, data: Any) -> Decision:
@@ -192,23 +192,23 @@ class LatencyRouter(ConstrainedRouter):
         slo = self._slo or _given(row_of(data))
         if not slo:
             raise UserError(NO_OBJECTIVE, key="slo_ttft")
-        wanted, other = ("cloud", "edge") if decision.hard else ("edge", "cloud")
+        preferred, other = ("cloud", "edge") if decision.hard else ("edge", "cloud")
         with self._mutex:
             excess = {side: self._excess(side, data, slo) for side in SIDES}
-            chosen, reason = wanted, ""
-            if excess[wanted] > 1 and excess[other] < excess[wanted]:
-                chosen, reason = other, f"latency: the {wanted} is too slow"
-            avoided = other if chosen == wanted else wanted
+            chosen, reason = preferred, ""
+            if excess[preferred] > 1 and excess[other] < excess[preferred]:
+                chosen, reason = other, f"latency: the {preferred} is too slow"
+            avoided = other if chosen == preferred else preferred
             if excess[chosen] <= 1:
                 self._patience[chosen] = min(FIRST, self._interval)
-            if excess[chosen] > 1 or chosen != wanted:
+            if excess[chosen] > 1 or chosen != preferred:
                 self._since[avoided] += 1
                 if self._due(avoided, data, slo):
                     self._since[avoided] = 0
                     self._patience[avoided] = min(self._interval, 2 * self._patience[avoided])
                     chosen, reason = avoided, f"latency: is the {avoided} still slow?"
         expected = {side: round(value, 4) if math.isfinite(value) else None for side, value in excess.items()}
-        if chosen != wanted or reason:
+        if chosen != preferred or reason:
             return overrule(decision, chosen == "cloud", reason, expected=expected)
         return replace(decision, details={**decision.details, "expected": expected})
 
@@ -223,11 +223,11 @@ class LatencyRouter(ConstrainedRouter):
     def ended(self, side: str, data: Any, response: Mapping[str, Any] | None) -> None:
         failed = response is None or bool(response.get("error"))
         perf = {} if response is None else response.get("perf") or {}
-        taken = {name: math.inf if failed else perf.get(TIMES[name]) for name in TIMES}
+        elapsed = {name: math.inf if failed else perf.get(TIMES[name]) for name in TIMES}
         with self._mutex:
             for name, pace in self._paces[side].items():
-                pace.ended(id(data), taken[name])
-            missed = any((taken[name] or 0.0) > limit for name, limit in (self._slo or _given(data)).items())
+                pace.ended(id(data), elapsed[name])
+            missed = any((elapsed[name] or 0.0) > limit for name, limit in (self._slo or _given(data)).items())
             # Lower the margin a little after a predicted hit, raise it after a miss, lower it more after caution.
             step = missed - (self._permitted if (side, id(data)) in self._promised else 1.0)
             self._promised.discard((side, id(data)))

@@ -35,7 +35,7 @@ from ianvs_specdec.routing.routers.learned import UNANSWERED, LearnedRouter, Rou
 
 FOLDER, LOG, LEARNED = "lifelong", "feedback.jsonl", "router"
 REPLAYED = 128
-ASKED = 4096
+RECENT = 4096
 """Maximum number of queries without an answer whose features are kept."""
 
 
@@ -91,13 +91,13 @@ class LifelongRouter(Router):
         learner = saved.learner if saved else OnlineLearner()
         settings = [path, threshold, feedback, explore, seed, replay, save_every, current_repeat()]
         own = job_folder() / FOLDER / digest(settings)[:16] if os.environ.get("RESULT_SAVED_URL") else None
-        book = FeedbackLog(own / LOG if own else None, *current_run())
+        feedback_log = FeedbackLog(own / LOG if own else None, *current_run())
         to = Path(save_to) if save_to else own / LEARNED if own else None
         result = replace(adapted(self.base, learner), threshold=self.threshold, seen=trained.seen)
         self._exploration = Exploration(self.explore)
-        self._learner = FeedbackLearner(result, learner, self._exploration, book, feedback, to, save_every)
+        self._learner = FeedbackLearner(result, learner, self._exploration, feedback_log, feedback, to, save_every)
         weakref.finalize(self, self._learner.close)
-        self._asked: OrderedDict[tuple[str, str], QueryFeatures] = OrderedDict()
+        self._recent: OrderedDict[tuple[str, str], QueryFeatures] = OrderedDict()
         self._mutex = threading.Lock()
         if replay and saved is None:
             self._replay(Path(replay))
@@ -152,7 +152,7 @@ class LifelongRouter(Router):
 
     def feedback_callback(self, query: Query) -> Callable[[str, float], None] | None:
         """``learn`` for later, without the query's text. None if a probe has not read the query."""
-        unread = self.probes and _key(query) not in self._asked
+        unread = self.probes and _key(query) not in self._recent
         return None if unread else partial(self._learner.learn, item=self._item(query))
 
     def disable_scorer(self) -> None:
@@ -167,7 +167,7 @@ class LifelongRouter(Router):
             return
         query = query_of_row(data)
         with self._mutex:
-            item = self._asked.get(_key(query))
+            item = self._recent.get(_key(query))
         # A probe needs the states that it read for the decision.
         if item is None and self.probes:
             return
@@ -175,7 +175,7 @@ class LifelongRouter(Router):
 
     def _item(self, query: Query) -> QueryFeatures:
         with self._mutex:
-            item = self._asked.get(_key(query))
+            item = self._recent.get(_key(query))
         if item is not None:
             return item
         if (probe := self.base.probe) is not None:
@@ -188,9 +188,9 @@ class LifelongRouter(Router):
 
     def _remembered(self, query: Query, item: QueryFeatures) -> QueryFeatures:
         with self._mutex:
-            self._asked[_key(query)] = item
-            if len(self._asked) > ASKED:
-                self._asked.popitem(last=False)
+            self._recent[_key(query)] = item
+            if len(self._recent) > RECENT:
+                self._recent.popitem(last=False)
         return item
 
     def _replay(self, path: Path) -> None:

@@ -99,11 +99,11 @@ class ResourceRouter(ConstrainedRouter):
         with self._mutex:
             if self._clock() >= self._latest.until:
                 self._refresh()
-            short = dict(self._latest.broken)
-        if not short or decision.hard or PRIVATE in decision.details:
+            exceeded = dict(self._latest.broken)
+        if not exceeded or decision.hard or PRIVATE in decision.details:
             return decision
-        words = [limit.words for limit in LIMITS.values() if limit.sensor in short]
-        return overrule(decision, True, f"resources: {', '.join(words)}", resources=short)
+        words = [limit.words for limit in LIMITS.values() if limit.sensor in exceeded]
+        return overrule(decision, True, f"resources: {', '.join(words)}", resources=exceeded)
 
     def _refresh(self) -> None:
         reading = self._read()

@@ -8,7 +8,7 @@ at its position (see ``types.Trace.confidence``), over the tokens of all turns:
 - ``mean_entropy``: 1 - exp(-mean H); ``max_entropy``: 1 - exp(-max H);
 - ``mean_margin``: 1 - mean m; ``min_margin``: 1 - min m;
 - ``answer_probability``: 1 - the product of p over the tokens of the extracted answer, a letter or a number; 1 without
-  an answer, and ``mean_probability`` if the benchmark scores the whole text;
+  an answer, and ``mean_probability`` if the benchmark scores the complete text;
 - ``option_mismatch``: for multiple choice, 0 if the last option named before the letter is the letter's own, 1 if it is
   another one, 0.5 if none is named;
 - ``disagreement``: share of the samples (``samples`` of the edge model) with another answer; for texts 1 - chrF.
@@ -45,9 +45,9 @@ def _confidence(turn: Mapping[str, Any]) -> Sequence[Triple]:
     return confidence
 
 
-def _over_tokens(place: int, aggregate: Callable[[list[float]], float]) -> Callable[[Response], float]:
+def _over_tokens(field: int, aggregate: Callable[[list[float]], float]) -> Callable[[Response], float]:
     def signal(response: Response) -> float:
-        values = [triple[place] for turn in response["turns"] for triple in _confidence(turn)]
+        values = [triple[field] for turn in response["turns"] for triple in _confidence(turn)]
         return aggregate(values) if values else 1.0
 
     return signal
@@ -67,23 +67,23 @@ def answer_probability(response: Response) -> float:
         return 1.0
     turn = response["turns"][-1]
     confidence, characters = _confidence(turn), turn["trace"].get("characters")
-    place = _place(response["scorer"], response["prediction"], turn["completion"])
-    if characters is None or place is None:
+    span = _span(response["scorer"], response["prediction"], turn["completion"])
+    if characters is None or span is None:
         return _mean_probability(response)
     ends = list(itertools.accumulate(characters))
     starts = [0, *ends]
     chosen = zip(confidence, starts, ends, strict=False)
-    return 1.0 - math.exp(sum(triple[0] for triple, start, end in chosen if start < place[1] and end > place[0]))
+    return 1.0 - math.exp(sum(triple[0] for triple, start, end in chosen if start < span[1] and end > span[0]))
 
 
-def _place(scorer: str, prediction: str, text: str) -> tuple[int, int] | None:
+def _span(scorer: str, prediction: str, text: str) -> tuple[int, int] | None:
     """Start and end of the last occurrence of the extracted answer in the text."""
     if scorer == "choice":
         pattern = rf"(?<![A-Za-z0-9]){prediction}(?![A-Za-z0-9])"
     else:
         pattern = rf"(?<![\d.]){',?'.join(map(re.escape, prediction))}(?!\d)"
-    places = [match.span() for match in re.finditer(pattern, text)]
-    return places[-1] if places else None
+    spans = [match.span() for match in re.finditer(pattern, text)]
+    return spans[-1] if spans else None
 
 
 def option_mismatch(response: Response) -> float:
@@ -93,8 +93,8 @@ def option_mismatch(response: Response) -> float:
     chosen, answer = response["prediction"], without_thoughts(response["turns"][-1]["completion"])
     if response["scorer"] != "choice" or chosen not in options:
         return 1.0 if response["scorer"] == "choice" and chosen is None else 0.5
-    place = _place("choice", chosen, answer)
-    words = answer[: place[0] if place else None].casefold()
+    span = _span("choice", chosen, answer)
+    words = answer[: span[0] if span else None].casefold()
     # Of two matches with the same end the longer one counts: "north" is in "far north".
     named = {letter: (end, len(text)) for letter, text in options.items() if (end := _last(text, words))}
     if not named:
@@ -104,7 +104,7 @@ def option_mismatch(response: Response) -> float:
 
 
 def _last(text: str, words: str) -> int:
-    """End of the last occurrence of ``text`` as whole words in ``words``, or 0."""
+    """End of the last occurrence of ``text`` as complete words in ``words``, or 0."""
     ends = [match.end() for match in re.finditer(rf"(?<!\w){re.escape(text)}(?!\w)", words)]
     return ends[-1] if ends else 0
 
@@ -112,12 +112,12 @@ def _last(text: str, words: str) -> int:
 def disagreement(response: Response) -> float:
     if "samples" not in response:
         raise UserError(f"CascadeRouter's signal disagreement {NO_SAMPLES}", key="signal")
-    whole = [sample for sample in response["samples"] if not sample.get("error")]
-    if not whole:
+    complete = [sample for sample in response["samples"] if not sample.get("error")]
+    if not complete:
         return 1.0
     if response["scorer"] in EXTRACTED:
-        return _mean([float(sample["prediction"] != response["prediction"]) for sample in whole])
-    return _mean([1.0 - _likeness(sample, response) / 100.0 for sample in whole])
+        return _mean([float(sample["prediction"] != response["prediction"]) for sample in complete])
+    return _mean([1.0 - _likeness(sample, response) / 100.0 for sample in complete])
 
 
 def _likeness(sample: Response, response: Response) -> float:
