@@ -58,12 +58,10 @@ def test_similar_answers_score_higher(name: str) -> None:
     assert values[2] == values[3] == 0.0
 
 
-@pytest.mark.parametrize(
-    "gold", [{"references": []}, {"references": ["", ""]}, "", None, {"references": ["", "", "x"]}]
-)
-def test_similarity_needs_a_reference(gold: Any) -> None:
-    with pytest.raises(UserError, match="row 1: it has no reference answer to compare with"):
-        quality("chrf").check(query("text", "one", "two"), gold, "row 1")
+def test_similarity_needs_a_reference() -> None:
+    for gold in ({"references": []}, {"references": ["", ""]}, "", None, {"references": ["", "", "x"]}):
+        with pytest.raises(UserError, match="row 1: it has no reference answer"):
+            quality("chrf").check(query("text", "one", "two"), gold, "row 1")
     quality("chrf").check(query("none", "one", "two"), {"references": ["", "x"]}, "row 1")
 
 
