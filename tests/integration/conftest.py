@@ -1,4 +1,4 @@
-"""Fixtures of the tests that run the whole chain: the command ``ianvs``, the plugin, the example folder."""
+"""Fixtures of the end-to-end tests: a copy of the example, an API server, small models."""
 
 from __future__ import annotations
 

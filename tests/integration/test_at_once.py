@@ -1,5 +1,4 @@
-"""A job with ``concurrency`` on models in its own process: answers, order and journal are those of one at a time, and
-what ends a run early loses nothing."""
+"""``concurrency`` with local models: the same answers, order and journal as without it."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ def at_once(workplace: Workplace, number: int) -> None:
 
 
 def answers(workplace: Workplace) -> dict[str, Any]:
-    """By key, what of an answer does not depend on the time."""
+    """The time-independent parts of the answers by key."""
     return {
         line["key"]: (
             line["side"],
@@ -71,7 +70,7 @@ def test_answers_are_those_of_one_at_a_time(
     assert {line["side"] for line in asked} == {"edge", "cloud"}
     assert (answers(workplace), rows(workplace), untimed(workplace.leaderboard())) == alone
     assert any("busy" in line["answer"]["trace"] for line in asked)
-    # Of the time in which others were under way each has a share, and no more than there was is shared.
+    # Concurrent answers share the busy time.
     assert sum(line["answer"]["trace"].get("busy") or 0.0 for line in asked) <= took
 
 

@@ -1,4 +1,4 @@
-"""From a benchmark's files to the leaderboard: the command that a test environment names, its columns, the export."""
+"""Benchmarks from the source files to the leaderboard: conversion, test environment, columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files in ``deploy``: what they promise in docs/deployment.md."""
+"""The files in ``deploy``, as described in docs/deployment.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One failing test case takes no other along, and every failure is one readable message. No secret is ever written."""
+"""Failures of single test cases, one message each, without secrets."""
 
 from __future__ import annotations
 

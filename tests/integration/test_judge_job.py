@@ -1,4 +1,4 @@
-"""Jobs whose answers are judged or run: from the data file to the leaderboard, and again from the journal."""
+"""Jobs with a judge or with programs in the answers, and their replay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The main job with small models: all of its routers, then replayed without a question."""
+"""The main job with small models and all routers, and its replay."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_all_routers_then_replayed_and_nothing_asked_twice(workplace: Workplace,
     assert first.keys() == {(router, backend) for router in (*ALGORITHMS, *TRAINED) for backend in BACKENDS}
     assert {row["Lossless"] for row in first.values()} == {"100.0"}
     assert {row["Speedup"] for (router, backend), row in first.items() if backend == "autoregressive"} == {"1.0"}
-    # Prompt lookup in cloud_only.yaml has a length of its own, so that its answers serve no router.
+    # cloud_only.yaml has another draft length, so its answers are not reused.
     assert len(answers) == len({entry["key"] for entry in answers}) == 2 * 2 * 9 + 3 * 9
     assert workplace.ianvs().code == 0
     assert workplace.journal() == answers

@@ -1,4 +1,4 @@
-"""When the router decides: a key of the test environment, whatever the router."""
+"""The mode inference-then-mining with every router."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runner ray on a cluster of two nodes: the leaderboard of a local run, also when one of them goes away."""
+"""The runner ``ray`` on a cluster of two nodes."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def nodes() -> Iterator[Nodes]:
 
 
 def run(workplace: Workplace, name: str, keys: dict[str, Any]) -> Run:
-    """Start the job under another name, so that it has a workspace of its own, with further keys."""
+    """Start the job under another name, with a separate workspace and additional keys."""
     path = workplace.example / "benchmarkingjob.yaml"
     added = "".join(f"  {key}: {json.dumps(value)}\n" for key, value in keys.items())
     text = path.read_text(encoding="utf-8")
@@ -168,7 +168,7 @@ def test_two_nodes_make_the_leaderboard_of_a_local_run(workplace: Workplace, api
     assert untimed(workplace.leaderboard()) == wanted
     assert answers(workplace) == texts
     assert {line["key"] for line in workplace.journal()} == keys
-    # The oracle asks the cloud what the test case before it has asked: those answers have gone to all workers.
+    # The oracle reuses the cloud's answers of the previous test case.
     assert len(api.asked) == 2 * asked
     journal = workplace.journal()
 

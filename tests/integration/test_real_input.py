@@ -1,4 +1,4 @@
-"""Public questions and any model folder by YAML edits alone: what is sent, counted and reported is right."""
+"""Public questions and local model folders: tokens, counts and columns are correct."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def mmlu(shared: Path, out: Path, limit: int) -> Path:
 
 
 def transcript(messages: list[tuple[str, str]]) -> str:
-    """What a model without a chat template reads."""
+    """The prompt without a chat template."""
     return "".join(f"{role.capitalize()}: {text}\n\n" for role, text in messages) + "Assistant:"
 
 
 def templated(messages: list[tuple[str, str]]) -> str:
-    """What TEMPLATE makes of the messages."""
+    """The prompt of TEMPLATE."""
     return "".join(f"[{role}] {text}</s>" for role, text in messages) + "[assistant]"
 
 

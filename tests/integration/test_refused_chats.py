@@ -1,4 +1,4 @@
-"""``ianvs check`` tells which rows a model's chat template refuses, and what it is told for nothing."""
+"""``ianvs check`` reports rows that a model's chat template refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``repeats`` in the job file: every repeat has answers of its own, and a later run replays them all."""
+"""``repeats`` of a job: separate answers, and their replay."""
 
 from __future__ import annotations
 

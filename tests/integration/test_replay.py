@@ -1,4 +1,4 @@
-"""Replay: answers come from the journal, nothing heavy is imported, and a changed configuration says what changed."""
+"""Replay from the journal without importing model libraries."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_replayed_job_imports_no_model_library(workplace: Workplace, models: t
     after = workplace.leaderboard()
     assert {row.pop("Replayed") for row in after.values()} == {"8.0"}
     for case, row in before.items():
-        # Routing is done anew; its time, as all others, is that of the answers.
+        # Routers run again, but all times are those of the stored answers.
         same = {name for name in after[case] if name != "time"}
         assert float(row["Routing Overhead"]) > 0
         assert {name: after[case][name] for name in same} == {name: row[name] for name in same}

@@ -1,4 +1,4 @@
-"""Replay of many rows: what ``bench.replay`` measures stays in proportion to the rows, whatever their width."""
+"""The memory of a replay (``bench.replay``) is proportional to the number of rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report on a real run: its figures are the leaderboard's, and can be had from the answers alone."""
+"""The report of a real run equals the leaderboard, also without it."""
 
 from __future__ import annotations
 
@@ -50,20 +50,19 @@ def test_a_real_runs_report_equals_its_leaderboard(
             value = case["figures"][name]
             assert ("" if value is None else str(value)) == rows[case["id"]][name]
 
-    # Both sides of every query are known: the oracle has asked for them, and the journal has kept them.
+    # The oracle has answers of both sides for every query.
     (panel,) = document["routing"]
     assert panel["queries"] == 6
     assert {curve["router"] for curve in panel["curves"]} >= {"RandomRouter"}
 
-    # Tokens have their texts: put together they are the answer.
+    # The tokens' texts concatenate to the answer.
     drafted = [answer for answer in document["answers"] if answer["backend"] == "PromptLookup"]
     assert drafted
     for answer in drafted:
         assert len(answer["tokens"]) == len(answer["kinds"]) == answer["completion_tokens"]
         assert "".join(answer["tokens"]).rstrip("\ufffd") == answer["text"].rstrip("\ufffd")
 
-    # Without the leaderboard the same figures come from the answers, to the last digit. The routers' quality does not:
-    # it needs the job's journal, and is in the panel above. How many answers a figure knows is told beside it.
+    # Without the leaderboard the figures come from the answers, except the routers' quality.
     metrics = [name for name in metrics if name not in all_router_quality() and not name.endswith(KNOWN)]
     shutil.rmtree(workplace.workspace / "rank")
     again = {case["id"]: case["figures"] for case in report(workplace, monkeypatch)["cases"]}

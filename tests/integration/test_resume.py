@@ -1,4 +1,4 @@
-"""Nothing lost, nothing asked twice: runs that are killed, interrupted or left by their API, then started again."""
+"""Killed and failed runs resume without losing or repeating answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def answered(workplace: Workplace) -> dict[str, str]:
 
 
 def texts(workplace: Workplace) -> dict[tuple[str, str], list[Any]]:
-    """What each test case answered, row by row."""
+    """The answers of each test case, row by row."""
     return {
         case: [(row["index"], row["is_hard"], row["result"]["completion"]) for row in workplace.answers(*case)]
         for case in workplace.leaderboard()

@@ -1,4 +1,4 @@
-"""Router columns on a real run: the other side's answers come from the test cases before, as the report finds them."""
+"""Router columns use the answers of all test cases, like ``route eval``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No file that a job leaves and nothing that it prints holds the key, whatever a server does with it."""
+"""The API key is in no file and no output, even if a server echoes it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEY = 'sk-"q/r+s\\t=0123456789-for-nobody'
 
 
 def told(authorization: str) -> list[str]:
-    """A header, said back."""
+    """Encodings of the header."""
     return [
         authorization,
         urllib.parse.quote(authorization, safe=""),
@@ -28,7 +28,7 @@ def told(authorization: str) -> list[str]:
 
 
 def misbehaved(head: str, number: int) -> bytes:
-    """Every way of saying it back, as an answer and as a failure that passes, then as one that does not."""
+    """All encodings in answers and in temporary failures, then in a permanent one."""
     authorization = next(line for line in head.splitlines() if line.startswith("Authorization"))
     texts = told(authorization)
     replies = [reply for text in texts for reply in (answer(f"B {text}"), refusal("500 No", error(text)), answer("B"))]
@@ -36,7 +36,7 @@ def misbehaved(head: str, number: int) -> bytes:
 
 
 def decoded(data: bytes) -> str:
-    """A text with all disguises taken off."""
+    """The text without encodings."""
     text = data.decode("utf-8", "replace")
     for _ in range(3):
         text = html.unescape(urllib.parse.unquote(text)).replace("\\\\", "\\").replace('\\"', '"').replace("\\/", "/")

@@ -1,4 +1,4 @@
-"""``benchmarkingjob_split.yaml`` as a user runs it: its columns, and that nothing it started outlives it."""
+"""``benchmarkingjob_split.yaml``: its columns, and the end of its processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edge and cloud in a network namespace each, with a cable between: docs/deployment.md on one machine."""
+"""docs/deployment.md with an edge and a cloud in separate network namespaces."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Host:
     """A network namespace, in which commands run."""
 
     def __init__(self, stack: ExitStack, beside: Host | None = None) -> None:
-        # One user namespace for both, whose root lays the cable.
+        # The root of the shared user namespace creates the link.
         unshare = ["unshare", "--net"] if beside else ["unshare", "--user", "--map-root-user", "--net"]
         prefix = [] if beside is None else beside.enter("--user")
         sleep = [*prefix, *unshare, "sh", "-c", "echo there; exec sleep 3600"]

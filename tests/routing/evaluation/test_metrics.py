@@ -1,4 +1,4 @@
-"""Metrics against definitions written down slowly, against closed forms, and with queries that count several times."""
+"""Metrics compared with direct definitions and with repeated queries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ianvs_specdec.routing.outcomes.recorded import Sides
 
 
 def seeds(count: int, fast: int = 12) -> list[Any]:
-    """Numbers of random cases, of which the first few are fast tests."""
+    """Seeds of random cases, of which the first are fast tests."""
     return [*range(fast), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(fast, count))]
 
 
@@ -35,11 +35,11 @@ def extra_of(sides: Sides) -> np.ndarray | None:
 
 
 def random_case(draw: np.random.Generator) -> tuple[Sides, RouterScores]:
-    """Ties in the scores, or none; qualities that are right or wrong, or anything between; costs, or none."""
+    """With or without ties, graded quality, and costs."""
     count = int(draw.integers(2, 40))
     steps = int(draw.choice([1, 2, 5, 1000]))
     edge, cloud = (np.round(draw.random(count) * steps) / steps for _ in range(2))
-    # Now and then a query costs less in the cloud.
+    # Some queries cost less in the cloud.
     costs = [None, None] if draw.random() < 0.3 else [draw.random(count), draw.choice([0.2, 1.0]) + draw.random(count)]
     scores = np.round(draw.random(count) * 8) / 8 if draw.random() < 0.5 else draw.random(count)
     labels = (draw.random(count) < scores).astype(float)
@@ -47,7 +47,7 @@ def random_case(draw: np.random.Generator) -> tuple[Sides, RouterScores]:
 
 
 def slow_points(scores: np.ndarray, gain: np.ndarray, spend: np.ndarray) -> list[tuple[float, float]]:
-    """Part of the cost spent, and quality gained, after each query; of equal scores each has its mean."""
+    """Share of the cost and gain after each query. Equal scores have the mean gain."""
     points, spent, gained = [(0.0, 0.0)], 0.0, 0.0
     for score in sorted(set(scores.tolist()), reverse=True):
         same = scores == score

@@ -1,4 +1,4 @@
-"""Routers that choose from a pool of models: two of them as an edge and a cloud, more against slow definitions."""
+"""Routing among several models, compared with a pair and with direct definitions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_models_alone_random_and_the_oracle() -> None:
 
 
 def test_random_is_the_best_mix_of_models() -> None:
-    """A model below the line between its neighbours is not mixed in; one above it is."""
+    """Only models above the line between their neighbours are used."""
     for middle, wanted in ((0.6, 0.5 + 0.4 * 0.25), (0.8, 0.8)):
         quality = np.tile([0.5, middle, 0.9], (10, 1))
         curve = results_of(pool_of(quality, np.tile([1.0, 2.0, 5.0], (10, 1))))[RANDOM].curve
@@ -63,7 +63,7 @@ def test_random_is_the_best_mix_of_models() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_oracles_curve_is_optimal(seed: int) -> None:
-    """Of all ways to choose, none has more quality for the same money."""
+    """No assignment has more quality at the same cost."""
     draw = np.random.default_rng(seed)
     pool = pool_of(np.round(draw.random((4, 3)) * 4) / 4, np.cumsum(0.2 + draw.random((4, 3)), axis=1))
     curve = results_of(pool)[ORACLE_MONEY].curve
@@ -76,7 +76,7 @@ def test_the_oracles_curve_is_optimal(seed: int) -> None:
 
 
 def test_a_router_that_predicts_each_models_quality() -> None:
-    """It takes what it expects most of, and its curve what it expects most of at each price of quality."""
+    """The best expected model decides, and on the curve the best expected trade-off."""
     pool = drawn()
     expected = 0.3 * pool.quality + np.random.default_rng(2).random(pool.quality.shape)
     result = results_of(pool, pool_policy(RouterScores("R", expected), pool))["R"]

@@ -32,7 +32,7 @@ def metrics(evaluation, name):
     ("parts", "least", "most"), [(30, 24, 30), pytest.param(100, 88, 99, marks=pytest.mark.slow)], ids=["few", "many"]
 )
 def test_intervals_have_their_coverage(parts: int, least: int, most: int) -> None:
-    """Of a router of which the true APGR is known, nearly all of 95 % intervals of samples hold it."""
+    """Nearly all 95 % intervals of samples contain the known true value."""
     everything = case(600 * parts, seed=9)
     scores = knowing(everything, 0.4)
     truth = metrics(evaluate(everything, [RouterScores("R", scores)], resamples=2, seed=0), "R")
@@ -114,7 +114,7 @@ def test_pairs_are_compared_on_the_same_draws() -> None:
 
 def slow_distance(levels: np.ndarray, own: np.ndarray, curves: list[np.ndarray]) -> float:
     points = [(x, float(y)) for curve in curves for x, y in zip(levels, curve, strict=True)]
-    # Not beaten: no other point has more quality at no more cost, or the same quality for less.
+    # Pareto-optimal points.
     frontier = [
         (x, y) for x, y in points if not any((v > y and u <= x) or (v >= y and u < x) for u, v in points)
     ]  # fmt: skip
@@ -126,7 +126,7 @@ def slow_distance(levels: np.ndarray, own: np.ndarray, curves: list[np.ndarray])
 def test_distances_by_their_definition(seed: int) -> None:
     draw = np.random.default_rng(seed)
     levels = np.sort(draw.random(7))
-    # Few different values, so that points are equally good.
+    # Few distinct values, so that there are ties.
     curves = [np.round(draw.random((3, 7)) * 4) / 4 for _ in range(3)]
     found = mean_distances(levels, curves)
     for own, far in zip(curves, found, strict=True):

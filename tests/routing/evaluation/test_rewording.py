@@ -1,4 +1,4 @@
-"""Rewordings change how a question is written, and nothing of what it asks."""
+"""Rewordings of questions."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_options_before_more_text_are_not_moved(behind: str) -> None:
 
 
 def test_rewording_is_linear_in_long_words() -> None:
-    # A quarter of an hour, if every letter began a search of its own.
+    # Takes 15 minutes if every letter starts a search.
     assert len(reworded("x" * 300_000, "case")) == 300_000
 
 

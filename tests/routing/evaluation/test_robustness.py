@@ -1,4 +1,4 @@
-"""The flips of a router whose answers to reworded questions are known."""
+"""Flips and score changes of a router with known scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries of several subjects of which an edge is wrong in some, and classifiers fitted to them."""
+"""Queries of several subjects, some of which the edge fails at, and classifiers trained on them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ SUBJECTS = {
 
 
 def apgr(scores, gain):
-    """Area under the share of the gain that is had over the share of queries sent; no two scores are equal here."""
+    """Mean share of the gain over all shares of queries in the cloud, for distinct scores."""
     had = np.concatenate([[0.0], np.cumsum(gain[np.argsort(-scores)])]) / gain.sum()
     return float(np.mean((had[1:] + had[:-1]) / 2))
 
 
 def asked(count, seed, subjects=tuple(SUBJECTS), hard=("law", "maths")):
-    """The edge fails on some subjects, and in all of them where a calculation is asked for."""
+    """The edge fails at some subjects, and at calculations in all of them."""
     generator = np.random.default_rng(seed)
     queries, right = [], []
     for index in range(count):

@@ -1,4 +1,4 @@
-"""A trained router's folder is written whole, read back as it was, and never takes another folder's place."""
+"""Training, saving and loading of routers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ianvs_specdec.routing.outcomes.recorded import Outcomes
 
 
 def outcomes(count=240, seed=0):
-    """Queries about rivers are the ones that the edge gets wrong, mostly."""
+    """The edge mostly fails at queries about rivers."""
     generator = np.random.default_rng(seed)
     hard = generator.random(count) < 0.5
     words = ["the length of the river", "the colour of the stone"]

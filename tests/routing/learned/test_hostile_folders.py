@@ -1,4 +1,4 @@
-"""A router's folder from anybody: what is wrong in it is one message that names the file."""
+"""Damaged and hostile router folders: one message that names the file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SKILLS, ENCODER = EXAMPLE / "models" / "router-skills", EXAMPLE / "models" / "ro
 
 
 def lying_npy(shape: tuple[int, ...]) -> bytes:
-    """An array that has two numbers and claims to have more."""
+    """An array of two numbers with a larger shape in its header."""
     file = io.BytesIO()
     header = {"descr": "<f8", "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(file, header)

@@ -1,4 +1,4 @@
-"""A probe learns from the layers that tell something, and reads the states of its own model alone."""
+"""Probes: selection of layers and hidden layer, options, damaged folders."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LABELS = (np.random.default_rng(0).random(len(QUERIES)) < 0.5).astype(float)
 
 
 def recorded(*telling: int, strength: float = 1.0) -> RecordedStates:
-    """Noise, in which each layer of ``telling`` has a state of its own that follows the labels."""
+    """Noise, with one informative state in each layer of ``telling``."""
     states = np.random.default_rng(1).normal(size=(len(QUERIES), len(LAYERS), WIDTH))
     for layer in telling:
         states[:, layer, layer] += strength * (2 * LABELS - 1)
@@ -49,7 +49,7 @@ def test_a_useful_second_layer_is_selected() -> None:
 
 
 def curved() -> RecordedStates:
-    """States that tell the label by how far they are from 0, to either side: no weighted sum of them follows it."""
+    """States whose absolute values determine the labels, so that no linear model fits."""
     states = np.random.default_rng(1).normal(scale=0.3, size=(len(QUERIES), len(LAYERS), WIDTH))
     sides = np.random.default_rng(2).choice([-1.0, 1.0], len(QUERIES))
     states[:, 2, :4] += (3 * sides * LABELS)[:, None]

@@ -1,4 +1,4 @@
-"""The classifier on text, trained as a user trains it, on what two large models have answered."""
+"""The logistic classifier on recorded answers of two large models."""
 
 from __future__ import annotations
 

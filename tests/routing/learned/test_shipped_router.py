@@ -1,4 +1,4 @@
-"""The router that is shipped with the embedded models: small, loadable, and trained on nothing it is judged by."""
+"""The shipped router."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_query_gets_the_same_score_alone_and_among_others(queries):
     router = build_router({"name": "LearnedRouter", "path": str(FOLDER)})
     scores = router.trained.score(queries)
     assert ((scores > 0) & (scores < 1)).all()
-    # The edge nearly always finds the shortest, and the tallest half the time.
+    # The edge is better at the shortest than at the tallest.
     means = {
         word: np.mean([score for score, query in zip(scores, queries, strict=True) if f"the {word}?" in query.turns[0]])
         for word in ("tallest", "shortest")

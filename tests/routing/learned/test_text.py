@@ -1,4 +1,4 @@
-"""The classifiers on text learn what makes queries hard, are read back as they were saved, and bound what they read."""
+"""The text classifiers ``logistic`` and ``knn``."""
 
 from __future__ import annotations
 

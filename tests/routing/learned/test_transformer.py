@@ -1,4 +1,4 @@
-"""The encoder as a router: tiny random models of several families, fine-tuned, saved, loaded and asked."""
+"""The classifier ``encoder`` with tiny random models of several families."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def folder(tmp_path_factory):
 
 
 def task(count, seed=0):
-    """Queries of 3 to 9 words; 1 = one of the first four words is among them."""
+    """Queries of 3 to 9 words. The label is 1 if they include one of the first four words."""
     generator = np.random.default_rng(seed)
     texts, labels = [], []
     for index in range(count):

@@ -1,4 +1,4 @@
-"""Feedback in files: whatever a line holds, it is taken or counted as damaged; what is kept is kept on a full disk."""
+"""Feedback files and the feedback log with invalid values and a full disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The endpoint for feedback among hostile clients."""
+"""The feedback endpoint with hostile clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The texts that the online learner reads, and when more is explored."""
+"""Text features of the online learner, and exploration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hidden states of queries: what the model computes, recorded once, and never those of something else."""
+"""Recording of hidden states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outcomes out of a finished job: both models' answers, whatever test case or journal line holds them."""
+"""Outcomes of a finished job, from test cases and the journal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SAMPLING = Sampling().to_json()
 
 
 def put(bench: Bench, side: str, texts: dict[int, str], **value: Any) -> None:
-    """Answers that no test case holds, as an oracle asks for them."""
+    """Answers in the journal only."""
     journal = Journal(bench.folder / "journal.sqlite", "run")
     configuration = Configuration(side, {"sampling": SAMPLING, **value})
     for index, text in texts.items():
@@ -31,7 +31,7 @@ def put(bench: Bench, side: str, texts: dict[int, str], **value: Any) -> None:
 
 
 def one_sided(root: Path, count: int = 4, **hyperparameters: Any) -> Bench:
-    """A job in which only the edge is asked; the cloud is in its configuration."""
+    """A job with answers of the edge only."""
     bench = Bench(root, [choice(number) for number in range(count)])
     edges = [Side("edge", "autoregressive", [completion(RIGHT if index % 2 else WRONG)]) for index in range(count)]
     bench.case("EdgeOnly", [(edge, None) for edge in edges], **hyperparameters)

@@ -1,4 +1,4 @@
-"""How answers are scored from 0 to 1: by the benchmark's scorer, by likeness to references, by a model."""
+"""Quality of answers: benchmark scorers, similarity to references, seq2seq likelihood."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outcomes are read whole and exactly, or refused with file, line and column."""
+"""Files of outcomes, and labels."""
 
 from __future__ import annotations
 

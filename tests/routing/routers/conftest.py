@@ -1,4 +1,4 @@
-"""A trained router whose scores are known beforehand, and a probe of the tiny model."""
+"""A trained router with known scores, and a probe of the tiny model."""
 
 from __future__ import annotations
 

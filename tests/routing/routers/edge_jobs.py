@@ -1,4 +1,4 @@
-"""A job in which the router has the edge read the question, or answer first, on one tiny model for both sides."""
+"""A job on one tiny model for both sides, in which the router calls the edge."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROWS = [{"query": f"question {index}", "gold": "B", "index": index} for index in
 
 def run(model: Path, router: Any, rows: list[dict[str, Any]] = ROWS, **edge: Any) -> list[Any]:
     given = {"model": str(model), **SETTINGS, "price_prompt": 3.0, "price_completion": 5.0, **edge}
-    # With another seed the cloud is asked for itself.
+    # With another seed the cloud does not reuse the edge's answers.
     edge_model, cloud = EdgeModel(**given), CloudModel(model=str(model), **SETTINGS, price_completion=1.0, seed=9)
     job = JointInference(edge_model, cloud)
     job.hard_example_mining_algorithm = build_router(router)

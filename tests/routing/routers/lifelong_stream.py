@@ -1,4 +1,4 @@
-"""What the tests of the lifelong router share: a trained router, rows, and models that answer them."""
+"""A trained router, rows and answers for the tests of LifelongRouter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ianvs_specdec.routing.routers.lifelong import FOLDER, LOG, LifelongRouter
 
 
 class Lengths(Classifier):
-    """Longer questions are harder. A kind for these tests."""
+    """A kind of classifier for tests: longer questions are harder."""
 
     @classmethod
     def fit(cls, queries: Any, targets: Floats, *, seed: int = 0, **options: Any) -> Lengths:
@@ -53,7 +53,7 @@ def log_of(tmp_path: Path) -> list[dict[str, Any]]:
 
 
 def stream(router: LifelongRouter, rows: list[dict[str, Any]]) -> list[tuple[float, bool]]:
-    """Route each row and answer it: the edge knows nothing of minerals, the cloud everything."""
+    """Route and answer each row. The edge fails at minerals, the cloud never."""
     made = []
     for data in rows:
         hard = router(data)

@@ -1,5 +1,4 @@
-"""Texts with personal data of a known kind, and texts without any that look as if they had some. All of it is made up;
-numbers that belong to nobody are those that networks and agencies reserve for examples, or were given check digits."""
+"""Fictional texts with personal data of a known kind, and similar texts without. Numbers are reserved for examples."""
 
 KEY = "q8Zt3LmVx7Rb2Nw9Yc4Hd6Kf1Gs5Jp0TaUeBi"
 """Forty letters and digits: secrets are put together here, so that no scanner of repositories takes them for real."""

@@ -1,4 +1,4 @@
-"""A simulated edge and cloud with queues on a clock of their own: deterministic, and a thousand queries in a second."""
+"""A deterministic simulation of an edge and a cloud with queues."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Load = Callable[[float], float]
 
 @dataclass
 class Server:
-    """``parallel`` requests are served at a time, the others wait in line. Service times are log-normal around
+    """``parallel`` requests are served at a time, the others queue. Service times are log-normal around
     ``seconds``."""
 
     seconds: float
@@ -29,7 +29,7 @@ class Server:
     free: list[float] = field(default_factory=list)
 
     def serve(self, now: float, random: np.random.Generator) -> tuple[float, bool]:
-        """When a request that comes now is done, and whether it has failed."""
+        """Completion time of a request that arrives now, and whether it fails."""
         while len(self.free) < self.parallel:
             heapq.heappush(self.free, 0.0)
         start = max(now, heapq.heappop(self.free))
@@ -49,7 +49,7 @@ class Outcome:
 
 
 class Simulation:
-    """Queries arrive at random, ``rate`` a second; the router decides on each and is told what models would tell."""
+    """Queries arrive at random, ``rate`` a second; the router decides and observes the answers."""
 
     def __init__(self, edge: Server, cloud: Server, seed: int = 0) -> None:
         self.now = 0.0

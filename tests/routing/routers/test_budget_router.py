@@ -1,4 +1,4 @@
-"""The budget router: the budget holds in every window and order, is used, and goes to the queries of the best score."""
+"""BudgetRouter: the limits hold, the budget is spent, the highest scores are selected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WINDOW, COUNT = 200, 3000
 
 
 class Scripted(Router):
-    """Reads the score off the query; ``threshold`` 0 finds every query hard."""
+    """The score is the last word of the query."""
 
     concurrent = True
 
@@ -70,7 +70,7 @@ def test_the_share_holds_in_every_window_and_is_used(order: str, share: float) -
     assert in_windows(sent).max() <= WINDOW * (share + 0.01) + 1e-9
     from_the_first = np.cumsum(sent) - share * np.arange(1, COUNT + 1)
     assert from_the_first.max() <= 0.01 * WINDOW + 1e-6
-    # Where each query is easier than all before it, none seems worth it until some of the budget has been forgone.
+    # With descending scores the first queries are not among the best.
     assert sent.mean() >= (0.25 if order == "descending" else 0.6) * share
     if order in ("random", "constant", "two values", "drift"):
         assert sent.mean() >= share - 0.01
@@ -144,7 +144,7 @@ EACH = (100 * 1.0 + 200 * 2.0) / 1e6
 
 
 def answered(router: BudgetRouter, scores: Any, usage: dict[str, int]) -> np.ndarray:
-    """The cost of each query when models answer, as the edge and the cloud model tell it."""
+    """The cost of each query, with answers of the models."""
     cost = (usage["prompt_tokens"] * 1.0 + usage["completion_tokens"] * 2.0) / 1e6
     spent = []
     for score in scores:
@@ -177,7 +177,7 @@ def test_overruled_decisions_correct_the_budget() -> None:
     reached = 0
     for number, score in enumerate(orders()["random"][:1000]):
         item = row(float(score))
-        # Every second query is private to a router around this one: what it was granted comes back.
+        # An outer constraint keeps every second query on the edge, which returns its budget.
         side = "cloud" if router(item) and number % 2 else "edge"
         observers.began(side, item)
         observers.ended(side, item, None)
@@ -194,7 +194,7 @@ def test_overruled_decisions_correct_the_budget() -> None:
 
 @pytest.mark.parametrize("share", [*(pytest.param(s, marks=pytest.mark.slow) for s in (0.1, 0.4, 0.6)), 0.2])
 def test_the_highest_scores_are_sent(share: float) -> None:
-    """Of what the threshold known afterwards would gain over a random choice, at the same share, few % are lost."""
+    """At least 88 % of the gain of the optimal threshold over a random choice."""
     scores = np.random.default_rng(1).beta(1, 2, 10_000)
     sent = route(BudgetRouter(Scripted(threshold=0), cloud_share=share), scores)
     best, chance = np.sort(scores)[::-1][: sent.sum()].sum(), scores.mean() * sent.sum()

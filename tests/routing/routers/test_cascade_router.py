@@ -1,4 +1,4 @@
-"""The cascade: what each signal makes of an answer, what is escalated, and what it says when it cannot look."""
+"""CascadeRouter: signals, calibrations, errors."""
 
 from __future__ import annotations
 

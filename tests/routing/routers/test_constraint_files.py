@@ -1,4 +1,4 @@
-"""The example's files of routers with a constraint: what is in them can be run, what is commented out can, too."""
+"""The example's YAML files of constraints, including the commented hyperparameters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def hyperparameters(text: str) -> tuple[str, dict[str, Any]]:
 
 @pytest.fixture(scope="module", autouse=True)
 def what_the_shipped_router_imports() -> None:
-    """Seconds in themselves, which are no test's."""
+    """Imports take seconds, which should not count for a test."""
     importlib.import_module("ianvs_specdec.routing.learned.transformer_model")
 
 

@@ -1,4 +1,4 @@
-"""A cascade of several routers that may stop the edge's answer: what stops, what it costs, what is continued."""
+"""``decide_after`` of CascadeRouter: stopped and continued answers, and their costs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ALL, NONE = 0.0, 1.0
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The tokens that the engine has written for each request, without its warming up."""
+    """Number of tokens of each request to the engine, without its warm-up."""
     written: list[int] = []
     decode = EngineLLM._decode
 
@@ -45,14 +45,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def forget(job: Path) -> None:
-    """A journal that knows nothing."""
+    """Delete the journal."""
     Journal._open.clear()
     for file in job.glob("journal.sqlite*"):
         file.unlink()
 
 
 def calibration(folder: Path, threshold: float, **slopes: float) -> str:
-    """One that sends to the cloud what is stopped, and no more."""
+    """Only stopped answers go to the cloud."""
     slopes = slopes or {"max_entropy": 1.0}
     begun = EarlyModel(FIRST, UncertaintyModel(tuple(slopes), slopes, 0.0, threshold))
     path = folder / f"cascade{threshold}.json"
@@ -225,7 +225,7 @@ def test_stopped_answers_are_not_edge_answers(job: Path, tmp_path: Path, tiny_mo
     scores = sorted(row[1]["routing"]["score"] for row in found)
     found = run(tiny_model, cascade(calibration(tmp_path, float(np.mean(scores[:2])))), rows)
     assert sum(row[0] for row in found) == 1
-    # Both sides are one model. By its first tokens alone the edge would be worse.
+    # Both sides are one model.
     assert why_empty(golds, found, Table(golds, found)) == "both models do equally well on these queries"
 
 

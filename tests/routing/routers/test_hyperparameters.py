@@ -1,4 +1,4 @@
-"""Hyperparameters of routers: a wrong one is told with its key, checked without being built and when it is built."""
+"""Invalid hyperparameters of routers name their key."""
 
 from __future__ import annotations
 

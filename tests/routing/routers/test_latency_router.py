@@ -1,6 +1,4 @@
-"""The latency router, on a simulated clock: its objective is met wherever one side can meet it, load is shed and comes
-back. And once with threads that sleep.
-"""
+"""LatencyRouter on a simulated clock: the objective is met, slow sides are avoided and retried."""
 
 from __future__ import annotations
 
@@ -67,11 +65,11 @@ def test_a_failing_cloud_is_avoided_until_it_recovers(timeout: float) -> None:
 
 
 def test_an_edge_gets_what_it_can_serve_in_time() -> None:
-    """Thirty queries a second, of which one server answers ten: only what waits too long goes elsewhere."""
+    """Thirty queries per second, of which the edge can answer ten."""
     outcomes = simulate(edge(), cloud(), rate=30.0, count=1500, inner="EdgeOnly")
     assert met(outcomes, SLO) >= 0.97
     assert on_edge(outcomes) > 0.2
-    # Where only those are sent that seem to make it, more fail than the percentile says: the margin is for that.
+    # The margin compensates the selection of optimistic predictions.
     there = [outcome for outcome in outcomes[500:] if outcome.side == "edge"]
     assert met(there, SLO) >= 0.92
 

@@ -1,4 +1,4 @@
-"""The lifelong router's feedback: from a file that grows and at an endpoint, none lost and none learned twice."""
+"""Sources of feedback of LifelongRouter."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_feedback_is_learned_once_per_run_in_any_order_of_answers(path: str, tmp
             give("edge", row(index), right=True)
         assert router.feedback_count == 6
     assert len(log_of(tmp_path)) == 6
-    # An answer that is not given in this run holds up no feedback on others.
+    # A missing answer does not block feedback on others.
     router = LifelongRouter(path, feedback=str(file))
     for index in range(6):
         give("cloud" if index == 0 else "edge", row(index), right=True)
@@ -93,7 +93,7 @@ def test_feedback_at_the_endpoint_is_kept_until_it_is_learned(path: str, tmp_pat
     assert post(router.url, b'{"query_id": "q2", "side": "edge", "thumb": "down"}') == 202
     assert router.feedback_count == 0
     assert [line["query"] for line in log_of(tmp_path)] == ["q2"]
-    # Killed before the answer came: the next one learns it.
+    # The next run learns it.
     again = LifelongRouter(path, feedback={"port": 0})
     give("edge", row(2), right=True)
     assert again.feedback_count == 1

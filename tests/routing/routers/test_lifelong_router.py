@@ -1,4 +1,4 @@
-"""LifelongRouter: what it learns, that none of it is lost, and that a run made again decides alike."""
+"""LifelongRouter: learning, reruns, saving."""
 
 from __future__ import annotations
 

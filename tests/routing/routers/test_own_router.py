@@ -1,4 +1,4 @@
-"""Routers that users write: whatever one returns, it is a score or a message that names the router and the query."""
+"""Users' routers: valid scores, and errors with the router and the query."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROW = {"query": {"turns": ["Which river?"], "id": "q7"}, "gold": "A", "index": 6
 
 
 class Own(Router):
-    """Returns, or raises, what it is given."""
+    """Returns or raises its argument."""
 
     def __init__(self, value: Any) -> None:
         super().__init__(0.5)

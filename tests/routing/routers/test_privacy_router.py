@@ -1,4 +1,4 @@
-"""The privacy router: what it finds and what it does not, that nothing private is asked of anything but the edge."""
+"""PrivacyRouter: detection of personal data, and decisions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A probe: the edge reads the question, the router looks at its hidden states, and what that takes is counted."""
+"""Probes in a job: hidden states, costs and times."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.models import build_model
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What was asked of the engine, in this order: prompts that were read, and answers."""
+    """Requests to the engine: ``probe`` or ``answer``."""
     heard: list[str] = []
     generate, encode = EngineLLM.generate, EngineLLM.encode
 
@@ -62,7 +62,7 @@ def test_a_cloud_answer_includes_the_prefill_of_the_probe(
         assert table.query("edge_completion")[place] == 0.0
         assert table.turn("ttft")[place] == pytest.approx(seconds + cloud["perf"]["time_to_first_token"])
         assert table.query("latency")[place] == pytest.approx(seconds + cloud["perf"]["latency"])
-        # Three times that are each rounded to the microsecond, half of one off at the most.
+        # Times are rounded to microseconds.
         assert table.turn("busy")[place] == pytest.approx(seconds + cloud["perf"]["latency"], abs=2e-6)
         assert result["routing"]["seconds"] > seconds > 0
 
@@ -147,7 +147,7 @@ def test_lifelong_learns_from_the_probes_states(
     scores = [row[1]["routing"]["score"] for row in found]
     first = alone[0][1]["routing"]["score"]
     assert scores[0] == pytest.approx(first, abs=1e-6)
-    # Random weights are wrong about every question, and their states are alike.
+    # The random model fails at every question.
     saved = TrainedRouter.load(to)
     classifier = saved.classifier
     assert isinstance(classifier, AdaptedClassifier)

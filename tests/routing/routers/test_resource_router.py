@@ -1,4 +1,4 @@
-"""The resource router: what is short, hysteresis, missing sensors, and that sensors are not read for every query."""
+"""ResourceRouter: limits, hysteresis, missing sensors, intervals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The routers: what they decide, that they record it, that order does not matter."""
+"""RandomRouter, OracleRouter, and the record of decisions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_random_router_depends_on_seed_and_query_alone() -> None:
 
 
 class Waiting(Router):
-    """Rests on an answer that took so many seconds."""
+    """Waits 1000 seconds for a model."""
 
     def score(self, query: Query) -> float:
         return 0.5

@@ -1,4 +1,4 @@
-"""The threshold of a router: a score that reaches it goes to the cloud, and the next smaller one does not."""
+"""A score equal to the threshold goes to the cloud."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_score_equal_to_the_threshold_goes_to_the_cloud(name: str, path: str) 
     build = ROUTERS[name]
     score = build(path, 0.5).score_row(row(1))
     assert 0 < score < 1
-    # A ratio is kept as what it leaves of 1, which holds no more digits than this.
+    # The resolution of 1 - ratio.
     step = 2.0**-52
     decided = [build(path, threshold)(row(1)) for threshold in (score, score + step, score - step)]
     assert decided == [True, False, True]
