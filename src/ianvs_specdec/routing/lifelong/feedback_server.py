@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.net.addresses import Address, written
 from ianvs_specdec.routing.lifelong.feedback import LONGEST, LOOPBACK, Feedback, endpoint_of, is_loopback
 
 log = logging.getLogger(__name__)
@@ -42,15 +43,13 @@ class FeedbackServer:
         if variable and not token:
             raise UserError(f"feedback: the environment variable {variable} (token_env) is not set", key="feedback")
         own = {"receive": staticmethod(receive), "token": token, "local": is_loopback(host)}
-        kind = _IPv6Server if ":" in host else _Server
         try:
-            self._server = kind((host, port), type("Handler", (_Handler,), own))
+            self._server = _Server((host, port), type("Handler", (_Handler,), own))
         except OSError as error:
-            reason = error.strerror or error
-            raise UserError(f"feedback: cannot listen on {host} port {port}: {reason}", key="feedback") from error
+            reason = f"cannot listen on {written(host, port)}: {error.strerror or error}"
+            raise UserError(f"feedback: {reason}", key="feedback") from error
         threading.Thread(target=self._server.serve_forever, name="feedback", daemon=True).start()
-        named = f"[{host}]" if ":" in host else host
-        self.url = f"http://{named}:{self._server.server_address[1]}/feedback"
+        self.url = f"http://{written(host, self._server.server_address[1])}/feedback"
 
     def close(self) -> None:
         self._server.shutdown()
@@ -60,18 +59,19 @@ class FeedbackServer:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, *arguments: Any) -> None:
-        self._places = threading.BoundedSemaphore(CLIENTS)
-        super().__init__(*arguments)
+    def __init__(self, address: Address, handler: Any) -> None:
+        self._slots = threading.BoundedSemaphore(CLIENTS)
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._places.acquire(blocking=False):
+        if not self._slots.acquire(blocking=False):
             self.shutdown_request(request)
             return
         try:
             super().process_request(request, client_address)
         except BaseException:
-            self._places.release()
+            self._slots.release()
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -82,17 +82,13 @@ class _Server(ThreadingHTTPServer):
             super().process_request_thread(request, client_address)
         finally:
             end.cancel()
-            self._places.release()
+            self._slots.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log errors in one line, except those of closed connections."""
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
             log.warning("feedback: a request could not be answered: %s: %s", type(error).__name__, error)
-
-
-class _IPv6Server(_Server):
-    address_family = socket.AF_INET6
 
 
 def _hang_up(request: socket.socket) -> None:
