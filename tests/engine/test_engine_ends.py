@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ianvs_specdec import drafters, lengths
-from ianvs_specdec.common.errors import AbandonedError, UserError
+from ianvs_specdec.common.errors import RequestCancelledError, UserError
 from ianvs_specdec.engine import Drafter, TokenTree, decode
 from ianvs_specdec.targets.registry import target_of
 from tests.support.requests import GREEDY, KINDS, PROMPTS, alone, engine_of, request_of, run, target_of_kind
@@ -47,7 +47,7 @@ def test_a_request_may_be_cancelled_at_any_moment(target):
         over += engine.step()
     assert len(over) == len(set(over)) == 5
     for request in (waiting, joining, telling, reading):
-        with pytest.raises(AbandonedError):
+        with pytest.raises(RequestCancelledError):
             request.result()
     assert other.result().token_ids == alone(target, PROMPTS[3])
     assert target.open_now == []
@@ -80,7 +80,7 @@ FAULTS = {
     "behind": {"drafter": Untold},
     **{name: {"drafter": lambda name=name: Faulty(name)} for name in ("prepare", "begin", "propose", "observe", "end")},
     "a stop function": {"stop": lambda ids: 1 // 0 if len(ids) > 2 else None},
-    "who is asked whether somebody waits": {"given_up": lambda: 1 // 0},
+    "who is asked whether somebody waits": {"cancelled": lambda: 1 // 0},
     "on_tokens": {"on_tokens": lambda ids: 1 // 0},
 }
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.settings import Settings, build
+from ianvs_specdec.common.settings import Settings, validated
 from ianvs_specdec.common.types import Completion, Encoding, Hints, Message, Occupancy, Sampling
 from ianvs_specdec.records.identity import FileDigests, machine
 
@@ -59,7 +59,7 @@ class LLM(ABC):
     def __init__(self, model: str, **options: Any) -> None:
         """Raises UserError, with the ``key`` at fault, for an option that the back end does not take."""
         self.model = model
-        self.options: Any = build(self.Options, options, f"option of {self.backend}")
+        self.options: Any = validated(self.Options, options, f"option of {self.backend}")
 
     def check(self, sampling: Sampling) -> None:  # noqa: B027 - most back ends can do all of it
         """Raise UserError if the back end cannot sample like this. Does not load the model."""

@@ -25,7 +25,7 @@ from ianvs_specdec.backends.prompts import (
 )
 from ianvs_specdec.backends.quantization import Quantization, arguments
 from ianvs_specdec.backends.top_logprobs import letters_of
-from ianvs_specdec.common.errors import not_installed, packages
+from ianvs_specdec.common.errors import missing_package_error, optional_import
 from ianvs_specdec.common.settings import Settings, Text
 from ianvs_specdec.common.types import Completion, Hints, Sampling, Trace
 from ianvs_specdec.models import loading
@@ -126,7 +126,7 @@ class LocalLLM(LoadedLLM):
                 self.close()
                 raise
 
-    @packages()
+    @optional_import()
     def _load(self) -> None:
         folder = model_folder(self.model)
         import torch
@@ -144,7 +144,7 @@ class LocalLLM(LoadedLLM):
             what = f"the tokenizer of {self.model}"
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         except Exception as error:
-            raise not_installed(error) or loading.refusal(what, error, "model") from error
+            raise missing_package_error(error) or loading.refusal(what, error, "model") from error
         window = window_of(model.config.get_text_config())
         self._chat, self._model = Chat(tokenizer, window, vocabulary_of(model.config)), model
         self._eos_ids = end_ids(model.generation_config, tokenizer)

@@ -16,7 +16,13 @@ from typing import Any
 
 from ianvs_specdec.backends.base import LLM, NO_HINTS, Asked, OnChunk
 from ianvs_specdec.benchmarks.thoughts import answer_start, marks, opened
-from ianvs_specdec.common.errors import AbandonedError, ContextWindowError, PromptError, UserError, packages
+from ianvs_specdec.common.errors import (
+    ContextWindowError,
+    PromptError,
+    RequestCancelledError,
+    UserError,
+    optional_import,
+)
 from ianvs_specdec.common.types import Hints, Sampling, Trace
 from ianvs_specdec.models.documents import unmarked
 from ianvs_specdec.models.gguf.cached import IMPORT_VERSION, files_of, gguf_of
@@ -55,7 +61,7 @@ def model_folder(model: str, *, key: str = "model") -> Path:
     check_model(model, key=key)
     if (folder := local_folder(model, key=key)) is not None:
         return folder
-    with packages():
+    with optional_import():
         import huggingface_hub
 
     # Only what a model consists of: no pickled weights, which run code when they are loaded.
@@ -168,8 +174,8 @@ class Chat:
     def ids(self, text: str, hints: Hints = NO_HINTS, *, special: bool = False) -> list[int]:
         """The ids of ``text``, with those that begin or end a sequence where ``special``."""
         with self._encoding:
-            if hints.given_up is not None and hints.given_up():
-                raise AbandonedError
+            if hints.cancelled is not None and hints.cancelled():
+                raise RequestCancelledError
             return self._known(list(self._encode(text, special)))
 
     def _known(self, ids: list[int]) -> list[int]:

@@ -81,7 +81,7 @@ class EngineLLM(LocalLLM):
 
     def _drafting(self) -> dict[str, Any]:
         own = drafters.METHODS[self.method].options.model_fields
-        return {name: value for name, value in self.options.given().items() if name in own}
+        return {name: value for name, value in self.options.explicit().items() if name in own}
 
     def identity(self, digests: FileDigests) -> dict[str, Any]:
         emulated = {} if self._emulated is None else {"emulate": self._emulated.identity(digests)}
@@ -208,7 +208,7 @@ class EngineLLM(LocalLLM):
                 rule=self.options.acceptance,
                 prediction=prediction,
                 task=hints.task,
-                given_up=hints.given_up,
+                cancelled=hints.cancelled,
                 top=hints.top,
             )
         )

@@ -14,8 +14,8 @@ from ianvs_specdec.backends.loaded import LoadedLLM
 from ianvs_specdec.backends.local import WARM_UP
 from ianvs_specdec.backends.process import WorkerProcess
 from ianvs_specdec.backends.prompts import model_folder
-from ianvs_specdec.common.errors import packages
-from ianvs_specdec.common.sampling import LARGEST_COUNT
+from ianvs_specdec.common.errors import optional_import
+from ianvs_specdec.common.sampling import MAX_COUNT
 from ianvs_specdec.common.types import Completion, Hints, Sampling, Step
 
 
@@ -50,16 +50,16 @@ class WorkerLLM(LoadedLLM):
     def steps(received: Sequence[int], kept: Sequence[int], drafts: Any) -> list[Step]:
         """Verification steps (see ``PendingAnswer``)."""
 
-    @packages()
+    @optional_import()
     def load(self) -> None:
         with self._loading:
             if self._worker is not None:
                 return
             folder = model_folder(self.model)
-            self._chat, self._eos_ids = chat_of(folder, self.model, LARGEST_COUNT)
+            self._chat, self._eos_ids = chat_of(folder, self.model, MAX_COUNT)
             worker = self._start(folder)
             try:
-                self._chat.window = min(self._chat.window or LARGEST_COUNT, self._window(worker))
+                self._chat.window = min(self._chat.window or MAX_COUNT, self._window(worker))
                 self._worker = worker
                 self._answer([{"role": "user", "content": "1 2 3 1 2 3"}], WARM_UP, None, NO_HINTS, truncate=True)
             except BaseException:

@@ -10,7 +10,7 @@ from ianvs_specdec.benchmarks.code import code
 from ianvs_specdec.benchmarks.letters import extract_choice
 from ianvs_specdec.benchmarks.numbers import extract_number, plain
 from ianvs_specdec.benchmarks.thoughts import without_thoughts
-from ianvs_specdec.common.errors import packages, unknown
+from ianvs_specdec.common.errors import optional_import, unknown
 
 
 def choice(answers: Sequence[str], gold: Any) -> float | None:
@@ -87,7 +87,7 @@ def references_of(gold: Any) -> Sequence[str]:
 
 @functools.lru_cache(maxsize=1)
 def _chrf() -> Any:
-    with packages():
+    with optional_import():
         from sacrebleu.metrics import CHRF
 
     return CHRF()

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from ianvs_specdec.benchmarks import tabular
 from ianvs_specdec.benchmarks.files import File
-from ianvs_specdec.common.errors import UserError, packages
+from ianvs_specdec.common.errors import UserError, optional_import
 
 QUESTIONS = "questions"
 """The part that every benchmark has."""
@@ -75,7 +75,7 @@ class Inputs:
         return [file]
 
     def _fetched(self, name: str) -> Path:
-        with packages():
+        with optional_import():
             import huggingface_hub as hub
         from huggingface_hub.errors import HfHubHTTPError
 

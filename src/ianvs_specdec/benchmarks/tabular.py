@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.common.errors import UserError, packages, unknown
+from ianvs_specdec.common.errors import UserError, optional_import, unknown
 
 Row = dict[str, Any]
 
@@ -36,7 +36,7 @@ class Table:
 def load(path: str, name: str | None = None, split: str | None = None) -> Table:
     """The rows of a file, a folder or a data set of the hub, of its configuration ``name`` and its ``split`` (default:
     the only one, or "test")."""
-    with packages():
+    with optional_import():
         import datasets
     _quiet()
     with _readable(path):
@@ -71,7 +71,7 @@ def load(path: str, name: str | None = None, split: str | None = None) -> Table:
 
 def parquet(path: str) -> Iterator[Row]:
     """The rows of a Parquet file, which may be a member of an archive (``zip://MEMBER::ARCHIVE``)."""
-    with packages():
+    with optional_import():
         import datasets
     _quiet()
     with _readable(path, lambda: " after row 0"):

@@ -8,7 +8,7 @@ from typing import Any
 from ianvs_specdec import drafters
 from ianvs_specdec.commands.hyperparameters import read_hyperparameters, told
 from ianvs_specdec.common.errors import UserError, unknown
-from ianvs_specdec.common.settings import build
+from ianvs_specdec.common.settings import validated
 from ianvs_specdec.common.types import Sampling
 
 
@@ -35,6 +35,6 @@ def sampling_of(options: argparse.Namespace) -> Sampling:
     names = ("temperature", "top_p", "top_k", "repetition_penalty", "seed")
     chosen = {name: getattr(options, name) for name in names}
     try:
-        return build(Sampling, {**vars(told(options)), **chosen, "max_tokens": options.max_new_tokens})
+        return validated(Sampling, {**vars(told(options)), **chosen, "max_tokens": options.max_new_tokens})
     except UserError as error:
         raise UserError(str(error).replace("max_tokens", "--max-new-tokens")) from error

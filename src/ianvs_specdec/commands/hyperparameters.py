@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import yaml
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.settings import build, properties, table
+from ianvs_specdec.common.settings import properties, table, validated
 from ianvs_specdec.common.types import Sampling
 
 Parsed = TypeVar("Parsed")
@@ -87,7 +87,7 @@ def add_template(parser: argparse.ArgumentParser) -> None:
 def told(options: argparse.Namespace) -> Sampling:
     """What ``add_template`` reads. Raises UserError."""
     try:
-        return build(Sampling, {name: getattr(options, name) for name in ("chat_template_kwargs", "template_time")})
+        return validated(Sampling, {name: getattr(options, name) for name in ("chat_template_kwargs", "template_time")})
     except UserError as error:
         raise UserError(f"--{str(error).replace('_', '-', 2)}") from error
 

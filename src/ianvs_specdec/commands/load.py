@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from ianvs_specdec.commands.hyperparameters import add_settings, read_hyperparameters, settings_of
-from ianvs_specdec.common.errors import UserError, install
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.load.plan import SweepPlan
 
 
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
             temporary.write_bytes(to_png(results))
         files.append(sweep.FIGURE)
     else:
-        print(f"note: no {sweep.FIGURE}: {install('load')}", file=sys.stderr)
+        print(f"note: no {sweep.FIGURE}: {install_command('load')}", file=sys.stderr)
     for row in results:
         for note in row["notes"]:
             print(f"note: {row['policy']} at {row['rate']:g}/s: {note}", file=sys.stderr)

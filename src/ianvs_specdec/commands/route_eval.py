@@ -23,7 +23,7 @@ import numpy as np
 
 from ianvs_specdec.benchmarks.files import natural
 from ianvs_specdec.commands import edge_states
-from ianvs_specdec.common.errors import UserError, install, packages
+from ianvs_specdec.common.errors import UserError, optional_import
 from ianvs_specdec.common.storage.replacing import beside
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.evaluation import tables
@@ -140,7 +140,7 @@ def _add_held_out(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--include-seen", action="store_true", help="include training queries of the routers")
 
 
-@packages()
+@optional_import()
 def run(options: argparse.Namespace) -> int:
     _check(options)
     began = time.perf_counter()
@@ -160,7 +160,7 @@ def run(options: argparse.Namespace) -> int:
 
         files["curves.png"] = to_png(evaluation)
     else:
-        inputs.notes.append(f"no curves.png: the package matplotlib is not installed ({install('route')})")
+        inputs.notes.append(f"no curves.png: the package matplotlib is not installed ({install_command('route')})")
     _write(options.out, files)
     seconds = time.perf_counter() - started
     for note in inputs.notes:

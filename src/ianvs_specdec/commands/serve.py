@@ -18,7 +18,7 @@ from ianvs_specdec.backends.prompts import chat_template
 from ianvs_specdec.commands import parent, tls
 from ianvs_specdec.commands.hyperparameters import add_template, read_hyperparameters
 from ianvs_specdec.common import heap
-from ianvs_specdec.common.errors import UserError, install
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.models.templates import CLOCK, reads
 from ianvs_specdec.net import LOOPBACK
 from ianvs_specdec.net.addresses import bind
@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
         case = None if options.job is None else _test_case(options)
     except ImportError as error:
         message = f"the server needs uvicorn, starlette and prometheus_client ({error})"
-        raise UserError(f"{message}: {install('serve')}") from error
+        raise UserError(f"{message}: {install_command('serve')}") from error
     loaded = [(side.llm, side.settings) for side in case.sides.values()] if case else [_model(options)]
     concurrency = max([_concurrency(options.concurrency, llm) for llm, _ in loaded])
     bound = bind(options.host, options.port)

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.common.errors import packages
+from ianvs_specdec.common.errors import optional_import
 
 MOST_WATTS = 2_000.0
 """Of one counter. One that seems to have used more was reset, as by a suspend, or is broken."""
@@ -112,7 +112,7 @@ def _joules(file: Path) -> float:
 def _gpus(sysfs: Path) -> Iterable[Source]:
     if not (sysfs / "module/nvidia").exists():
         return
-    with packages():
+    with optional_import():
         import pynvml as nvml
 
     nvml.nvmlInit()

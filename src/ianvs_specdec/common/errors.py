@@ -93,11 +93,11 @@ class ChatTemplateError(PromptError):
     """The model's chat template makes no prompt of a chat."""
 
 
-class AbandonedError(AnswerError):
-    """A request was ended because nobody waits for its answer any more."""
+class RequestCancelledError(AnswerError):
+    """A request was cancelled by its client."""
 
     def __init__(self) -> None:
-        super().__init__("nobody waits for this answer any more")
+        super().__init__("the request was cancelled")
 
 
 def unknown(kind: str, name: object, known: Iterable[str], *, key: str | None = None) -> UserError:
@@ -111,13 +111,13 @@ def unknown(kind: str, name: object, known: Iterable[str], *, key: str | None = 
     return UserError(f"unknown {kind} {name!r}.{hint} Known: {', '.join(names)}", key=key)
 
 
-def install(extra: str) -> str:
+def install_command(extra: str) -> str:
     """The command that installs what an extra of this package brings: the package itself is on no index."""
     lines = [line.replace('"', "'").partition(";") for line in metadata.requires("ianvs-specdec") or ()]
     return " ".join(["pip install", *(repr(name) for name, _, when in lines if repr(extra) in when)])
 
 
-def not_installed(error: BaseException | None) -> UserError | None:
+def missing_package_error(error: BaseException | None) -> UserError | None:
     """The error for a package that is missing, where that is what ``error``, or what it was raised from, says.
 
     A missing module of our own is a fault, not a missing package.
@@ -128,17 +128,17 @@ def not_installed(error: BaseException | None) -> UserError | None:
     if error is None or package == __package__.partition(".")[0]:
         return None
     extra = _EXTRAS.get(package)
-    command = install(extra) if extra else "pip install -r requirements.txt"
+    command = install_command(extra) if extra else "pip install -r requirements.txt"
     return UserError(f"the package {package} is not installed: {command}")
 
 
 @contextmanager
-def packages() -> Iterator[None]:
-    """Raises ``not_installed`` in place of an import's own error. A decorator, too."""
+def optional_import() -> Iterator[None]:
+    """Raises ``missing_package_error`` in place of an import's own error. A decorator, too."""
     try:
         yield
     except ModuleNotFoundError as error:
-        if (told := not_installed(error)) is None:
+        if (told := missing_package_error(error)) is None:
             raise
         raise told from error
 

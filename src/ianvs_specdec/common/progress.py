@@ -27,7 +27,7 @@ class Progress:
         self._counts, self._had = dict.fromkeys(totals, 0), dict.fromkeys(totals, 0)
         self._began: dict[str, float] = {}
         self._kind = ""
-        self._live = Live()
+        self._live = LiveLine()
         self._next = time.monotonic() + (ON_TERMINAL if self._live else ELSEWHERE)
         self._mutex = threading.Lock()
 
@@ -54,14 +54,14 @@ class Progress:
     def _end_kind(self) -> None:
         if self._kind:
             self._live.close()
-            say(self._standing(), sys.stderr)
+            print_line(self._standing(), sys.stderr)
 
     def _show(self) -> None:
         self._next = time.monotonic() + (ON_TERMINAL if self._live else ELSEWHERE)
         if self._live:
             self._live.at(self._counts[self._kind] / self._totals[self._kind], self._standing())
         else:
-            say(self._standing(), sys.stderr)
+            print_line(self._standing(), sys.stderr)
 
     def _standing(self) -> str:
         """What is done of the present kind, and how long the rest will take."""
@@ -73,11 +73,11 @@ class Progress:
         parts = [f"{kind}: {count} of {total} {self._noun}"]
         parts += [f"{had} from {self._source}"] if had else []
         parts += [f"{rate:.1f}/s" if rate >= 0.1 else f"{60 * rate:.1f}/min"] if rate else []
-        parts += [f"{clock((total - count) / rate)} left"] if rate and count < total else []
+        parts += [f"{format_duration((total - count) / rate)} left"] if rate and count < total else []
         return ", ".join(parts)
 
 
-class Live:
+class LiveLine:
     """The line that is renewed on a terminal; false where there is none, and then nothing is shown."""
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class Live:
             self._bar = None
 
 
-def say(line: str, file: TextIO) -> None:
+def print_line(line: str, file: TextIO) -> None:
     """Print a line, above the live line where there is one."""
     from tqdm import tqdm
 
@@ -114,7 +114,7 @@ def say(line: str, file: TextIO) -> None:
     file.flush()
 
 
-def clock(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """``1:05``, ``2:00:00``."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

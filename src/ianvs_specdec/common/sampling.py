@@ -11,12 +11,12 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic.dataclasses import dataclass
 
-from ianvs_specdec.common.settings import STRICT, called, rule
+from ianvs_specdec.common.settings import STRICT, described_as, validator
 
-COLDEST, HOTTEST = 1e-6, 1e6
-LEAST_PENALTY, LARGEST_PENALTY = 1e-3, 1e3
+MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-6, 1e6
+MIN_PENALTY, MAX_PENALTY = 1e-3, 1e3
 """What logits are divided by: far beyond these, float32 has no numbers for what comes of it."""
-LARGEST_COUNT = (1 << 31) - 1
+MAX_COUNT = (1 << 31) - 1
 SEEDS = range(-(1 << 63), 1 << 64)
 """What torch takes."""
 RESERVED = {
@@ -28,8 +28,10 @@ _NEWER = ("logprobs", "min_tokens", "ignore_eos", "chat_template_kwargs", "templ
 
 
 def _warm(value: float) -> None:
-    if value and not COLDEST <= value <= HOTTEST:
-        raise ValueError(f"must be 0 (greedy) or a number from {COLDEST:g} to {HOTTEST:g}, not {value!r}")
+    if value and not MIN_TEMPERATURE <= value <= MAX_TEMPERATURE:
+        raise ValueError(
+            f"must be 0 (greedy) or a number from {MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}, not {value!r}"
+        )
 
 
 def _plain(value: dict[str, Any]) -> None:
@@ -53,12 +55,12 @@ def _texts(value: Any) -> Any:
     return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Sequence) else value
 
 
-Count = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
-Temperature = Annotated[float, rule(_warm), called("0 (greedy) or a number from 1e-06 to 1e+06")]
+Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+Temperature = Annotated[float, validator(_warm), described_as("0 (greedy) or a number from 1e-06 to 1e+06")]
 Stop = Annotated[
     tuple[str, ...],
     BeforeValidator(_texts, json_schema_input_type=str | list[str]),
-    called("a text or a list of texts"),
+    described_as("a text or a list of texts"),
 ]
 
 
@@ -71,12 +73,12 @@ class Sampling:
     ``min_tokens``, and with ``ignore_eos`` they are tokens like all others.
     """
 
-    max_tokens: Annotated[int, Field(ge=1, le=LARGEST_COUNT, description="the most tokens of an answer")] = 512
+    max_tokens: Annotated[int, Field(ge=1, le=MAX_COUNT, description="the most tokens of an answer")] = 512
     temperature: Annotated[Temperature, Field(description="0 decodes greedily")] = 0.0
     top_p: Annotated[float, Field(gt=0, le=1, description="the probability mass that is sampled from")] = 1.0
     top_k: Annotated[Count, Field(description="how many tokens are sampled from; 0 = all")] = 0
     repetition_penalty: Annotated[
-        float, Field(ge=LEAST_PENALTY, le=LARGEST_PENALTY, description="above 1, tokens do not repeat as often")
+        float, Field(ge=MIN_PENALTY, le=MAX_PENALTY, description="above 1, tokens do not repeat as often")
     ] = 1.0
     seed: Annotated[int, Field(ge=SEEDS[0], le=SEEDS[-1], description="of the random numbers")] = 0
     stop: Annotated[Stop, Field(description="texts that end an answer")] = ()
@@ -84,13 +86,13 @@ class Sampling:
     min_tokens: Annotated[Count, Field(description="the least tokens of an answer")] = 0
     ignore_eos: Annotated[bool, Field(description="go on after the end of the sequence")] = False
     chat_template_kwargs: Annotated[
-        dict[str, Any], rule(_plain), Field(description="variables of the model's chat template")
+        dict[str, Any], validator(_plain), Field(description="variables of the model's chat template")
     ] = field(default_factory=dict, hash=False)
     template_time: Annotated[
         # YAML makes dates of dates.
         str,
         BeforeValidator(str),
-        rule(_time),
+        validator(_time),
         Field(description="the time that the chat template reads (ISO 8601)"),
     ] = ""
 

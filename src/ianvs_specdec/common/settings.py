@@ -21,7 +21,7 @@ STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 T = TypeVar("T")
 
 
-def rule(check: Callable[[Any], Any]) -> AfterValidator:
+def validator(check: Callable[[Any], Any]) -> AfterValidator:
     """The values that ``check`` accepts. It raises UserError, or ValueError with what follows the setting's name."""
 
     def validate(value: Any) -> Any:
@@ -34,9 +34,9 @@ def rule(check: Callable[[Any], Any]) -> AfterValidator:
     return AfterValidator(validate)
 
 
-def called(wanted: str) -> Any:
+def described_as(text: str) -> Any:
     """What a value is in words, where its type does not say it."""
-    return Field(json_schema_extra={"wanted": wanted})
+    return Field(json_schema_extra={"wanted": text})
 
 
 def _existing(value: str | Path) -> str | Path:
@@ -46,7 +46,7 @@ def _existing(value: str | Path) -> str | Path:
 
 
 EXISTING = AfterValidator(_existing)
-ExistingPath = Annotated[str | Path, EXISTING, called("an existing file or folder")]
+ExistingPath = Annotated[str | Path, EXISTING, described_as("an existing file or folder")]
 Text = Annotated[str, Field(min_length=1)]
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -72,19 +72,19 @@ class Settings(BaseModel):
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:
-        """From a mapping, in which null stands for the default. Raises UserError as ``build`` does."""
-        return build(cls, values, cls.noun)
+        """From a mapping, in which null stands for the default. Raises UserError as ``validated`` does."""
+        return validated(cls, values, cls.noun)
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
         return tuple(cls.model_fields)
 
-    def given(self) -> dict[str, Any]:
+    def explicit(self) -> dict[str, Any]:
         """The values that were set."""
         return {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
 
 
-def build(kind: Callable[..., T], values: Mapping[str, Any], noun: str = "setting") -> T:
+def validated(kind: Callable[..., T], values: Mapping[str, Any], noun: str = "setting") -> T:
     """``kind``, a pydantic model or dataclass, from values in which null stands for the default.
 
     Raises UserError for the first fault, with its ``key``; ``others`` holds the other faults.
@@ -104,7 +104,7 @@ def build(kind: Callable[..., T], values: Mapping[str, Any], noun: str = "settin
     raise AssertionError("pydantic found a fault and named none")
 
 
-def together(*steps: Callable[[], Any]) -> list[Any]:
+def collect_errors(*steps: Callable[[], Any]) -> list[Any]:
     """What each step returns. Raises the UserErrors of all steps as one."""
     results, faults = [], list[UserError]()
     for step in steps:
@@ -128,15 +128,15 @@ def table(kind: Any) -> Iterator[tuple[str, str, Any, str]]:
     words where it depends on other settings, else a value, "needed" or "optional"."""
     for name, schema in properties(kind).items():
         default = "needed" if schema["required"] else schema.get("unset", schema.get("default"))
-        yield name, wanted(schema), "optional" if default is None else default, schema.get("description", "")
+        yield name, describe_value(schema), "optional" if default is None else default, schema.get("description", "")
 
 
-def wanted(schema: Mapping[str, Any]) -> str:
+def describe_value(schema: Mapping[str, Any]) -> str:
     """What a value of this JSON schema is, in words: ``a whole number from 1``."""
     if "wanted" in schema:
         return str(schema["wanted"])
     if "anyOf" in schema:
-        return " or ".join(dict.fromkeys(wanted(one) for one in schema["anyOf"] if one.get("type") != "null"))
+        return " or ".join(dict.fromkeys(describe_value(one) for one in schema["anyOf"] if one.get("type") != "null"))
     if choices := schema.get("enum") or ([schema["const"]] if "const" in schema else []):
         return ("one of " if len(choices) > 1 else "") + ", ".join(map(str, choices))
     kinds = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "string": "a text"}
@@ -185,10 +185,10 @@ def _fault(kind: Any, name: str, reason: Any, values: Mapping[str, Any], noun: s
         return UserError(f"{name} {own}".strip(), key=name or (word if word in properties(kind) else None))
     schema = properties(kind)[name]
     if reason["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
-        return UserError(f"{name} is missing: {schema.get('description') or wanted(schema)}", key=name)
+        return UserError(f"{name} is missing: {schema.get('description') or describe_value(schema)}", key=name)
     value, choices = values[name], schema.get("enum")
     if len(reason["loc"]) > 1 and schema.get("type") == "array" and "wanted" not in schema:
         return UserError(f"{name} has {reprlib.repr(reason['input'])}: {reason['msg'].lower()}", key=name)
     if choices and isinstance(value, (str, bool)):
         return unknown(name, value, choices, key=name)
-    return UserError(f"{name} must be {wanted(schema)}, not {reprlib.repr(value)}", key=name)
+    return UserError(f"{name} must be {describe_value(schema)}, not {reprlib.repr(value)}", key=name)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-REJECTED_SHOWN = 8
+MAX_REJECTED = 8
 ENGINES = ("auto", "native", "torch", "transformers")
 """What computes a model in this process: our native step, our own forward in torch, or the model as transformers has
 it; auto = the first of these that can."""
@@ -38,17 +38,17 @@ Message = dict[str, str]
 
 @dataclass(frozen=True)
 class Hints:
-    """What is known of a request besides what is asked. No answer depends on it, only how fast it comes.
+    """Options of a request that do not change its answer.
 
-    ``prediction`` is a text that is expected back, whole or in parts; ``task`` names the kind of request. Once
-    ``given_up`` says so, nobody waits for the answer; a back end that asks it, from any thread, ends the request with
-    ``AbandonedError``. With ``Sampling.logprobs`` the ``top`` likeliest tokens are recorded beside each token,
-    also those of a ``scored`` prompt.
+    ``prediction``: text that the answer is expected to repeat, whole or in parts. ``task``: kind of request, used to
+    predict acceptance. ``cancelled`` returns True once the client has cancelled the request; the back end, which may
+    call it from any thread, then raises ``RequestCancelledError``. ``top``: number of alternatives recorded per token
+    with ``Sampling.logprobs``, with ``scored`` also for the tokens of the prompt.
     """
 
     prediction: str = ""
     task: str = ""
-    given_up: Callable[[], bool] | None = None
+    cancelled: Callable[[], bool] | None = None
     top: int = 0
     scored: bool = False
 
@@ -150,7 +150,7 @@ class Trace(msgspec.Struct, omit_defaults=True):
     ``bytes_down`` are set by remote back ends.
 
     ``rejected`` holds, for each step, the draft's own continuation from the first token that was not accepted (at most
-    ``REJECTED_SHOWN`` ids); empty for back ends that do not tell. ``failures`` lists the attempts that failed before
+    ``MAX_REJECTED`` ids); empty for back ends that do not tell. ``failures`` lists the attempts that failed before
     this one: seconds since the request was issued, and what went wrong in a word or two. ``issued`` is the clock time
     (Unix seconds) of the request, by which overlapping requests are told, and ``busy``, where others were under way
     with it, its share of the time (see ``plugin.timings``); ``memory`` the bytes that the model's weights and caches

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ianvs_specdec.common.errors import AbandonedError, ContextWindowError, UserError
-from ianvs_specdec.common.types import REJECTED_SHOWN, Sampling, Step, Trace
+from ianvs_specdec.common.errors import ContextWindowError, RequestCancelledError, UserError
+from ianvs_specdec.common.types import MAX_REJECTED, Sampling, Step, Trace
 from ianvs_specdec.engine import acceptance
 from ianvs_specdec.engine.acceptance import Verdict
 from ianvs_specdec.engine.confidence import Confidence
@@ -40,7 +40,7 @@ class Request:
     ``rule`` is how sampled tokens are accepted, one of ``acceptance.RULES``; ``prediction`` and ``task`` are handed to
     drafter and length (see ``Context``, ``Stats``). ``stop`` is asked after every emission how many output ids to keep
     (see ``stopping``). ``on_tokens`` receives the new ids at the moment they are final, one call per chunk of the
-    trace. ``trace_trees`` collects the verified trees. ``given_up`` is asked before every step whether somebody still
+    trace. ``trace_trees`` collects the verified trees. ``cancelled`` is asked before every step whether somebody still
     waits. ``top``: see ``Hints``.
 
     Raises ``ContextWindowError`` for a prompt that fills the target's context window, ``ValueError`` for one that is
@@ -61,7 +61,7 @@ class Request:
         rule: str = "rejection",
         prediction: Sequence[int] = (),
         task: str = "",
-        given_up: Callable[[], bool] | None = None,
+        cancelled: Callable[[], bool] | None = None,
         top: int = 0,
     ) -> None:
         self._began = time.perf_counter()
@@ -89,7 +89,7 @@ class Request:
         self._scored = 0
         """Tokens of the prompt whose confidence is recorded."""
         self._budget = 0
-        self._given_up = given_up
+        self._cancelled = cancelled
         self.error: Exception | None = None
         """Why the request ended without a whole output."""
 
@@ -103,8 +103,8 @@ class Request:
         if self.ended:
             return True
         try:
-            if self._given_up is not None and self._given_up():
-                self.error = AbandonedError()
+            if self._cancelled is not None and self._cancelled():
+                self.error = RequestCancelledError()
         except Exception as error:
             self.error = error
         return self.error is not None
@@ -115,7 +115,7 @@ class Request:
 
     def cancel(self) -> None:
         """Give it up, from any thread: it ends at the engine's next step."""
-        self._given_up = lambda: True
+        self._cancelled = lambda: True
 
     @property
     def positions(self) -> int:
@@ -215,7 +215,7 @@ class Request:
         accepted = min(len(verdict.path) - 1, emitted)
         step = Step(len(tree) - 1 - len(tree.scouts), accepted, emitted, len(tree))
         self._trace.steps.append(step)
-        self._trace.rejected.append(tree.continuation(verdict.path[-1], REJECTED_SHOWN))
+        self._trace.rejected.append(tree.continuation(verdict.path[-1], MAX_REJECTED))
         if self._trace_trees is not None:
             self._trace_trees.append(tree)
         return Share(self.stats, self._budget, self._behind, tree.depth, step, self.ended)

@@ -20,7 +20,7 @@ from typing import Any
 
 from msgspec import structs
 
-from ianvs_specdec.common.errors import AbandonedError, AnswerError
+from ianvs_specdec.common.errors import AnswerError, RequestCancelledError
 from ianvs_specdec.common.types import Completion
 from ianvs_specdec.gateway.case import Case, parts
 from ianvs_specdec.gateway.legs import ChatRow, Leg, RoutedJob, response_to
@@ -329,7 +329,7 @@ class Gateway:
         try:
             return response_to(data, job.answered.result(), "edge", self._case.sides["edge"])
         except CancelledError:
-            raise AbandonedError from None
+            raise RequestCancelledError from None
 
     def encode(self, data: ChatRow, layers: Sequence[int], check: edge_first.Check) -> edge_first.Read | None:
         side, chat = self._case.sides["edge"], data.job.chats["edge"]

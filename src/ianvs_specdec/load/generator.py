@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.common.errors import UserError, install
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.load.processes import end, last_words
 
 STOP_SECONDS = 10.0
@@ -48,7 +48,7 @@ class Answered:
 def check_installed() -> None:
     """Raise UserError where guidellm is missing."""
     if importlib.util.find_spec("guidellm") is None:
-        raise UserError(f"the load comes from guidellm, which is not installed: {install('load')}")
+        raise UserError(f"the load comes from guidellm, which is not installed: {install_command('load')}")
 
 
 def configuration(

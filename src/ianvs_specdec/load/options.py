@@ -10,8 +10,8 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.sampling import LARGEST_COUNT
-from ianvs_specdec.common.settings import Settings, called, rule
+from ianvs_specdec.common.sampling import MAX_COUNT
+from ianvs_specdec.common.settings import Settings, described_as, validator
 
 
 class Objectives(Settings):
@@ -70,18 +70,20 @@ def kept_to(check: Callable[[Any], Any]) -> AfterValidator:
         except UserError as error:
             raise UserError(str(error)) from error
 
-    return rule(checked)
+    return validator(checked)
 
 
 TYPED = BeforeValidator(_typed)
-Whole = Annotated[int, Field(ge=0, le=LARGEST_COUNT), TYPED, called("a whole number from 0")]
-Positive = Annotated[int, Field(ge=1, le=LARGEST_COUNT), TYPED, called("a whole number from 1")]
+Whole = Annotated[int, Field(ge=0, le=MAX_COUNT), TYPED, described_as("a whole number from 0")]
+Positive = Annotated[int, Field(ge=1, le=MAX_COUNT), TYPED, described_as("a whole number from 1")]
 Named = Annotated[dict[str, float], BeforeValidator(_named)]
-Slo = Annotated[Named, kept_to(Objectives.parse), called("limits in seconds, such as ttft=0.5,tpot=0.05,latency=5")]
+Slo = Annotated[
+    Named, kept_to(Objectives.parse), described_as("limits in seconds, such as ttft=0.5,tpot=0.05,latency=5")
+]
 Rates = Annotated[
     tuple[Annotated[float, Field(gt=0)], ...],
     BeforeValidator(lambda value: tuple(map(_typed, split(value)))),
-    rule(different),
+    validator(different),
     AfterValidator(lambda rates: tuple(sorted(rates))),
-    called("numbers above 0, such as 1,2,4"),
+    described_as("numbers above 0, such as 1,2,4"),
 ]

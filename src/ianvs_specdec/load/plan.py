@@ -11,8 +11,8 @@ from pydantic import BeforeValidator, Field
 
 from ianvs_specdec.backends.api.secrets import check_no_secrets
 from ianvs_specdec.common.errors import UserError, unknown
-from ianvs_specdec.common.sampling import HOTTEST
-from ianvs_specdec.common.settings import Settings, Text, called
+from ianvs_specdec.common.sampling import MAX_TEMPERATURE
+from ianvs_specdec.common.settings import Settings, Text, described_as
 from ianvs_specdec.lengths import create
 from ianvs_specdec.load.options import TYPED, Positive, Rates, Slo, Whole, different, kept_to, split
 from ianvs_specdec.load.patterns import PATTERNS, POISSON
@@ -30,7 +30,7 @@ LONGEST = 7 * 86400.0
 """Seconds of one round: a larger number is in another unit."""
 
 
-Duration = Annotated[float, TYPED, Field(gt=0, le=LONGEST), called("more than 0 seconds, at most 7 days")]
+Duration = Annotated[float, TYPED, Field(gt=0, le=LONGEST), described_as("more than 0 seconds, at most 7 days")]
 
 
 def _check_policies(policies: tuple[str, ...]) -> None:
@@ -70,11 +70,11 @@ class SweepPlan(Settings):
     arrivals: Text = Field(POISSON, description=f"{', '.join(PATTERNS)}, or a trace (Azure CSV, Mooncake JSONL)")
     data: Text = Field(description="data file of Ianvs with the questions to ask")
     max_tokens: Positive = Field(128, description="maximum tokens of an answer")
-    temperature: Annotated[float, TYPED, Field(ge=0, le=HOTTEST), called("0 (greedy) or more")] = Field(
+    temperature: Annotated[float, TYPED, Field(ge=0, le=MAX_TEMPERATURE), described_as("0 (greedy) or more")] = Field(
         0.0, description="temperature of the answers"
     )
     seed: Whole = Field(0, description="seed of arrivals, questions, the policies' order and the intervals")
-    warmup: Annotated[float, TYPED, Field(ge=0, le=LONGEST), called("0 or more seconds")] = Field(
+    warmup: Annotated[float, TYPED, Field(ge=0, le=LONGEST), described_as("0 or more seconds")] = Field(
         0.0, description="seconds at the start of each round that are excluded"
     )
     timeout: Duration = Field(300.0, description="seconds for one answer")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ianvs_specdec.common.errors import UserError, not_installed, packages
+from ianvs_specdec.common.errors import UserError, missing_package_error, optional_import
 from ianvs_specdec.models.documents import unmarked
 from ianvs_specdec.models.headers import counted, headers
 from ianvs_specdec.models.layout import check_model, lacking, no_place
@@ -26,7 +26,7 @@ _TURN = threading.Lock()
 CAUSAL, CLASSIFIER = "AutoModelForCausalLM", "AutoModelForSequenceClassification"
 
 
-@packages()
+@optional_import()
 def load(kind: str, folder: Path, *, what: str, key: str | None = None, start: bool = False, **settings: Any) -> Any:
     """The model in ``folder``, in evaluation mode: ``kind`` names the class of transformers, ``settings`` are further
     arguments of its ``from_pretrained``. Runs no code of the model's own and unpickles nothing.
@@ -57,7 +57,7 @@ def load(kind: str, folder: Path, *, what: str, key: str | None = None, start: b
         check_finite([*model.named_parameters(), *model.named_buffers()])
     except Exception as error:
         # Damaged files raise whatever their reader has, safetensors' and tokenizers' own exceptions among them.
-        raise not_installed(error) or refusal(what, error, key) from error
+        raise missing_package_error(error) or refusal(what, error, key) from error
     return model.eval()
 
 
@@ -103,7 +103,7 @@ def check_device(name: str, *, key: str = "device") -> None:
     """Raise UserError if torch has no device ``name`` here. Imports torch only for one that a machine may lack."""
     if name == "cpu":
         return
-    with packages():
+    with optional_import():
         import torch
     try:
         torch.empty(0, device=name)

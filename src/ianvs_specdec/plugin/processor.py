@@ -14,7 +14,7 @@ from ianvs_specdec.benchmarks.rows import Row
 from ianvs_specdec.benchmarks.scorers import references_of
 from ianvs_specdec.benchmarks.validation import Reader
 from ianvs_specdec.common.errors import unknown, warn_once
-from ianvs_specdec.common.settings import Settings, raise_all, together
+from ianvs_specdec.common.settings import Settings, collect_errors, raise_all
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin.rows_checked import RowsChecked
 
@@ -64,7 +64,7 @@ class DatasetProcessor(RowsChecked):
     def _parse(cls, hyperparameters: dict[str, Any]) -> tuple[ProcessorSettings, JudgeSettings | None]:
         known = (*ProcessorSettings.names(), *JudgeSettings.names())
         own = {name: value for name, value in hyperparameters.items() if name not in JudgeSettings.names()}
-        _, settings, judge = together(
+        _, settings, judge = collect_errors(
             lambda: raise_all([unknown("hyperparameter", name, known, key=name) for name in own if name not in known]),
             lambda: ProcessorSettings.parse({name: value for name, value in own.items() if name in known}),
             lambda: JudgeSettings.parse(hyperparameters),

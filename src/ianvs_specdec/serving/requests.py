@@ -15,7 +15,7 @@ from typing import Any
 from ianvs_specdec.backends.base import LLM, OnChunk, Plain
 from ianvs_specdec.backends.loaded import LoadedLLM, loaded
 from ianvs_specdec.common.errors import UserError, unknown
-from ianvs_specdec.common.settings import build
+from ianvs_specdec.common.settings import validated
 from ianvs_specdec.common.types import Completion, Hints, Message, Sampling
 from ianvs_specdec.serving.refusal import Refusal, check_model
 
@@ -323,7 +323,7 @@ def sampling_of(given: Mapping[str, Any], defaults: Sampling) -> Sampling:
     }
     chosen["chat_template_kwargs"] = {**defaults.chat_template_kwargs, **variables}
     try:
-        return build(Sampling, {**vars(defaults), **chosen})
+        return validated(Sampling, {**vars(defaults), **chosen})
     except UserError as error:
         message = str(error).replace("max_tokens", limit)
         raise wrong(message.partition(" ")[0], message) from error

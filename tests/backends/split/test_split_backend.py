@@ -22,7 +22,7 @@ from ianvs_specdec.backends import backend
 from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.backends.split import process
 from ianvs_specdec.backends.split.process import Started
-from ianvs_specdec.common.errors import AbandonedError, UserError
+from ianvs_specdec.common.errors import RequestCancelledError, UserError
 from ianvs_specdec.common.types import Hints, Sampling, Trace
 from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.records.identity import FileDigests
@@ -167,8 +167,8 @@ def test_an_answer_over_a_link_is_the_models_own_and_tells_what_it_took(
     with far:
         completion = far.generate(CHAT, sampling, lambda text, tokens: pieces.append(text))
         (link,) = far.processes
-        with pytest.raises(AbandonedError):
-            far.generate(CHAT, sampling, hints=Hints(given_up=lambda: True))
+        with pytest.raises(RequestCancelledError):
+            far.generate(CHAT, sampling, hints=Hints(cancelled=lambda: True))
         again = far.generate(CHAT, sampling)
     assert completion.token_ids == again.token_ids == expected.token_ids
     assert completion.text == "".join(pieces) == expected.text

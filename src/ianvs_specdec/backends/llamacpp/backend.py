@@ -14,7 +14,7 @@ from ianvs_specdec.backends.answering import chat_of
 from ianvs_specdec.backends.base import Threads, Truncate
 from ianvs_specdec.backends.prompts import Chat, check_model, model_digest, model_folder
 from ianvs_specdec.backends.specdec import EngineLLM
-from ianvs_specdec.common.errors import UserError, packages
+from ianvs_specdec.common.errors import UserError, optional_import
 from ianvs_specdec.common.settings import Count, Settings
 from ianvs_specdec.drafters.options import Acceptance
 from ianvs_specdec.models.gguf.cached import gguf_of, user_cache
@@ -82,7 +82,7 @@ class LlamaCppLLM(EngineLLM):
         """The same model in llama.cpp, autoregressive: another engine's weights and arithmetic are not these."""
         return {**self.identity(digests), "prompt_lookup": 0}
 
-    @packages()
+    @optional_import()
     def _load(self) -> None:
         from ianvs_specdec.backends.llamacpp.model import GgufTokenizer, LlamaCppModel, binding
 

@@ -18,7 +18,7 @@ import torch
 from tokenizers import AddedToken
 from torch import Tensor
 
-from ianvs_specdec.common.errors import UserError, install
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.engine import Output
 from ianvs_specdec.engine.contracts import Piece, Prompt
 from ianvs_specdec.engine.rounding import NEAR_TIE, NEAR_TIE_INT8
@@ -38,7 +38,7 @@ def binding() -> Any:
         import llama_cpp
     except ImportError as error:
         raise UserError(
-            f"back end llamacpp needs the package llama-cpp-python: {install('llamacpp')}", key="backend"
+            f"back end llamacpp needs the package llama-cpp-python: {install_command('llamacpp')}", key="backend"
         ) from error
     except (OSError, RuntimeError) as error:
         # The package loads its compiled library when it is imported.

@@ -15,8 +15,8 @@ from ianvs_specdec.backends.split.cloud import Cloud, check_packages
 from ianvs_specdec.backends.split.edge.settings import EdgeSettings
 from ianvs_specdec.backends.split.options import SplitOptions, chosen, edge_settings, link_options
 from ianvs_specdec.backends.split.target import ENGINE, VerifierModel
-from ianvs_specdec.common.errors import AbandonedError, AnswerError, UserError, packages
-from ianvs_specdec.common.sampling import LARGEST_COUNT, Sampling
+from ianvs_specdec.common.errors import AnswerError, RequestCancelledError, UserError, optional_import
+from ianvs_specdec.common.sampling import MAX_COUNT, Sampling
 from ianvs_specdec.common.settings import Settings
 from ianvs_specdec.common.types import Completion, Hints
 from ianvs_specdec.records.identity import FileDigests, machine
@@ -44,7 +44,7 @@ class SplitSpecDecLLM(LoadedLLM):
         given = self.options
         self.truncate_prompts = given.truncate_prompts
         self._address, self._length = given.verifier, None if given.length is None else str(given.length)
-        target = {name: value for name, value in given.given().items() if name in ENGINE}
+        target = {name: value for name, value in given.explicit().items() if name in ENGINE}
         beside = chosen(given.beside, given.named, "beside") or {}
         if given.verifier is not None and beside:
             raise UserError("beside: a running verifier has its own drafting method; leave it out", key="beside")
@@ -83,7 +83,7 @@ class SplitSpecDecLLM(LoadedLLM):
         sides = {"target": target.identity(digests), "edge": edge.identity(digests), "link": self._link_options}
         return {"backend": self.backend, **given, **sides}
 
-    @packages()
+    @optional_import()
     def load(self) -> None:
         with self._loading:
             if self._edge is not None:
@@ -101,7 +101,7 @@ class SplitSpecDecLLM(LoadedLLM):
 
         folder = prompts.model_folder(self.model)
         self._cloud = cloud = Cloud(self.options, self._target.command(self._length), self._link_options, folder)
-        self._chat, _ = chat_of(folder, self.model, cloud.model.window or LARGEST_COUNT)
+        self._chat, _ = chat_of(folder, self.model, cloud.model.window or MAX_COUNT)
         self._set_threads()
         target = target_of(cloud.model, folder, self._edge_settings.dtype)
         return self._edge_settings.edge(cloud.connection, cloud.model, target)
@@ -128,8 +128,8 @@ class SplitSpecDecLLM(LoadedLLM):
             output.follow(prompt)
 
         def put_out(tokens: list[int]) -> None:
-            if hints.given_up is not None and hints.given_up():
-                raise AbandonedError
+            if hints.cancelled is not None and hints.cancelled():
+                raise RequestCancelledError
             if output.emit is not None:
                 output.emit(tokens)
 
@@ -139,7 +139,7 @@ class SplitSpecDecLLM(LoadedLLM):
                 prompt, sampling, prediction=prediction, task=hints.task[:LONGEST_TASK], on_tokens=put_out
             )
         except AnswerError as error:
-            if not isinstance(error, AbandonedError):
+            if not isinstance(error, RequestCancelledError):
                 cloud.check()
             raise
         trace = answer.trace

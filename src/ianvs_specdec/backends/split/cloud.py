@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ianvs_specdec.backends.split.process import Started
-from ianvs_specdec.common.errors import UserError, not_installed
+from ianvs_specdec.common.errors import UserError, missing_package_error
 from ianvs_specdec.records.identity import FileDigests
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def check_packages() -> None:
     for package in PACKAGES:
         if importlib.util.find_spec(package.partition(".")[0]) is None:
             missing = ModuleNotFoundError(name=package)
-            raise not_installed(missing) or missing
+            raise missing_package_error(missing) or missing
 
 
 class Cloud:

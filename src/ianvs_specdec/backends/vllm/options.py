@@ -13,7 +13,7 @@ from pydantic import Field
 from ianvs_specdec.backends.base import DType, Threads, Truncate
 from ianvs_specdec.backends.prompts import check_model
 from ianvs_specdec.common.errors import UserError, unknown
-from ianvs_specdec.common.settings import Count, Settings, Text, rule
+from ianvs_specdec.common.settings import Count, Settings, Text, validator
 
 log = logging.getLogger(__name__)
 
@@ -115,9 +115,9 @@ class VllmOptions(Settings):
     )
     enforce_eager: bool | None = Field(None, description="no CUDA graphs")
     truncate_prompts: Truncate = False
-    speculative: Annotated[dict[str, Any], rule(_check_speculative)] | None = Field(
+    speculative: Annotated[dict[str, Any], validator(_check_speculative)] | None = Field(
         None, description="vLLM's speculative_config"
     )
-    engine_args: Annotated[dict[str, Any], rule(_check_engine_args)] | None = Field(
+    engine_args: Annotated[dict[str, Any], validator(_check_engine_args)] | None = Field(
         None, description="further engine arguments of vLLM by name"
     )

@@ -222,7 +222,7 @@ def _rotary(folder: Path, config: HeadConfig) -> torch.nn.Module:
     from transformers import Qwen3Config
     from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
 
-    own = {name: value for name, value in config.given().items() if name in ROPE}
+    own = {name: value for name, value in config.explicit().items() if name in ROPE}
     try:
         return Qwen3RotaryEmbedding(Qwen3Config(**own))
     except Exception as error:  # transformers raises many kinds

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from ianvs_specdec.common.settings import Settings, Text, called
+from ianvs_specdec.common.settings import Settings, Text, described_as
 from ianvs_specdec.load.options import TYPED, Named, Slo, kept_to
 from ianvs_specdec.load.patterns import PATTERNS as OPEN_PATTERNS
 from ianvs_specdec.load.patterns import POISSON
@@ -55,7 +55,7 @@ class UserPlan(Settings):
     traces: Text | None = Field(
         None, description="journal.sqlite, or what specdec decode wrote, to draw acceptance and lengths from"
     )
-    acceptance: Annotated[Named | None, kept_to(_shares), called("0.7 or chat=0.6,code=0.8")] = Field(
+    acceptance: Annotated[Named | None, kept_to(_shares), described_as("0.7 or chat=0.6,code=0.8")] = Field(
         None, description="how often a drafted token is right, without traces: 0.7 (default) or chat=0.6,code=0.8"
     )
     prompt_tokens: Tokens | None = Field(None, description="of each request (as recorded, else 256)")

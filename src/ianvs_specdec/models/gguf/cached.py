@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.progress import say
+from ianvs_specdec.common.progress import print_line
 from ianvs_specdec.models.gguf.importing import import_gguf
 
 IMPORT_VERSION = 2
@@ -63,7 +63,7 @@ def imported(path: Path, *, key: str | None = None) -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.with_name(f"{place}.lock")):
             if not folder.is_dir():
-                say(f"{path}: importing into {folder}, once", sys.stderr)
+                print_line(f"{path}: importing into {folder}, once", sys.stderr)
                 import_gguf(path, folder)
                 for other in folder.parent.iterdir():
                     if other.name.rpartition("-")[0] == place and other != folder:

@@ -9,7 +9,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from ianvs_specdec.common.errors import UserError, install, unknown
+from ianvs_specdec.common.errors import UserError, unknown
 from ianvs_specdec.common.storage.replacing import replacing
 from ianvs_specdec.models.gguf.architecture import Architecture, architecture
 from ianvs_specdec.models.gguf.checkpoint import Checkpoint
@@ -36,7 +36,7 @@ def export_gguf(folder: Path, out: Path, kind: str) -> int:
     try:
         import gguf
     except ImportError as error:
-        raise UserError(f"writing GGUF needs the package gguf: {install('gguf')}") from error
+        raise UserError(f"writing GGUF needs the package gguf: {install_command('gguf')}") from error
     # It announces the byte order of every file on standard error.
     logging.getLogger("gguf.gguf_writer").setLevel(logging.WARNING)
     config = read_config(folder)

@@ -10,8 +10,8 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from ianvs_specdec.common.errors import UserError, unknown
-from ianvs_specdec.common.sampling import LARGEST_COUNT
-from ianvs_specdec.common.settings import STRICT, build, called
+from ianvs_specdec.common.sampling import MAX_COUNT
+from ianvs_specdec.common.settings import STRICT, described_as, validated
 from ianvs_specdec.net.link import units
 from ianvs_specdec.net.link.outages import NO_OUTAGES, Schedule, parse
 from ianvs_specdec.net.link.presets import NONE, PRESETS
@@ -27,10 +27,10 @@ CUT: Literal["cut"] = "cut"
 """What becomes of connections in an outage: they stay, or both ends get a reset when it begins."""
 
 
-Time = Annotated[float, Field(ge=0, le=LONGEST), called(f"from 0 to {LONGEST:g} s")]
-Rate = Annotated[float, Field(ge=SLOWEST, le=FASTEST), called("from 1kbit to 1000gbit (a second)")]
+Time = Annotated[float, Field(ge=0, le=LONGEST), described_as(f"from 0 to {LONGEST:g} s")]
+Rate = Annotated[float, Field(ge=SLOWEST, le=FASTEST), described_as("from 1kbit to 1000gbit (a second)")]
 Loss = Annotated[
-    float, Field(ge=0, lt=1), called("from 0 % to below 100 % (--outage is for a path on which nothing passes)")
+    float, Field(ge=0, lt=1), described_as("from 0 % to below 100 % (--outage is for a path on which nothing passes)")
 ]
 
 
@@ -50,7 +50,7 @@ class Path:
     queue: Time = QUEUE
     outage: Schedule = NO_OUTAGES
     on_outage: Literal["hold", "cut"] = HOLD
-    seed: Annotated[int, Field(ge=0, le=LARGEST_COUNT)] = 0
+    seed: Annotated[int, Field(ge=0, le=MAX_COUNT)] = 0
     preset: str = NONE
 
     def __post_init__(self) -> None:
@@ -71,7 +71,7 @@ class Path:
             raise unknown("preset", preset, PRESETS, key="preset")
         given = {**PRESETS[preset], **own}
         read = {name: READERS[name](value, name) if name in READERS else value for name, value in given.items()}
-        return build(cls, read, "option of a path")
+        return validated(cls, read, "option of a path")
 
     def to_json(self) -> dict[str, Any]:
         return {**{field.name: getattr(self, field.name) for field in fields(self)}, "outage": str(self.outage)}

@@ -8,7 +8,7 @@ from typing import TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.settings import build
+from ianvs_specdec.common.settings import validated
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine.tree import TokenTree
 from ianvs_specdec.net.split.split_pb2 import DESCRIPTOR, Draft, Open
@@ -102,4 +102,4 @@ def sampling_of(message: Open) -> Sampling:
         raise UserError("the seed must be a 64-bit integer")
     names = ("max_tokens", "temperature", "top_p", "top_k", "repetition_penalty")
     given = {name: getattr(message, name) for name in names}
-    return build(Sampling, {**given, "seed": int(message.seed), "stop": tuple(message.stop)})
+    return validated(Sampling, {**given, "seed": int(message.seed), "stop": tuple(message.stop)})

@@ -14,7 +14,7 @@ import numpy as np
 from ianvs_specdec.benchmarks import scorers
 from ianvs_specdec.benchmarks.judge_prompts import HIGHEST, LOWEST
 from ianvs_specdec.benchmarks.thoughts import without_thoughts
-from ianvs_specdec.common.errors import UserError, install, unknown
+from ianvs_specdec.common.errors import UserError, unknown
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.outcomes.recorded import Outcomes
 from ianvs_specdec.workspace.scoring import TOGETHER
@@ -118,7 +118,7 @@ def _rouge_l() -> Likeness:
     try:
         from rouge_score.rouge_scorer import RougeScorer
     except ImportError as error:
-        raise UserError(f"--quality rouge-l needs rouge-score: {install('rouge')}") from error
+        raise UserError(f"--quality rouge-l needs rouge-score: {install_command('rouge')}") from error
     scorer = RougeScorer(["rougeL"], tokenizer=_Words())
     return lambda pairs: [scorer.score(reference, answer)["rougeL"].fmeasure for answer, reference in pairs]
 

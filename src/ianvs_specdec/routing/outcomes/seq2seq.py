@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.common.errors import UserError, packages
+from ianvs_specdec.common.errors import UserError, optional_import
 from ianvs_specdec.models.documents import unmarked
 from ianvs_specdec.models.loading import load, refusal
 
@@ -47,7 +47,7 @@ class Seq2SeqLikelihood:
                 found[place] = value
         return found
 
-    @packages()
+    @optional_import()
     def _load(self) -> None:
         if self._model is not None:
             return

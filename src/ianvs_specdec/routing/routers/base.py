@@ -18,7 +18,7 @@ from pydantic import create_model
 
 from ianvs_specdec.benchmarks.rows import query_of_row, row_of
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.settings import Settings, Share, build
+from ianvs_specdec.common.settings import Settings, Share, validated
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin.overhead import Routing, restore_routing_time
 from ianvs_specdec.records.identity import digest
@@ -91,7 +91,7 @@ class Router(_Given, ABC):
         shipped = next((base for base in cls.__mro__ if base.__module__.startswith(f"{__package__}.")), Router)
         own = any("__init__" in vars(base) for base in cls.__mro__[: cls.__mro__.index(shipped)])
         known = declared(Router if own else shipped)
-        build(known, {name: value for name, value in hyperparameters.items() if name in known.model_fields})
+        validated(known, {name: value for name, value in hyperparameters.items() if name in known.model_fields})
         defaults = {name: field.default for name, field in known.model_fields.items() if not field.is_required()}
         if not own:
             for name, default in defaults.items():

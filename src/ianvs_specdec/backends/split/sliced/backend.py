@@ -12,7 +12,7 @@ from ianvs_specdec.backends.split.backend import SplitSpecDecLLM
 from ianvs_specdec.backends.split.cloud import Cloud, check_packages
 from ianvs_specdec.backends.split.options import SlicedOptions, chosen, drafting, link_options
 from ianvs_specdec.backends.split.target import ENGINE, VerifierModel
-from ianvs_specdec.common.errors import AbandonedError, AnswerError, UserError
+from ianvs_specdec.common.errors import AnswerError, RequestCancelledError, UserError
 from ianvs_specdec.common.sampling import Sampling
 from ianvs_specdec.common.settings import Settings
 from ianvs_specdec.common.types import SplitTrace
@@ -60,7 +60,7 @@ class SlicedSpecDecLLM(EngineLLM):
                 f"cut: with states {given.states} the answers depend on the cut, and auto measures it: name a number",
                 key="cut",
             )
-        self._shared = {name: value for name, value in given.given().items() if name in ENGINE}
+        self._shared = {name: value for name, value in given.explicit().items() if name in ENGINE}
         self._upper = VerifierModel(model, self._shared, {})
         self._link = link_options(given.link)
         self._cloud: Cloud | None = None
@@ -164,7 +164,7 @@ class SlicedSpecDecLLM(EngineLLM):
         try:
             decoded = super()._run(lambda: made)
         except AnswerError as error:
-            if not isinstance(error, AbandonedError):
+            if not isinstance(error, RequestCancelledError):
                 cloud.check()
             raise
         counts, trace = made.sequence.counts, decoded.trace
