@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from ianvs_specdec.commands.hyperparameters import add_settings, read_hyperparameters, settings_of
-from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.errors import UserError, install_command
 from ianvs_specdec.load.plan import SweepPlan
 
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from ianvs_specdec.benchmarks.files import natural
 from ianvs_specdec.commands import edge_states
-from ianvs_specdec.common.errors import UserError, optional_import
+from ianvs_specdec.common.errors import UserError, install_command, optional_import
 from ianvs_specdec.common.storage.replacing import beside
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.evaluation import tables

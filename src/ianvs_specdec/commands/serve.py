@@ -18,7 +18,7 @@ from ianvs_specdec.backends.prompts import chat_template
 from ianvs_specdec.commands import parent, tls
 from ianvs_specdec.commands.hyperparameters import add_template, read_hyperparameters
 from ianvs_specdec.common import heap
-from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.errors import UserError, install_command
 from ianvs_specdec.models.templates import CLOCK, reads
 from ianvs_specdec.net import LOOPBACK
 from ianvs_specdec.net.addresses import bind

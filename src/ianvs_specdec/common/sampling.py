@@ -29,9 +29,8 @@ _NEWER = ("logprobs", "min_tokens", "ignore_eos", "chat_template_kwargs", "templ
 
 def _warm(value: float) -> None:
     if value and not MIN_TEMPERATURE <= value <= MAX_TEMPERATURE:
-        raise ValueError(
-            f"must be 0 (greedy) or a number from {MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}, not {value!r}"
-        )
+        bounds = f"from {MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}"
+        raise ValueError(f"must be 0 (greedy) or a number {bounds}, not {value!r}")
 
 
 def _plain(value: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.errors import UserError, install_command
 from ianvs_specdec.load.processes import end, last_words
 
 STOP_SECONDS = 10.0

@@ -28,9 +28,8 @@ Price = Annotated[float, Field(ge=0, le=MAX_COUNT, description="per million toke
 
 def _warm(value: float) -> None:
     if not MIN_TEMPERATURE <= value <= MAX_TEMPERATURE:
-        raise ValueError(
-            f"must be from {MIN_TEMPERATURE:g} (at 0 all samples would be alike) to {MAX_TEMPERATURE:g}, not {value!r}"
-        )
+        bounds = f"from {MIN_TEMPERATURE:g} (at 0 all samples would be alike) to {MAX_TEMPERATURE:g}"
+        raise ValueError(f"must be {bounds}, not {value!r}")
 
 
 def _unescaped(value: tuple[str, ...]) -> None:

@@ -18,7 +18,7 @@ import torch
 from tokenizers import AddedToken
 from torch import Tensor
 
-from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.errors import UserError, install_command
 from ianvs_specdec.engine import Output
 from ianvs_specdec.engine.contracts import Piece, Prompt
 from ianvs_specdec.engine.rounding import NEAR_TIE, NEAR_TIE_INT8

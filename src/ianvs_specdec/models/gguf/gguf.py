@@ -9,7 +9,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from ianvs_specdec.common.errors import UserError, unknown
+from ianvs_specdec.common.errors import UserError, install_command, unknown
 from ianvs_specdec.common.storage.replacing import replacing
 from ianvs_specdec.models.gguf.architecture import Architecture, architecture
 from ianvs_specdec.models.gguf.checkpoint import Checkpoint

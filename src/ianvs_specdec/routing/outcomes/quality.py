@@ -14,7 +14,7 @@ import numpy as np
 from ianvs_specdec.benchmarks import scorers
 from ianvs_specdec.benchmarks.judge_prompts import HIGHEST, LOWEST
 from ianvs_specdec.benchmarks.thoughts import without_thoughts
-from ianvs_specdec.common.errors import UserError, unknown
+from ianvs_specdec.common.errors import UserError, install_command, unknown
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.outcomes.recorded import Outcomes
 from ianvs_specdec.workspace.scoring import TOGETHER
