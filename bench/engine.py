@@ -159,7 +159,7 @@ def _ours(
     options: argparse.Namespace, model: Any, prompt: list[int], wait: Callable[[], None]
 ) -> Iterator[tuple[Ours, str | None]]:
     """Our engine in every type of weights, with the quantization of each."""
-    from ianvs_specdec.targets.registry import target_of
+    from ianvs_specdec.targets.registry import create_target
 
     labels = set()
     for engine in options.engine:
@@ -167,7 +167,7 @@ def _ours(
             quantization = None if name == "none" else name
             # transformers' engine rounds the model itself, and the next target needs its weights.
             own = copy.deepcopy(model) if quantization and engine == "transformers" else model
-            target = target_of(own, quantization=quantization, engine=engine)
+            target = create_target(own, quantization=quantization, engine=engine)
             label = f"ours {quantization or options.dtype}, {target.kind}"
             # Two engines may come to the same target.
             if label not in labels:

@@ -15,7 +15,7 @@ from ianvs_specdec.engine.loop import Engine
 from ianvs_specdec.engine.request import Request
 from ianvs_specdec.engine.scheduling import Finished
 from ianvs_specdec.lengths.fixed import Fixed
-from ianvs_specdec.targets.registry import target_of
+from ianvs_specdec.targets.registry import create_target
 from tests.support.cost_tables import LEVEL, simple
 from tests.support.tiny import tiny_model
 
@@ -50,7 +50,7 @@ class Counted:
 
 @pytest.fixture(scope="module")
 def target():
-    return target_of(tiny_model())
+    return create_target(tiny_model())
 
 
 def served(target, meter, length, count=2, on_tokens=None):

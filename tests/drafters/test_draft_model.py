@@ -14,7 +14,7 @@ from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.draft_model.drafter import DraftModel
 from ianvs_specdec.engine import Context
 from ianvs_specdec.engine.sampling import Noise
-from ianvs_specdec.targets.registry import target_of
+from ianvs_specdec.targets.registry import create_target
 from tests.support.budgets import Budgets
 from tests.support.drafters import noisy
 from tests.support.one_sequence import OneSequence
@@ -33,7 +33,7 @@ def saved(model, folder):
 
 @pytest.fixture(scope="module")
 def target():
-    return target_of(tiny_model())
+    return create_target(tiny_model())
 
 
 @pytest.fixture(scope="module")

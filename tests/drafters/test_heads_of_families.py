@@ -70,7 +70,7 @@ def heads_of(root):
         yield "medusa", root / label
 
 
-@pytest.mark.skipif(library.why_not() is not None, reason=library.why_not() or "")
+@pytest.mark.skipif(library.unavailable_reason() is not None, reason=library.unavailable_reason() or "")
 @pytest.mark.parametrize(("family", "weights"), few(itertools.product(FAMILIES, WEIGHTS), lambda case: case in FAST))
 def test_heads_change_no_output(tmp_path, family, weights):
     model = family_model(family, hidden_size=HIDDEN)

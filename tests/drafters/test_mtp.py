@@ -20,7 +20,7 @@ from ianvs_specdec.drafters.mtp.drafter import Mtp
 from ianvs_specdec.drafters.mtp.files import load_mtp
 from ianvs_specdec.engine.loop import Engine
 from ianvs_specdec.models.loading import CAUSAL, load
-from ianvs_specdec.targets.registry import target_of
+from ianvs_specdec.targets.registry import create_target
 from tests.support.budgets import Budgets
 from tests.support.few import few
 from tests.support.mtp import build_mtp
@@ -45,7 +45,7 @@ def folders(tmp_path_factory):
 
 
 def target_in(folder, dtype=torch.float32, **settings):
-    return target_of(load(CAUSAL, folder, what="the model", dtype=dtype), **settings)
+    return create_target(load(CAUSAL, folder, what="the model", dtype=dtype), **settings)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -203,4 +203,4 @@ def test_a_model_without_layers_is_refused(folders, tmp_path):
             refuse()
     drafters.check_files("mtp", {}, None, folders(("glm4_moe", 1)))
     with pytest.raises(UserError, match="transformers knows no MTP layers of llama"):
-        Mtp().prepare(target_of(tiny_model()))
+        Mtp().prepare(create_target(tiny_model()))

@@ -12,7 +12,7 @@ from ianvs_specdec import drafters, lengths
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import StopStrings, decode
 from ianvs_specdec.engine.encoding import PromptEncoder
-from ianvs_specdec.targets.registry import target_of
+from ianvs_specdec.targets.registry import create_target
 from tests.support import requests
 from tests.support.drafters import CASES, DEEP, Workshop
 from tests.support.few import few
@@ -38,7 +38,7 @@ METHODS = few(
 def workshop(tmp_path_factory):
     model = tiny_model("llama", vocab_size=VOCABULARY)
     texts = [RNG.choices(range(VOCABULARY), k=40) for _ in range(6)]
-    return Workshop(model, tmp_path_factory.mktemp("llama"), texts), target_of(model), model
+    return Workshop(model, tmp_path_factory.mktemp("llama"), texts), create_target(model), model
 
 
 def expected(model, prompt, ids):
@@ -111,14 +111,14 @@ def test_states_are_of_the_last_token_and_the_largest(kind):
 
 
 def test_a_prompt_in_pieces_has_the_same_states(monkeypatch):
-    target = target_of(tiny_model())
+    target = create_target(tiny_model())
     whole = encoded(target)
     monkeypatch.setattr(type(target), "prompt_rows", 8)
     torch.testing.assert_close(encoded(target), whole)
 
 
 def test_others_write_what_they_write_alone():
-    target, encoder = target_of(tiny_model()), PromptEncoder(LAYERS)
+    target, encoder = create_target(tiny_model()), PromptEncoder(LAYERS)
     one, _ = results(
         engine_of(target),
         request_of(target, requests.PROMPTS[0]),

@@ -10,7 +10,7 @@ from ianvs_specdec import drafters
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine.contracts import Prompt
 from ianvs_specdec.targets.huggingface import HuggingFaceTarget
-from ianvs_specdec.targets.registry import target_of
+from ianvs_specdec.targets.registry import create_target
 from tests.support.few import few
 from tests.support.requests import (
     COUPLED,
@@ -57,7 +57,7 @@ OTHERS = ("phi3-longrope", "mamba", "falcon-alibi", "gpt-without-cache", "mistra
 
 @pytest.mark.parametrize("name", few(OTHERS, lambda name: name in OTHERS[:4]))
 def test_states_of_other_kinds_are_kept_apart_as_well(name):
-    target = Watched(target_of(tiny_model(name)))
+    target = Watched(create_target(tiny_model(name)))
     expected = [alone(target, prompt) for prompt in PROMPTS[:3]]
     requests = [
         request_of(target, prompt, drafter=Guesser(ids)) for prompt, ids in zip(PROMPTS, expected, strict=False)
@@ -101,7 +101,7 @@ def test_a_long_prompt_is_read_in_pieces_while_others_go_on(model, kind):
 
 
 def test_prompts_take_turns_and_short_ones_share_a_step(model):
-    target = Watched(target_of(model), prompt_rows=8)
+    target = Watched(create_target(model), prompt_rows=8)
     longer, shorter = PROMPTS[2][:20], PROMPTS[4][:17]
     expected = [alone(target, prompt) for prompt in (longer, shorter, [7], [8, 9], [5, 6, 7])]
     engine = engine_of(target, "fixed:0")

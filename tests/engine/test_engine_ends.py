@@ -7,7 +7,7 @@ import pytest
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.common.errors import RequestCancelledError, UserError
 from ianvs_specdec.engine import Drafter, TokenTree, decode
-from ianvs_specdec.targets.registry import target_of
+from ianvs_specdec.targets.registry import create_target
 from tests.support.requests import GREEDY, KINDS, PROMPTS, alone, engine_of, request_of, run, target_of_kind
 from tests.support.tiny import VOCABULARY, tiny_model
 from tests.support.watched import Watched
@@ -109,7 +109,7 @@ TREES = {
 
 @pytest.mark.parametrize("what", TREES)
 def test_what_is_no_tree_of_the_targets_tokens_does_not_reach_the_step_of_all(model, what):
-    target = Watched(target_of(model))
+    target = Watched(create_target(model))
     expected = alone(target, PROMPTS[0])
 
     class Proposes(Drafter):
@@ -129,7 +129,7 @@ def test_what_is_no_tree_of_the_targets_tokens_does_not_reach_the_step_of_all(mo
 @pytest.mark.parametrize("prompt", [[3, VOCABULARY], [-1, 3], []])
 def test_a_prompt_that_cannot_be_computed_is_refused_before_it_joins(model, prompt):
     with pytest.raises(ValueError, match="the prompt"):
-        request_of(target_of(model), prompt)
+        request_of(create_target(model), prompt)
 
 
 def test_a_step_that_fails_ends_who_took_part_and_the_next_ones_are_served(target):
@@ -180,7 +180,7 @@ class Elsewhere(Drafter):
 
 @pytest.fixture(scope="module")
 def far_target():
-    return target_of(tiny_model())
+    return create_target(tiny_model())
 
 
 def test_a_request_without_a_draft_waits_and_others_do_not(far_target):

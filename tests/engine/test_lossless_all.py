@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine.loop import Engine
-from ianvs_specdec.targets.registry import target_of
+from ianvs_specdec.targets.registry import create_target
 from tests.support.drafters import CASES, DEEP, Workshop
 from tests.support.few import few
 from tests.support.requests import request_of, results, target_of_kind
@@ -122,7 +122,7 @@ def reference(shared, reference_model, tmp_path_factory):
     heads = {"eagle": folder / "eagle1", "eagle3": folder / "eagle3", "medusa": folder / "medusa"}
     texts = [trace["output"] for trace in traces]
     workshop = Workshop(reference_model, tmp_path_factory.mktemp("reference"), texts, heads)
-    return Alone(target_of(reference_model), [2]), workshop
+    return Alone(create_target(reference_model), [2]), workshop
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from pathlib import Path
 HOLDING = """
 import sys
 from pathlib import Path
-from ianvs_specdec.common.storage.claim import claim
+from ianvs_specdec.common.storage.folder_lock import claim
 held = claim(Path(sys.argv[1]), "theirs")
 print("held", flush=True)
 sys.stdin.read()

@@ -23,7 +23,7 @@ from ianvs_specdec.backends.untrusted import (
 )
 from ianvs_specdec.common.errors import AnswerError, visible
 from ianvs_specdec.common.types import Completion, Sampling, Step, Trace
-from ianvs_specdec.models.loading import refusal
+from ianvs_specdec.models.loading import loading_error
 from ianvs_specdec.models.rotary import window_of
 
 LONGEST_REASON = 80
@@ -47,7 +47,7 @@ def chat_of(folder: Path, model: str, max_model_len: int) -> tuple[Chat, list[in
         except OSError:
             generation = transformers.GenerationConfig.from_model_config(config)
     except Exception as error:
-        raise refusal(f"the tokenizer of {model}", error, "model") from error
+        raise loading_error(f"the tokenizer of {model}", error, "model") from error
     window = min(window_of(config.get_text_config()) or max_model_len, max_model_len)
     return Chat(tokenizer, window, vocabulary_of(config)), sorted(end_ids(generation, tokenizer))
 

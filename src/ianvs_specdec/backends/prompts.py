@@ -24,9 +24,9 @@ from ianvs_specdec.common.errors import (
     optional_import,
 )
 from ianvs_specdec.common.types import Hints, Sampling, Trace
-from ianvs_specdec.models.documents import unmarked
-from ianvs_specdec.models.gguf.cached import IMPORT_VERSION, files_of, gguf_of
-from ianvs_specdec.models.templates import failed, render, template_of
+from ianvs_specdec.models.gguf.cache import IMPORT_VERSION, gguf_of, hf_folder
+from ianvs_specdec.models.json_files import without_bom
+from ianvs_specdec.models.templates import read_template, render, template_error
 from ianvs_specdec.records.identity import FileDigests, digest
 
 LONGEST_MARK = 32
@@ -77,8 +77,8 @@ def model_folder(model: str, *, key: str = "model") -> Path:
 
 def local_folder(model: str, *, key: str = "model") -> Path | None:
     """``model_folder``, None where the files come from the hub."""
-    path = files_of(Path(model), key=key)
-    return unmarked(path) if path.is_dir() else None
+    path = hf_folder(Path(model), key=key)
+    return without_bom(path) if path.is_dir() else None
 
 
 def model_digest(model: str, digests: FileDigests, *more: str) -> str:
@@ -94,7 +94,7 @@ def chat_template(llm: LLM) -> str:
     """What a back end makes prompts with, "" where its model has none, or where a server does. Raises UserError."""
     if llm.truncate_prompts is None:
         return ""
-    return template_of(gguf_of(Path(llm.model)) or model_folder(llm.model))
+    return read_template(gguf_of(Path(llm.model)) or model_folder(llm.model))
 
 
 class Chat:
@@ -142,7 +142,7 @@ class Chat:
         if isinstance(asked, list) and self.tokenizer.chat_template:
             ids = self.ids(render(self.tokenizer, asked, sampling), hints, special=bool(special))
             if not ids:
-                raise failed("it and the tokenizer make no token")
+                raise template_error("it and the tokenizer make no token")
             return ids
         if isinstance(asked, list):
             transcript = "".join(f"{message['role'].capitalize()}: {message['content']}\n\n" for message in asked)

@@ -24,7 +24,7 @@ from ianvs_specdec.backends.quantization import own
 from ianvs_specdec.common.errors import ContextWindowError
 from ianvs_specdec.common.settings import Settings, Text
 from ianvs_specdec.common.types import Completion, Encoding, Hints, Message, Occupancy, Sampling, Trace
-from ianvs_specdec.models.layout import model_sizes, read_config
+from ianvs_specdec.models.validation import model_sizes, read_config
 from ianvs_specdec.records.identity import FileDigests
 
 if TYPE_CHECKING:
@@ -112,9 +112,9 @@ class EngineLLM(LocalLLM):
         self._serve(Engine(self._target, self._length, memory, meter=self._emulation))
 
     def _new_target(self) -> Target:
-        from ianvs_specdec.targets.registry import target_of
+        from ianvs_specdec.targets.registry import create_target
 
-        return target_of(
+        return create_target(
             self._model,
             consume=True,
             quantization=own(self.quantization),

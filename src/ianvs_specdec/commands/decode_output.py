@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ianvs_specdec.common.storage.replacing import replacing
+from ianvs_specdec.common.storage.atomic import replacing
 
 if TYPE_CHECKING:
     from ianvs_specdec.engine import Decoded, TokenTree

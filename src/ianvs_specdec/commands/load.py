@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
         return 1
     files = [sweep.SWEEP, sweep.TABLE]
     if importlib.util.find_spec("matplotlib"):
-        from ianvs_specdec.common.storage.replacing import replacing
+        from ianvs_specdec.common.storage.atomic import replacing
         from ianvs_specdec.load.figure import to_png
 
         with replacing(out / sweep.FIGURE) as temporary:

@@ -63,12 +63,12 @@ def tokenizer_of(folder: Path | None) -> Any:
     """None where the model has none: prompts of token ids need none."""
     from transformers import AutoTokenizer
 
-    from ianvs_specdec.models.documents import unmarked
+    from ianvs_specdec.models.json_files import without_bom
 
     if folder is None:
         return None
     try:
-        return AutoTokenizer.from_pretrained(unmarked(folder), local_files_only=True, trust_remote_code=False)
+        return AutoTokenizer.from_pretrained(without_bom(folder), local_files_only=True, trust_remote_code=False)
     except Exception:
         # Missing and damaged files raise whatever their reader has.
         return None

@@ -24,7 +24,7 @@ import numpy as np
 from ianvs_specdec.benchmarks.files import natural
 from ianvs_specdec.commands import edge_states
 from ianvs_specdec.common.errors import UserError, install_command, optional_import
-from ianvs_specdec.common.storage.replacing import beside
+from ianvs_specdec.common.storage.atomic import temporary_folder
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.evaluation import tables
 from ianvs_specdec.routing.evaluation.bootstrap import RESAMPLES
@@ -295,7 +295,7 @@ def _read_probes(options: argparse.Namespace, named: Sequence[Named], queries: S
 def _write(folder: Path, files: Mapping[str, str | bytes]) -> None:
     """Each file whole; none of them if one cannot be written."""
     folder.mkdir(parents=True, exist_ok=True)
-    with beside(folder / "evaluation") as temporary:
+    with temporary_folder(folder / "evaluation") as temporary:
         for name, content in files.items():
             data = content.encode("utf-8") if isinstance(content, str) else content
             (temporary / name).write_bytes(data)

@@ -19,7 +19,7 @@ from ianvs_specdec.commands import parent, tls
 from ianvs_specdec.commands.hyperparameters import add_template, read_hyperparameters
 from ianvs_specdec.common import heap
 from ianvs_specdec.common.errors import UserError, install_command
-from ianvs_specdec.models.templates import CLOCK, reads
+from ianvs_specdec.models.templates import CLOCK, template_variables
 from ianvs_specdec.net import LOOPBACK
 from ianvs_specdec.net.addresses import bind
 from ianvs_specdec.plugin.settings import ModelSettings
@@ -103,7 +103,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"specdec serve: {reason}", file=sys.stderr)
     for llm, settings in loaded:
         llm.load()
-        if CLOCK in reads(chat_template(llm)) and not settings.sampling.template_time:
+        if CLOCK in template_variables(chat_template(llm)) and not settings.sampling.template_time:
             print("specdec serve: the chat template uses today's date; --template-time sets it", file=sys.stderr)
     heap.keep()
     llm, settings = loaded[0]

@@ -15,7 +15,7 @@ from ianvs_specdec.drafters.options import DraftingOptions, MethodOptions
 
 if TYPE_CHECKING:
     from ianvs_specdec.engine.contracts import Drafter
-    from ianvs_specdec.models.layout import ModelSizes
+    from ianvs_specdec.models.validation import ModelSizes
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.storage.replacing import beside, put_in_place
+from ianvs_specdec.common.storage.atomic import replace_folder, temporary_folder
 from ianvs_specdec.load.arrivals import LEAD_IN, label
 from ianvs_specdec.load.generator import Answered, configuration, generating, read_report
 from ianvs_specdec.load.plan import SweepPlan
@@ -79,7 +79,7 @@ def repeated(repeat: int) -> str:
 def run(plan: SweepPlan, server: Server, place: Place, arrivals: Path, out: Path) -> None:
     """Drive the arrivals through the server. Raises UserError and ServerDied; then nothing is kept."""
     folder = folder_of(out, place)
-    with beside(folder) as made, tempfile.TemporaryDirectory() as scratch:
+    with temporary_folder(folder) as made, tempfile.TemporaryDirectory() as scratch:
         report, log = made / "report.json", made / "guidellm.log"
         own = Path(scratch)
         files = arrivals.resolve(), report.resolve(), own / "cache"
@@ -94,7 +94,7 @@ def run(plan: SweepPlan, server: Server, place: Place, arrivals: Path, out: Path
         (made / "requests.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(answered))
         (made / "samples.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(samples))
         (made / "round.json").write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
-        put_in_place(made, folder)
+        replace_folder(made, folder)
 
 
 def read(out: Path, place: Place) -> Round | None:

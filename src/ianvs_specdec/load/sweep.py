@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.storage.claim import claim
+from ianvs_specdec.common.storage.folder_lock import lock_folder
 from ianvs_specdec.load import rounds
 from ianvs_specdec.load.arrivals import arrivals_text, label, read_chats
 from ianvs_specdec.load.generator import check_installed
@@ -55,7 +55,7 @@ def run(plan: SweepPlan, out: Path) -> list[dict[str, Any]]:
         out.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
         raise UserError(f"--out {out}: there is a file; give a folder to write into") from error
-    held = claim(out, current_run()[0])
+    held = lock_folder(out, current_run()[0])
     _check_same(plan, out)
     write_atomically(out / ASKED, json.dumps(plan.to_json(), indent=1) + "\n")
     (out / "rounds").mkdir(exist_ok=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.models.documents import read_object
+from ianvs_specdec.models.json_files import read_object
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 FLOATS = ("F64", "F32", "F16", "BF16")

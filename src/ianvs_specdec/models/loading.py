@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ianvs_specdec.common.errors import UserError, missing_package_error, optional_import
-from ianvs_specdec.models.documents import unmarked
 from ianvs_specdec.models.headers import counted, headers
-from ianvs_specdec.models.layout import check_model, lacking, no_place
+from ianvs_specdec.models.json_files import without_bom
 from ianvs_specdec.models.mtp import mtp_tensors
+from ianvs_specdec.models.validation import check_model, missing_tensors, unexpected_tensors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,7 +44,7 @@ def load(kind: str, folder: Path, *, what: str, key: str | None = None, start: b
     try:
         with _TURN:
             model, told = getattr(transformers, kind).from_pretrained(
-                unmarked(folder),
+                without_bom(folder),
                 use_safetensors=True,
                 local_files_only=True,
                 trust_remote_code=False,
@@ -57,11 +57,11 @@ def load(kind: str, folder: Path, *, what: str, key: str | None = None, start: b
         check_finite([*model.named_parameters(), *model.named_buffers()])
     except Exception as error:
         # Damaged files raise whatever their reader has, safetensors' and tokenizers' own exceptions among them.
-        raise missing_package_error(error) or refusal(what, error, key) from error
+        raise missing_package_error(error) or loading_error(what, error, key) from error
     return model.eval()
 
 
-def refusal(what: str, error: Exception, key: str | None = None) -> UserError:
+def loading_error(what: str, error: Exception, key: str | None = None) -> UserError:
     """The error for a model, or its tokenizer, that cannot be loaded, on one line."""
     reason = " ".join(str(error).split()) or type(error).__name__
     return UserError(f"cannot load {what}: {reason}", key=key)
@@ -96,7 +96,7 @@ def check_stored(folder: Path, *, what: str, key: str | None = None) -> None:
             with safe_open(path, framework="pt") as file:
                 check_finite((name, file.get_tensor(name)) for name in file.keys())  # noqa: SIM118 - not a mapping
     except Exception as error:
-        raise refusal(what, error, key) from error
+        raise loading_error(what, error, key) from error
 
 
 def check_device(name: str, *, key: str = "device") -> None:
@@ -120,7 +120,7 @@ def _check_told(model: Any, told: Mapping[str, Any], start: bool) -> None:
         return [name for name in names if not start or (name.startswith(base) and ".pooler." not in name)]
 
     if missing := at_fault(told["missing_keys"]):
-        raise lacking(missing)
+        raise missing_tensors(missing)
     if shaped := at_fault(name for name, *_ in told["mismatched_keys"]):
         raise UserError(f"{counted(shaped, 'has', 'have')} another shape than config.json asks for")
     if told["error_msgs"]:
@@ -130,4 +130,4 @@ def _check_told(model: Any, told: Mapping[str, Any], start: bool) -> None:
     unexpected = set(told["unexpected_keys"])
     unexpected -= {*mtp_tensors(model.config.to_dict(), unexpected)}
     if not start and getattr(model, "hf_quantizer", None) is None and unexpected:
-        raise no_place(unexpected)
+        raise unexpected_tensors(unexpected)

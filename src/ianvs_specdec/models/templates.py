@@ -1,6 +1,6 @@
 """Render chats with a model's chat template, in bounded time and memory.
 
-Templates run in a process of their own (``template_process``), which is ended if a chat takes longer than ``SECONDS``.
+Templates run in a process of their own (``template_worker``), which is ended if a chat takes longer than ``SECONDS``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 from ianvs_specdec.common.errors import ChatTemplateError
 from ianvs_specdec.common.storage.lines import LineFile
 from ianvs_specdec.common.types import Message, Sampling
-from ianvs_specdec.models.documents import read_object
+from ianvs_specdec.models.json_files import read_object
 
 SECONDS = 5.0
 """Maximum seconds per chat; templates of models take some milliseconds."""
@@ -39,11 +39,15 @@ CLOCK = "strftime_now"
 NOTE = "template_time.txt"
 GGUF_HEAD = 64 << 20
 """Bytes of a GGUF file in which its metadata end; vocabularies have some megabytes."""
-UNTOLD = Sampling()
+DEFAULT_SAMPLING = Sampling()
 
 
 def render(
-    tokenizer: Any, messages: Sequence[Message], sampling: Sampling = UNTOLD, *, add_generation_prompt: bool = True
+    tokenizer: Any,
+    messages: Sequence[Message],
+    sampling: Sampling = DEFAULT_SAMPLING,
+    *,
+    add_generation_prompt: bool = True,
 ) -> str:
     """The text of ``messages`` by the chat template of ``tokenizer``, which has one, with what ``sampling`` tells it.
     Its clock shows the beginning of this day, unless ``sampling`` has a time.
@@ -59,11 +63,11 @@ def render(
     return _PROCESS.render(template, variables, sampling.template_time or str(date.today()))
 
 
-def reads(template: str) -> set[str]:
+def template_variables(template: str) -> set[str]:
     """The variables that a template looks up; none where it cannot be parsed."""
     from jinja2 import TemplateError, meta
 
-    from ianvs_specdec.models.template_process import environment, plain
+    from ianvs_specdec.models.template_worker import environment, plain
 
     try:
         return meta.find_undeclared_variables(environment().parse(plain(template)))
@@ -71,10 +75,10 @@ def reads(template: str) -> set[str]:
         return set()
 
 
-def timed(sampling: Sampling, template: str, folder: Path) -> Sampling:
+def with_template_time(sampling: Sampling, template: str, folder: Path) -> Sampling:
     """``sampling`` with what the clock of ``template`` shows: the time that it has, or else when this was first called
     for ``folder``, which keeps that; none where the template reads no clock."""
-    if CLOCK not in template or CLOCK not in reads(template):
+    if CLOCK not in template or CLOCK not in template_variables(template):
         return replace(sampling, template_time="")
     path = folder / NOTE
     if not sampling.template_time and not path.exists():
@@ -85,7 +89,7 @@ def timed(sampling: Sampling, template: str, folder: Path) -> Sampling:
     return replace(sampling, template_time=sampling.template_time or path.read_text(encoding="utf-8").splitlines()[0])
 
 
-def template_of(path: Path) -> str:
+def read_template(path: Path) -> str:
     """The chat template of a model's folder or GGUF file, "" where it has none. Raises UserError."""
     if path.is_file():
         key = b"tokenizer.chat_template"
@@ -118,12 +122,12 @@ class _Process:
             asked = {"template": template, "variables": variables, "time": moment, "seconds": SECONDS}
             answer = self._ask(json.dumps(asked) + "\n", SECONDS)
         if "error" in answer:
-            raise failed(answer["error"])
+            raise template_error(answer["error"])
         return str(answer["text"])
 
     def _start(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "ianvs_specdec.models.template_process"],
+            [sys.executable, "-m", "ianvs_specdec.models.template_worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -163,8 +167,8 @@ class _Process:
         if not answered:
             self.end()
             if time.monotonic() - began >= seconds:
-                raise failed(f"it did not end within {seconds:g} s")
-            raise failed("the process in which it ran has ended: it may have taken too much memory")
+                raise template_error(f"it did not end within {seconds:g} s")
+            raise template_error("the process in which it ran has ended: it may have taken too much memory")
         answer: dict[str, Any] = json.loads(answered)
         return answer
 
@@ -179,7 +183,7 @@ class _Process:
 _PROCESS = _Process()
 
 
-def failed(reason: str) -> ChatTemplateError:
+def template_error(reason: str) -> ChatTemplateError:
     """The error for a chat of which the model's template makes no prompt."""
     message = f"the model's chat template cannot be used for this chat: {' '.join(reason.split()):.{LONGEST_REASON}}"
     return ChatTemplateError(message, [(0.0, "chat template")], key="model")

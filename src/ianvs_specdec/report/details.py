@@ -10,7 +10,7 @@ import numpy as np
 
 from ianvs_specdec.backends import resolve
 from ianvs_specdec.benchmarks.scorers import references_of
-from ianvs_specdec.models.gguf.cached import gguf_of, import_of
+from ianvs_specdec.models.gguf.cache import gguf_of, import_folder
 from ianvs_specdec.records.response import Response
 from ianvs_specdec.report.metrics.table import Table
 from ianvs_specdec.workspace.cases import Case, Dataset, Row, Workspace
@@ -145,7 +145,7 @@ class Details:
         if model not in self._tokenizers:
             folder = self._workspace.find(model)
             if folder is not None and (file := gguf_of(folder)) is not None:
-                folder = import_of(file)
+                folder = import_folder(file)
             self._tokenizers[model] = None
             if folder is not None and (folder / "tokenizer.json").is_file():
                 try:

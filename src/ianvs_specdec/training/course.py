@@ -13,7 +13,7 @@ import torch
 from torch.optim import Optimizer
 
 from ianvs_specdec.common.progress import format_duration, print_line
-from ianvs_specdec.common.storage.replacing import beside, put_in_place, replacing
+from ianvs_specdec.common.storage.atomic import replace_folder, replacing, temporary_folder
 
 CHECKPOINT_SECONDS = 60.0
 
@@ -94,10 +94,10 @@ def restore(parts: dict[str, Any], name: str, module: torch.nn.Module, used: Seq
 def replaced(out: Path) -> Iterator[Path]:
     """A new folder, which takes the place of ``out`` when all is done, and is gone if anything fails."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    with beside(out) as temporary:
+    with temporary_folder(out) as temporary:
         yield temporary
         temporary.chmod(0o755)
-        put_in_place(temporary, out)
+        replace_folder(temporary, out)
 
 
 def tell(line: str) -> None:

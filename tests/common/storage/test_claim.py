@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.storage import claim as module
-from ianvs_specdec.common.storage.claim import HOLDER, claim
+from ianvs_specdec.common.storage import lock_folder as module
+from ianvs_specdec.common.storage.folder_lock import HOLDER, lock_folder
 from tests.support.holding import HOLDING, held
 
 
@@ -24,13 +24,13 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_second_run_is_told_which_process_is_there_until_that_is_killed(tmp_path: Path) -> None:
     with held(tmp_path) as process:
         with pytest.raises(UserError) as told:
-            claim(tmp_path, "ours")
+            lock_folder(tmp_path, "ours")
         for part in (f"process {process.pid} on ", "since 20", "wait until it has ended", f"kill {process.pid}"):
             assert part in str(told.value)
-        assert claim(tmp_path, "theirs"), "a process of the same run shares it"
+        assert lock_folder(tmp_path, "theirs"), "a process of the same run shares it"
         process.kill()
         process.wait()
-        assert claim(tmp_path, "ours")
+        assert lock_folder(tmp_path, "ours")
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"pid": "x"}', "[" * 100_000])
@@ -38,12 +38,12 @@ def test_a_damaged_account_of_the_holder_is_no_error(tmp_path: Path, text: str) 
     with held(tmp_path):
         (tmp_path / HOLDER).write_text(text)
         with pytest.raises(UserError, match="in use by another run: wait"):
-            claim(tmp_path, "ours")
+            lock_folder(tmp_path, "ours")
 
 
 def test_a_claim_ends_with_its_last_holder(tmp_path: Path) -> None:
-    first = claim(tmp_path, "ours")
-    second = claim(tmp_path, "another run of this process")
+    first = lock_folder(tmp_path, "ours")
+    second = lock_folder(tmp_path, "another run of this process")
     assert second is first
     del first, second
     gc.collect()
@@ -53,7 +53,7 @@ def test_a_claim_ends_with_its_last_holder(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="forks")
 def test_a_child_of_the_run_shares_it(tmp_path: Path) -> None:
-    kept = claim(tmp_path, "ours")
+    kept = lock_folder(tmp_path, "ours")
     code = HOLDING.replace("theirs", "ours")
     child = subprocess.run([sys.executable, "-c", code, str(tmp_path)], input=b"", capture_output=True)
     assert child.stdout == b"held\n", child.stderr

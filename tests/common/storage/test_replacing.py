@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from ianvs_specdec.common.storage.replacing import beside, replacing
+from ianvs_specdec.common.storage.atomic import replacing, temporary_folder
 from ianvs_specdec.records.identity import write_atomically
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from ianvs_specdec.common.storage.replacing import beside, replacing
+from ianvs_specdec.common.storage.atomic import beside, replacing
 path = Path(sys.argv[1])
 with replacing(path) as file, beside(path) as folder:
     file.write_text("half")
@@ -48,7 +48,7 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     with suppress(ValueError), replacing(path) as temporary:
         temporary.write_text("new")
         raise ValueError
-    with suppress(ValueError), beside(path) as folder:
+    with suppress(ValueError), temporary_folder(path) as folder:
         (folder / "part").write_text("new")
         raise ValueError
     assert [each.name for each in tmp_path.iterdir()] == ["file"]

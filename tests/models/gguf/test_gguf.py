@@ -17,7 +17,7 @@ from tokenizers import pre_tokenizers
 from ianvs_specdec.commands.cli import main
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.models.gguf.checkpoint import Checkpoint
-from ianvs_specdec.models.gguf.gguf import export_gguf
+from ianvs_specdec.models.gguf.exporting import export_gguf
 from ianvs_specdec.models.gguf.vocabulary import BYTE, CONTROL, UNKNOWN, vocabulary
 from tests.support.folders import BASE, CLOUD, EDGE, byte_level, change, random_model, sentencepiece
 

@@ -17,8 +17,8 @@ from ianvs_specdec.backends.specdec import EngineLLM
 from ianvs_specdec.common.errors import UserError, optional_import
 from ianvs_specdec.common.settings import Count, Settings
 from ianvs_specdec.drafters.options import Acceptance
-from ianvs_specdec.models.gguf.cached import gguf_of, user_cache
-from ianvs_specdec.models.gguf.gguf import export_gguf
+from ianvs_specdec.models.gguf.cache import gguf_of, user_cache
+from ianvs_specdec.models.gguf.exporting import export_gguf
 from ianvs_specdec.records.identity import FileDigests, machine, usable_processors, version
 
 EXPORT_VERSION = 2

@@ -16,8 +16,8 @@ from ianvs_specdec.backends.worker_model import WorkerLLM
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.settings import Settings
 from ianvs_specdec.common.types import Sampling, Step
-from ianvs_specdec.models.layout import check_model
 from ianvs_specdec.models.loading import check_stored
+from ianvs_specdec.models.validation import check_model
 from ianvs_specdec.records.identity import FileDigests
 
 NAME, KEY = "vLLM", "vllm_python"

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.storage.replacing import replacing
+from ianvs_specdec.common.storage.atomic import replacing
 
 FILE = "purpose.json"
 
 
-def keep_to(folder: Path, purpose: Mapping[str, Any], *, what: str, key: str) -> None:
+def check_purpose(folder: Path, purpose: Mapping[str, Any], *, what: str, key: str) -> None:
     """Note, as JSON, what the ``folder`` is for. Raises UserError where it is for something else: ``what`` it holds
     then, such as "checkpoints of another training", and the argument ``key`` that names another folder."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -21,8 +21,8 @@ from pydantic import Field
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.settings import Count, Settings, validated
 from ianvs_specdec.drafters.tensors import PADDED, Shapes, check_shapes, find, read_config, read_shapes
-from ianvs_specdec.models.layout import ModelSizes
 from ianvs_specdec.models.rotary import ROTATIONS, rotary
+from ianvs_specdec.models.validation import ModelSizes
 
 WHAT = "DFlash head"
 FILES = ("model.safetensors", "pytorch_model.bin")

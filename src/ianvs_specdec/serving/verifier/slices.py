@@ -24,7 +24,7 @@ from ianvs_specdec.net.split import split_pb2 as pb
 from ianvs_specdec.net.split.states import row_bytes, unpacked
 from ianvs_specdec.net.split.wire import disagreement, parents_of, sampling_of
 from ianvs_specdec.serving.verifier.session import Counts, Outbox, Refused
-from ianvs_specdec.targets.native.range import LayerRange, Rows
+from ianvs_specdec.targets.native.layer_range import LayerRange, Rows
 from ianvs_specdec.targets.native.target import PROMPT_ROWS, NativeTarget
 
 log = logging.getLogger(__name__)

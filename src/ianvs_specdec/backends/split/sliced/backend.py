@@ -16,7 +16,7 @@ from ianvs_specdec.common.errors import AnswerError, RequestCancelledError, User
 from ianvs_specdec.common.sampling import Sampling
 from ianvs_specdec.common.settings import Settings
 from ianvs_specdec.common.types import SplitTrace
-from ianvs_specdec.models.layout import model_sizes, read_config
+from ianvs_specdec.models.validation import model_sizes, read_config
 from ianvs_specdec.records.identity import FileDigests
 
 if TYPE_CHECKING:
@@ -118,9 +118,9 @@ class SlicedSpecDecLLM(EngineLLM):
         from ianvs_specdec.net.split.split_pb2 import Cut, States
         from ianvs_specdec.net.split.wire import disagreement
         from ianvs_specdec.targets.native.target import NativeTarget
-        from ianvs_specdec.targets.registry import why_not_native
+        from ianvs_specdec.targets.registry import native_obstacle
 
-        if (reason := why_not_native(self._model)) is not None:
+        if (reason := native_obstacle(self._model)) is not None:
             raise UserError(f"a sliced model is computed by the native step, which cannot: {reason}", key="backend")
         whole, given = super()._new_target(), self.options
         assert isinstance(whole, NativeTarget)

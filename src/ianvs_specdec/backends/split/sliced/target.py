@@ -21,7 +21,7 @@ from ianvs_specdec.engine.tree import TokenTree
 from ianvs_specdec.net.split import split_pb2 as pb
 from ianvs_specdec.net.split.states import packed
 from ianvs_specdec.net.split.wire import set_sampling, up_of
-from ianvs_specdec.targets.native.range import Rows
+from ianvs_specdec.targets.native.layer_range import Rows
 from ianvs_specdec.targets.native.target import PROMPT_ROWS, NativeTarget
 
 MICROS = 1e6

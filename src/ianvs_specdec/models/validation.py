@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.common.errors import UserError, unknown
-from ianvs_specdec.models.documents import read_object
 from ianvs_specdec.models.families import FAMILIES, Family
 from ianvs_specdec.models.headers import FLOATS, Header, counted, headers
+from ianvs_specdec.models.json_files import read_object
 from ianvs_specdec.models.numbers import LARGEST_SIZE, check_numbers
 
 log = logging.getLogger(__name__)
@@ -146,11 +146,11 @@ def model_sizes(config: Mapping[str, Any]) -> ModelSizes | None:
     return ModelSizes(vocabulary, hidden, layers, window)
 
 
-def lacking(names: Iterable[str]) -> UserError:
+def missing_tensors(names: Iterable[str]) -> UserError:
     return UserError(f"{counted(names, 'is', 'are')} missing from the weights, which {CONFIG} asks for")
 
 
-def no_place(names: Iterable[str]) -> UserError:
+def unexpected_tensors(names: Iterable[str]) -> UserError:
     return UserError(
         f"the weights hold {counted(names)}, for which a model with this {CONFIG} has no place: one of the two files "
         "is of another model"
@@ -200,10 +200,10 @@ def _check_tensors(config: Mapping[str, Any], family: Family, tensors: Mapping[s
         return
     required, optional = expected
     if missing := required.keys() - tensors.keys():
-        raise lacking(missing)
+        raise missing_tensors(missing)
     known = required | optional
     if extra := [name for name in tensors if name not in known and not IGNORED.search(name)]:
-        raise no_place(extra)
+        raise unexpected_tensors(extra)
     for name, header in sorted(tensors.items()):
         if name in known and header.shape != known[name]:
             raise UserError(

@@ -10,11 +10,11 @@ from typing import IO, Any
 import numpy as np
 
 from ianvs_specdec.common.errors import UserError, install_command, unknown
-from ianvs_specdec.common.storage.replacing import replacing
+from ianvs_specdec.common.storage.atomic import replacing
 from ianvs_specdec.models.gguf.architecture import Architecture, architecture
 from ianvs_specdec.models.gguf.checkpoint import Checkpoint
 from ianvs_specdec.models.gguf.vocabulary import Vocabulary, vocabulary
-from ianvs_specdec.models.layout import check_model, read_config
+from ianvs_specdec.models.validation import check_model, read_config
 
 TYPES = ("f32", "f16", "bf16", "q8_0")
 BLOCK_VALUES = 1 << 22

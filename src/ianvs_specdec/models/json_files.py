@@ -35,7 +35,7 @@ def read_object(path: Path, *, key: str | None = None) -> dict[str, Any]:
 
 
 @functools.cache
-def unmarked(folder: Path) -> Path:
+def without_bom(folder: Path) -> Path:
     """A model's folder as transformers can read it: where files of JSON begin with a byte order mark, one of links and
     of copies without, which lasts as long as the process.
     """

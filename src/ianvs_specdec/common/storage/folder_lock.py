@@ -26,7 +26,7 @@ PATIENCE = 1.0
 """Seconds that a run which is just ending has to let go, and one that has just begun to say who it is."""
 
 
-class Claim:
+class FolderLock:
     """Holds a folder as long as somebody holds this. ``lock`` is None where the host does."""
 
     def __init__(self, lock: FileLock | None) -> None:
@@ -37,11 +37,11 @@ class Claim:
             self._lock.release(force=True)
 
 
-_CLAIMS: WeakValueDictionary[Path, Claim] = WeakValueDictionary()
+_CLAIMS: WeakValueDictionary[Path, FolderLock] = WeakValueDictionary()
 _CLAIMING = threading.Lock()
 
 
-def claim(folder: Path, run: str) -> Claim:
+def lock_folder(folder: Path, run: str) -> FolderLock:
     """Claim an existing folder for this process, or take part in the claim of its run. Raises UserError that names the
     process which holds it, and OSError.
     """
@@ -49,7 +49,7 @@ def claim(folder: Path, run: str) -> Claim:
     with _CLAIMING:
         held = _CLAIMS.get(folder)
         if held is None:
-            held = _CLAIMS[folder] = Claim(_acquired(folder, run))
+            held = _CLAIMS[folder] = FolderLock(_acquired(folder, run))
         return held
 
 

@@ -39,7 +39,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def beside(path: Path) -> Iterator[Path]:
+def temporary_folder(path: Path) -> Iterator[Path]:
     """A new folder beside ``path``, in which to build what is to stand there; it is gone afterwards, if it has not been
     renamed. Raises OSError.
     """
@@ -51,9 +51,9 @@ def beside(path: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def put_in_place(made: Path, path: Path) -> None:
+def replace_folder(made: Path, path: Path) -> None:
     """Rename a folder to ``path``; what stands there is gone only when the new one is there. Raises OSError."""
-    with beside(path) as old:
+    with temporary_folder(path) as old:
         if path.exists():
             os.replace(path, old / path.name)
         os.replace(made, path)
@@ -72,7 +72,7 @@ def remove_stale(path: Path) -> None:
         if match and not _alive(int(match["pid"])):
             found = path.parent / name
             if found.is_dir():
-                # Killed in between, ``put_in_place`` leaves the only copy there is in such a folder.
+                # Killed in between, ``replace_folder`` leaves the only copy there is in such a folder.
                 if path.exists() or not (found / path.name).exists():
                     shutil.rmtree(found, ignore_errors=True)
             else:

@@ -30,13 +30,13 @@ def gguf_of(model: Path) -> Path | None:
     return files[0] if len(files) == 1 else None
 
 
-def files_of(model: Path, *, key: str | None = None) -> Path:
-    """``model``, or the folder of the import of the GGUF file that it is. Raises UserError as ``imported``."""
+def hf_folder(model: Path, *, key: str | None = None) -> Path:
+    """``model``, or the folder of the import of the GGUF file that it is. Raises UserError as ``import_once``."""
     file = gguf_of(model)
-    return model if file is None else imported(file, key=key)
+    return model if file is None else import_once(file, key=key)
 
 
-def import_of(path: Path) -> Path:
+def import_folder(path: Path) -> Path:
     """Where the folder of the GGUF file ``path`` is, or will be."""
     status = path.stat()
     content = _digits(status.st_size, status.st_mtime_ns, IMPORT_VERSION)
@@ -47,7 +47,7 @@ def _digits(*identity: Any) -> str:
     return hashlib.sha256(repr(identity).encode()).hexdigest()[:16]
 
 
-def imported(path: Path, *, key: str | None = None) -> Path:
+def import_once(path: Path, *, key: str | None = None) -> Path:
     """The folder in Hugging Face format of the GGUF file ``path``, made unless it was made of this file before. Imports
     of what the file was earlier are removed.
 
@@ -55,7 +55,7 @@ def imported(path: Path, *, key: str | None = None) -> Path:
     """
     from filelock import FileLock
 
-    folder = import_of(path)
+    folder = import_folder(path)
     if folder.is_dir():
         return folder
     place = folder.name.rpartition("-")[0]
