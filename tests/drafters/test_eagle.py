@@ -33,10 +33,10 @@ from tests.drafters.eagle_oracle import (
     save_heads,
     wide,
 )
-from tests.support.budgets import Budgets
-from tests.support.few import few
-from tests.support.one_sequence import OneSequence
+from tests.support.lengths import ScriptedLength
 from tests.support.requests import decoded
+from tests.support.slow_cases import slow_unless
+from tests.support.targets import OneSequence
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,12 @@ def test_any_target_will_do_and_steps_without_drafts_in_between(folder):
     for prompt in ([4], PROMPT):
         trees.clear()
         result = decoded(
-            target, drafter, Budgets(lambda _, step: 9 * (step % 2)), prompt, Sampling(max_tokens=12), trace_trees=trees
+            target,
+            drafter,
+            ScriptedLength(lambda _, step: 9 * (step % 2)),
+            prompt,
+            Sampling(max_tokens=12),
+            trace_trees=trees,
         )
         done = 1
         for step, tree in zip(result.trace.steps, trees, strict=True):
@@ -271,7 +276,7 @@ TRACES = {
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
-    ("trace", "requests"), few(itertools.product(TRACES, [1, None]), lambda case: case[1] is not None)
+    ("trace", "requests"), slow_unless(itertools.product(TRACES, [1, None]), lambda case: case[1] is not None)
 )
 def test_trees_and_counts_are_those_of_the_official_implementation(shared, reference_model, trace, requests, engine):
     head, options = TRACES[trace]

@@ -10,8 +10,8 @@ from ianvs_specdec.engine import Drafter
 from ianvs_specdec.targets.registry import create_target
 from tests.support.drafters import Workshop, noisy
 from tests.support.requests import PROMPTS, RNG, alone, engine_of, request_of, run
+from tests.support.targets import RecordingTarget
 from tests.support.tiny import tiny_model
-from tests.support.watched import Watched
 
 
 @pytest.fixture(scope="module")
@@ -28,11 +28,11 @@ def workshop(tmp_path_factory):
 
 @pytest.mark.parametrize("branches", [1, 3])
 def test_a_draft_model_drafts_for_all_in_one_step(model, tmp_path, branches):
-    target = Watched(create_target(model))
+    target = RecordingTarget(create_target(model))
     noisy(model, 0.1).save_pretrained(tmp_path)
     first = drafters.create("draft_model", {"draft": tmp_path, "branches": branches})
     first.prepare(target)
-    draft = first._model = Watched(first._model)
+    draft = first._model = RecordingTarget(first._model)
     one_by_one = [request_of(target, prompt, drafter=first) for prompt in PROMPTS]
     for request in one_by_one:
         run(engine_of(target), request)

@@ -11,7 +11,6 @@ from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine.contracts import Prompt
 from ianvs_specdec.targets.huggingface import HuggingFaceTarget
 from ianvs_specdec.targets.registry import create_target
-from tests.support.few import few
 from tests.support.requests import (
     COUPLED,
     GREEDY,
@@ -24,8 +23,9 @@ from tests.support.requests import (
     run,
     target_of_kind,
 )
+from tests.support.slow_cases import slow_unless
+from tests.support.targets import RecordingTarget
 from tests.support.tiny import VOCABULARY, Guesser, tiny_model
-from tests.support.watched import Watched
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def model():
 
 @pytest.fixture(params=KINDS)
 def target(request, model):
-    return Watched(target_of_kind(request.param, model))
+    return RecordingTarget(target_of_kind(request.param, model))
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, COUPLED], ids=["greedy", "coupled"])
@@ -55,9 +55,9 @@ def test_many_at_once_write_what_each_writes_alone(target, sampling):
 OTHERS = ("phi3-longrope", "mamba", "falcon-alibi", "gpt-without-cache", "mistral-sliding", "jamba-hybrid")
 
 
-@pytest.mark.parametrize("name", few(OTHERS, lambda name: name in OTHERS[:4]))
+@pytest.mark.parametrize("name", slow_unless(OTHERS, lambda name: name in OTHERS[:4]))
 def test_states_of_other_kinds_are_kept_apart_as_well(name):
-    target = Watched(create_target(tiny_model(name)))
+    target = RecordingTarget(create_target(tiny_model(name)))
     expected = [alone(target, prompt) for prompt in PROMPTS[:3]]
     requests = [
         request_of(target, prompt, drafter=Guesser(ids)) for prompt, ids in zip(PROMPTS, expected, strict=False)
@@ -87,7 +87,7 @@ def sizes(step):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_long_prompt_is_read_in_pieces_while_others_go_on(model, kind):
-    target = Watched(target_of_kind(kind, model), prompt_rows=8)
+    target = RecordingTarget(target_of_kind(kind, model), prompt_rows=8)
     long = [RNG.randrange(3, VOCABULARY) for _ in range(37)]
     expected = [alone(target, PROMPTS[1]), alone(target, long)]
     first, second = (request_of(target, prompt) for prompt in (PROMPTS[1], long))
@@ -101,7 +101,7 @@ def test_a_long_prompt_is_read_in_pieces_while_others_go_on(model, kind):
 
 
 def test_prompts_take_turns_and_short_ones_share_a_step(model):
-    target = Watched(create_target(model), prompt_rows=8)
+    target = RecordingTarget(create_target(model), prompt_rows=8)
     longer, shorter = PROMPTS[2][:20], PROMPTS[4][:17]
     expected = [alone(target, prompt) for prompt in (longer, shorter, [7], [8, 9], [5, 6, 7])]
     engine = engine_of(target, "fixed:0")

@@ -9,8 +9,8 @@ from ianvs_specdec.common.errors import RequestCancelledError, UserError
 from ianvs_specdec.engine import Drafter, TokenTree, decode
 from ianvs_specdec.targets.registry import create_target
 from tests.support.requests import GREEDY, KINDS, PROMPTS, alone, engine_of, request_of, run, target_of_kind
+from tests.support.targets import RecordingTarget
 from tests.support.tiny import VOCABULARY, tiny_model
-from tests.support.watched import Watched
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def model():
 
 @pytest.fixture(params=KINDS)
 def target(request, model):
-    return Watched(target_of_kind(request.param, model))
+    return RecordingTarget(target_of_kind(request.param, model))
 
 
 def test_a_request_may_be_cancelled_at_any_moment(target):
@@ -31,7 +31,7 @@ def test_a_request_may_be_cancelled_at_any_moment(target):
             joining.cancel()
             return ()
 
-    target = Watched(target, prompt_rows=8)
+    target = RecordingTarget(target, prompt_rows=8)
     waiting, joining = request_of(target, PROMPTS[0]), request_of(target, PROMPTS[0], drafter=Cancels())
     telling = request_of(target, PROMPTS[0], on_tokens=lambda _: telling.cancel())
     reading, other = request_of(target, PROMPTS[2]), request_of(target, PROMPTS[3])
@@ -109,7 +109,7 @@ TREES = {
 
 @pytest.mark.parametrize("what", TREES)
 def test_what_is_no_tree_of_the_targets_tokens_does_not_reach_the_step_of_all(model, what):
-    target = Watched(create_target(model))
+    target = RecordingTarget(create_target(model))
     expected = alone(target, PROMPTS[0])
 
     class Proposes(Drafter):
@@ -193,9 +193,9 @@ def test_a_request_without_a_draft_waits_and_others_do_not(far_target):
         engine.step()
     assert near.result().token_ids == alone(far_target, PROMPTS[2])
     assert (engine.idle, engine.busy) == (True, True)
-    before = engine.occupancy.done.steps
+    before = engine.occupancy.counters.steps
     assert engine.step() == []
-    assert engine.occupancy.done.steps == before
+    assert engine.occupancy.counters.steps == before
     while not far.ended:
         far.drafter.ready = True
         assert not engine.idle

@@ -14,7 +14,7 @@ from ianvs_specdec.targets import attention, fused, huggingface_sequence
 from ianvs_specdec.targets.fused import FusedTarget
 from ianvs_specdec.targets.huggingface import HuggingFaceTarget
 from ianvs_specdec.targets.registry import create_target
-from tests.support.one_sequence import OneSequence
+from tests.support.targets import OneSequence
 from tests.support.tiny import ARCHITECTURES, ONE_FORWARD, VOCABULARY, random_tree, tiny_model
 from tests.support.torch_path import torch_target
 

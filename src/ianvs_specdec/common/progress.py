@@ -24,24 +24,24 @@ class Progress:
     def __init__(self, noun: str, totals: Mapping[str, int], source: str = "the journal") -> None:
         self.done = 0
         self._noun, self._totals, self._source = noun, totals, source
-        self._counts, self._had = dict.fromkeys(totals, 0), dict.fromkeys(totals, 0)
+        self._counts, self._cached = dict.fromkeys(totals, 0), dict.fromkeys(totals, 0)
         self._began: dict[str, float] = {}
         self._kind = ""
         self._live = LiveLine()
         self._next = time.monotonic() + (ON_TERMINAL if self._live else ELSEWHERE)
         self._mutex = threading.Lock()
 
-    def step(self, kind: str, had: bool = False) -> None:
+    def step(self, kind: str, cached: bool = False) -> None:
         """One more of this kind is done."""
         with self._mutex:
             self.done += 1
             if kind != self._kind:
                 self._end_kind()
                 self._kind = kind
-            if not had:
+            if not cached:
                 self._began.setdefault(kind, time.monotonic())
             self._counts[kind] += 1
-            self._had[kind] += had
+            self._cached[kind] += cached
             if time.monotonic() >= self._next:
                 self._show()
 
@@ -66,7 +66,7 @@ class Progress:
     def _standing(self) -> str:
         """What is done of the present kind, and how long the rest will take."""
         now, kind = time.monotonic(), self._kind
-        count, total, had = self._counts[kind], self._totals[kind], self._had[kind]
+        count, total, had = self._counts[kind], self._totals[kind], self._cached[kind]
         # The clock runs from the end of the first step that is new: that one loads a model.
         seconds, new = now - self._began.get(kind, now), count - had - 1
         rate = new / seconds if seconds > 0 and new > 0 else 0.0

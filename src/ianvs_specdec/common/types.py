@@ -65,9 +65,9 @@ class Encoding:
 
 
 @dataclass(frozen=True)
-class Work:
-    """What an engine has done since it began: ``steps`` of its target, and of all verification steps of its requests
-    (see ``Step``) how many they were and what they drafted, accepted, emitted and verified."""
+class EngineCounters:
+    """Totals since the start of an engine: ``steps`` of its target, and the number and the sums of all its verification
+    steps (see ``Step``)."""
 
     steps: int = 0
     verifications: int = 0
@@ -79,13 +79,13 @@ class Work:
 
 @dataclass(frozen=True)
 class Occupancy:
-    """What an engine has to do: how many sequences share its steps, how many requests wait for room beside them, and
-    the bytes that are set aside for what the sequences may come to hold; beside them, what it has ``done``."""
+    """Load of an engine: numbers of running sequences and of waiting requests, and the bytes reserved for the running
+    sequences at their longest; ``counters``: its totals so far."""
 
     sequences: int
     waiting: int
     memory: int
-    done: Work = field(default=Work(), compare=False)
+    counters: EngineCounters = field(default=EngineCounters(), compare=False)
 
 
 class Step(msgspec.Struct, array_like=True):

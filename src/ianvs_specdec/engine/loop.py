@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ianvs_specdec.common.errors import ContextWindowError
-from ianvs_specdec.common.types import Occupancy, Sampling, Work
+from ianvs_specdec.common.types import EngineCounters, Occupancy, Sampling
 from ianvs_specdec.engine.batch import Batch, draft, guarded
 from ianvs_specdec.engine.contracts import Drafter, Target
 from ianvs_specdec.engine.meter import Meter, metered
@@ -63,7 +63,7 @@ class Engine:
         self.meter = meter or Meter()
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []
-        self._done = Work()
+        self._counters = EngineCounters()
 
     def add(self, request: Request) -> None:
         """``request`` is served as soon as there is room."""
@@ -91,7 +91,7 @@ class Engine:
         """Running and waiting requests; callable from any thread."""
         running = list(self._running)
         held = sum(request.memory for request in running)
-        return Occupancy(len(running), len(self._waiting), held, self._done)
+        return Occupancy(len(running), len(self._waiting), held, self._counters)
 
     def step(self, on_compute_start: Callable[[], None] = lambda: None) -> list[Request]:
         """One step of the target for everybody. Returns the requests that are over.
@@ -186,7 +186,7 @@ class Engine:
     @metered
     def _learn(self, batch: Batch) -> None:
         finished = Finished(batch.shares, batch.rows, batch.prompt_rows, batch.context, *self.meter.spent())
-        self._done = _added(self._done, batch.shares)
+        self._counters = _added(self._counters, batch.shares)
         for request in batch.asked:
             request.add_drafting(finished.draft_seconds / len(batch.asked))
         self._length.learn(finished)
@@ -271,7 +271,7 @@ class Engine:
         return chosen
 
 
-def _added(done: Work, shares: Sequence[Share]) -> Work:
+def _added(done: EngineCounters, shares: Sequence[Share]) -> EngineCounters:
     drafted, accepted, emitted, verified = done.drafted, done.accepted, done.emitted, done.verified
     for share in shares:
         step = share.step
@@ -279,4 +279,4 @@ def _added(done: Work, shares: Sequence[Share]) -> Work:
         accepted += step.accepted
         emitted += step.emitted
         verified += step.verified
-    return Work(done.steps + 1, done.verifications + len(shares), drafted, accepted, emitted, verified)
+    return EngineCounters(done.steps + 1, done.verifications + len(shares), drafted, accepted, emitted, verified)

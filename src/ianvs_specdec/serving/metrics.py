@@ -137,7 +137,7 @@ class EngineCollector:
         self._occupancy = occupancy
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        done = _known(self._occupancy).done
+        done = _known(self._occupancy).counters
         for name, text, value in (
             ("steps", "Steps of the target.", done.steps),
             ("verifications", "Verification steps, one for each request that took part in a step.", done.verifications),

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.storage import lock_folder as module
+from ianvs_specdec.common.storage import folder_lock as module
 from ianvs_specdec.common.storage.folder_lock import HOLDER, lock_folder
-from tests.support.holding import HOLDING, held
+from tests.support.locked_folder import HOLDING, locked_folder
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_second_run_is_told_which_process_is_there_until_that_is_killed(tmp_path: Path) -> None:
-    with held(tmp_path) as process:
+    with locked_folder(tmp_path) as process:
         with pytest.raises(UserError) as told:
             lock_folder(tmp_path, "ours")
         for part in (f"process {process.pid} on ", "since 20", "wait until it has ended", f"kill {process.pid}"):
@@ -35,7 +35,7 @@ def test_a_second_run_is_told_which_process_is_there_until_that_is_killed(tmp_pa
 
 @pytest.mark.parametrize("text", ["", "[]", '{"pid": "x"}', "[" * 100_000])
 def test_a_damaged_account_of_the_holder_is_no_error(tmp_path: Path, text: str) -> None:
-    with held(tmp_path):
+    with locked_folder(tmp_path):
         (tmp_path / HOLDER).write_text(text)
         with pytest.raises(UserError, match="in use by another run: wait"):
             lock_folder(tmp_path, "ours")
@@ -47,7 +47,7 @@ def test_a_claim_ends_with_its_last_holder(tmp_path: Path) -> None:
     assert second is first
     del first, second
     gc.collect()
-    with held(tmp_path) as process:
+    with locked_folder(tmp_path) as process:
         assert process.poll() is None
 
 

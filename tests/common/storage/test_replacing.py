@@ -16,9 +16,9 @@ from ianvs_specdec.records.identity import write_atomically
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from ianvs_specdec.common.storage.atomic import beside, replacing
+from ianvs_specdec.common.storage.atomic import replacing, temporary_folder
 path = Path(sys.argv[1])
-with replacing(path) as file, beside(path) as folder:
+with replacing(path) as file, temporary_folder(path) as folder:
     file.write_text("half")
     (folder / "part").write_text("half")
     os.kill(os.getpid(), signal.SIGKILL)

@@ -1,9 +1,27 @@
-"""Steps of many requests, as a length sees them."""
+"""Draft length policies for tests, and steps of many requests as a policy sees them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ianvs_specdec.common.types import Step
 from ianvs_specdec.engine import Finished, Load, Share, Stats
+
+
+class ScriptedLength:
+    """Asks ``choose`` before every step of a request: its ``Stats`` and how many steps it has finished."""
+
+    def __init__(self, choose: Callable[[Stats, int], int], confidence: float = 0.0) -> None:
+        self._choose, self.confidence = choose, confidence
+        self.finished: list[Finished] = []
+
+    def budgets(self, load: Load) -> list[int]:
+        return [self._choose(stats, stats.kept or 0) for stats in load.running]
+
+    def learn(self, finished: Finished) -> None:
+        self.finished.append(finished)
+        for share in finished.shares:
+            share.stats.kept = (share.stats.kept or 0) + 1
 
 
 def running(count: int) -> Load:

@@ -1,4 +1,4 @@
-"""Another process that holds a folder, as a run does."""
+"""A folder that another process has locked, as a run does."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 HOLDING = """
 import sys
 from pathlib import Path
-from ianvs_specdec.common.storage.folder_lock import claim
-held = claim(Path(sys.argv[1]), "theirs")
+from ianvs_specdec.common.storage.folder_lock import lock_folder
+held = lock_folder(Path(sys.argv[1]), "theirs")
 print("held", flush=True)
 sys.stdin.read()
 """
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def locked_folder(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-c", HOLDING, str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

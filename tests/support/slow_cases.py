@@ -1,4 +1,4 @@
-"""A few cases fast, the many slow."""
+"""Mark parametrized cases slow."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 
-def few(cases: Iterable[Any], fast: Callable[[Any], bool]) -> list[Any]:
-    """``cases`` for ``parametrize``, with the mark ``slow`` on those for which ``fast`` is false. A case of several
+def slow_unless(cases: Iterable[Any], fast: Callable[[Any], bool]) -> list[Any]:
+    """``cases`` for ``parametrize``; those for which ``fast`` returns False are marked ``slow``. A case of several
     values is a tuple."""
     return [
         case if fast(case) else pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow)
