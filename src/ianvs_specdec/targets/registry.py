@@ -14,7 +14,7 @@ from ianvs_specdec.targets.fused import FusedTarget, Product, fits
 from ianvs_specdec.targets.huggingface import HuggingFaceTarget
 from ianvs_specdec.targets.linear import Linear
 from ianvs_specdec.targets.native import library
-from ianvs_specdec.targets.native.target import NativeTarget, native_model_obstacle
+from ianvs_specdec.targets.native.target import NativeTarget, native_unsupported_reason
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ def create_target(
     if engine not in ENGINES:
         raise unknown("engine", engine, ENGINES, key="engine")
     if engine in ("auto", "native"):
-        reason = native_obstacle(model)
+        reason = native_unavailable_reason(model)
         if reason is None:
             return NativeTarget(model, consume=consume, quantization=quantization)
         if engine == "native":
@@ -59,8 +59,8 @@ def create_target(
     return HuggingFaceTarget(model)
 
 
-def native_obstacle(model: Any) -> str | None:
-    return library.unavailable_reason() or native_model_obstacle(model)
+def native_unavailable_reason(model: Any) -> str | None:
+    return library.unavailable_reason() or native_unsupported_reason(model)
 
 
 def quantize(model: Any, quantization: Quantization | None) -> None:

@@ -13,7 +13,7 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import TokenTree, decode
 from ianvs_specdec.engine.contracts import Prompt
-from ianvs_specdec.targets.native.target import NativeTarget, native_model_obstacle
+from ianvs_specdec.targets.native.target import NativeTarget, native_unsupported_reason
 from ianvs_specdec.targets.registry import create_target
 from tests.support.families import FAMILIES, TURN, WINDOW, family_model
 from tests.support.tiny import Guesser, random_tree
@@ -41,7 +41,7 @@ def assert_close(got: torch.Tensor, wanted: torch.Tensor) -> None:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_prompts_and_trees_have_the_logits_of_transformers(name: str) -> None:
     model = family_model(name)
-    assert native_model_obstacle(model) is None
+    assert native_unsupported_reason(model) is None
     target, rng, tokens = create_target(model), random.Random(4), list(PROMPT)
     assert target.kind == "native"
     sequence = target.open()
@@ -144,7 +144,7 @@ def test_a_flag_that_is_not_known_is_refused_by_name(name: str, key: str, value:
     setattr(model.config, key, value)
     # Of a rotary embedding the last of its keys is at fault.
     named = list(value)[-1] if isinstance(value, dict) else key
-    assert named in str(native_model_obstacle(model))
+    assert named in str(native_unsupported_reason(model))
 
 
 def test_a_model_that_falls_back_says_why(caplog: pytest.LogCaptureFixture) -> None:

@@ -121,7 +121,7 @@ def rotations_of(model: Any, description: Description) -> Callable[[int], tuple[
     return make
 
 
-def description_obstacle(model: Any) -> str | None:
+def unsupported_config_reason(model: Any) -> str | None:
     """Why the configuration, or the modules, of ``model`` are not those of a family that is described."""
     try:
         description_of(model)

@@ -24,7 +24,13 @@ from ianvs_specdec.targets.native import interface, library
 from ianvs_specdec.targets.native.build import fingerprint
 from ianvs_specdec.targets.native.layer_range import LayerRange
 from ianvs_specdec.targets.native.model import ALL, LAST, NONE, Features, Model, Parts, Rotations
-from ianvs_specdec.targets.native.packing import Packer, description_obstacle, description_of, features_of, rotations_of
+from ianvs_specdec.targets.native.packing import (
+    Packer,
+    description_of,
+    features_of,
+    rotations_of,
+    unsupported_config_reason,
+)
 from ianvs_specdec.targets.native.product import Product
 
 PROMPT_ROWS = 256
@@ -32,7 +38,7 @@ PROMPT_ROWS = 256
 
 
 class NativeTarget:
-    """Implements ``contracts.Target`` for a loaded ``transformers`` model that ``native_model_obstacle``.
+    """Implements ``contracts.Target`` for a loaded ``transformers`` model that ``native_unsupported_reason``.
 
     Weights are copied. With ``consume`` the model gives up its own copy layer by layer and must not be used for
     anything else afterwards. ``quantization`` rounds the products' weights to 8 or 4 bits (with ``"int4"`` those of the
@@ -263,11 +269,11 @@ def numerics(dtype: torch.dtype, quantization: str | None = None, variant: str |
     return f"{_name(dtype)}, {quantization or 'not quantized'}, {instructions}, native step {fingerprint()}"
 
 
-def native_model_obstacle(model: Any) -> str | None:
+def native_unsupported_reason(model: Any) -> str | None:
     """Why ``NativeTarget`` cannot compute ``model``, a ``transformers`` causal LM; None if it can."""
     if model.device.type != "cpu":
         return f"the native step runs on a CPU, and the model is on {model.device}"
-    if (reason := description_obstacle(model)) is not None:
+    if (reason := unsupported_config_reason(model)) is not None:
         return reason
     dtypes = {parameter.dtype for parameter in model.parameters()}
     if len(dtypes) != 1 or not dtypes <= interface.KINDS.keys():

@@ -118,9 +118,9 @@ class SlicedSpecDecLLM(EngineLLM):
         from ianvs_specdec.net.split.split_pb2 import Cut, States
         from ianvs_specdec.net.split.wire import disagreement
         from ianvs_specdec.targets.native.target import NativeTarget
-        from ianvs_specdec.targets.registry import native_obstacle
+        from ianvs_specdec.targets.registry import native_unavailable_reason
 
-        if (reason := native_obstacle(self._model)) is not None:
+        if (reason := native_unavailable_reason(self._model)) is not None:
             raise UserError(f"a sliced model is computed by the native step, which cannot: {reason}", key="backend")
         whole, given = super()._new_target(), self.options
         assert isinstance(whole, NativeTarget)
