@@ -1,4 +1,4 @@
-"""How an answer is asked for."""
+"""Sampling parameters of a request."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ianvs_specdec.common.settings import STRICT, described_as, validator
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-6, 1e6
 MIN_PENALTY, MAX_PENALTY = 1e-3, 1e3
-"""What logits are divided by: far beyond these, float32 has no numbers for what comes of it."""
+"""Divisors of logits: far beyond these bounds the results overflow float32."""
 MAX_COUNT = (1 << 31) - 1
 SEEDS = range(-(1 << 63), 1 << 64)
-"""What torch takes."""
+"""Seeds that torch accepts."""
 RESERVED = {
     *("messages", "conversations", "chat_template", "tools", "add_generation_prompt", "tokenize"),
     *("continue_final_message", "return_assistant_tokens_mask"),
 }
-"""What ``chat_template_kwargs`` may not hold."""
+"""Names that are invalid in ``chat_template_kwargs``."""
 _NEWER = ("logprobs", "min_tokens", "ignore_eos", "chat_template_kwargs", "template_time")
 
 
@@ -34,7 +34,7 @@ def _warm(value: float) -> None:
 
 
 def _plain(value: dict[str, Any]) -> None:
-    # Keys that are no texts, and values that JSON does not have, come back as others or not at all.
+    # Other keys than strings, and values that JSON does not have, change in a round trip or fail.
     try:
         plain = json.loads(json.dumps(value, allow_nan=False)) == value
     except (TypeError, ValueError, RecursionError):
@@ -67,9 +67,9 @@ Stop = Annotated[
 class Sampling:
     """How a chat becomes a prompt, how tokens are chosen and when generation ends.
 
-    ``top_p``, ``top_k`` and ``repetition_penalty`` have the meaning and the order of application they have in
-    transformers. ``stop`` strings end the output and are not part of it. Tokens that end it are none of its first
-    ``min_tokens``, and with ``ignore_eos`` they are tokens like all others.
+    ``top_p``, ``top_k`` and ``repetition_penalty`` are defined and applied in the same order as in transformers. The
+    output ends before a ``stop`` string. EOS tokens are suppressed in the first ``min_tokens`` tokens; with
+    ``ignore_eos`` they do not end the output.
     """
 
     max_tokens: Annotated[int, Field(ge=1, le=MAX_COUNT, description="the most tokens of an answer")] = 512
@@ -110,17 +110,16 @@ class Sampling:
         return tuple(f.name for f in fields(cls))
 
     def to_json(self) -> dict[str, Any]:
-        """What determines an answer. Where ``logprobs`` or a later field is not used, as if there were none: answers of
-        journals that do not know it still serve.
-        """
+        """The parameters that determine an answer. Unused newer fields are omitted, so that answers in older journals
+        remain valid."""
         plain = {**vars(self), "stop": list(self.stop)}
         return {name: value for name, value in plain.items() if value or name not in _NEWER}
 
     def first(self, tokens: int) -> Sampling:
-        """The same for an answer of at most so many tokens."""
+        """These parameters for at most ``tokens`` tokens."""
         most = min(tokens, self.max_tokens)
         return replace(self, max_tokens=most, min_tokens=min(most, self.min_tokens))
 
     def after(self, tokens: int) -> Sampling:
-        """The same for what follows the first ``tokens`` tokens of an answer."""
+        """These parameters for the continuation after the first ``tokens`` tokens of an answer."""
         return replace(self, max_tokens=self.max_tokens - tokens, min_tokens=max(0, self.min_tokens - tokens))

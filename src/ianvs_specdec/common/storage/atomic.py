@@ -1,6 +1,6 @@
-"""Files and folders that are written beside their place and then put there: a reader meets the old one or the new one.
+"""Atomic replacement of files and folders: a reader sees the old version or the new one.
 
-What a killed process has left beside is removed when the next one writes the same.
+Temporary files of killed processes are removed by the next write of the same path.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _TEMPORARY = re.compile(r"\.(?P<pid>[0-9]+)\.[^.]*\.tmp")
-"""What follows the name of the file in that of its temporary one, behind a leading dot."""
+"""Suffix of temporary names, after a dot and the name of the file."""
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """An empty file in the same folder, private to this process, that takes the place of ``path`` if nothing is raised,
-    and is gone otherwise. Raises OSError.
-    """
+    """An empty temporary file that replaces ``path`` at the end, or is deleted if an exception is raised. Raises
+    OSError."""
     remove_stale(path)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=prefix_of(path.name), suffix=".tmp")
     os.close(handle)
@@ -30,7 +29,7 @@ def replacing(path: Path) -> Iterator[Path]:
         yield temporary
         with temporary.open("r+b") as file:
             os.fsync(file.fileno())
-        # mkstemp makes files private; the result is an ordinary file.
+        # mkstemp creates private files.
         temporary.chmod(0o644)
         os.replace(temporary, path)
     except BaseException:
@@ -40,9 +39,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder(path: Path) -> Iterator[Path]:
-    """A new folder beside ``path``, in which to build what is to stand there; it is gone afterwards, if it has not been
-    renamed. Raises OSError.
-    """
+    """A temporary folder in the parent of ``path``; deleted at the end unless it has been renamed. Raises OSError."""
     remove_stale(path)
     temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=prefix_of(path.name), suffix=".tmp"))
     try:
@@ -52,7 +49,7 @@ def temporary_folder(path: Path) -> Iterator[Path]:
 
 
 def replace_folder(made: Path, path: Path) -> None:
-    """Rename a folder to ``path``; what stands there is gone only when the new one is there. Raises OSError."""
+    """Rename the folder ``made`` to ``path``, replacing what is there. Raises OSError."""
     with temporary_folder(path) as old:
         if path.exists():
             os.replace(path, old / path.name)
@@ -60,19 +57,19 @@ def replace_folder(made: Path, path: Path) -> None:
 
 
 def prefix_of(name: str) -> str:
-    """How temporary names for ``name`` begin: they tell the process that they belong to."""
+    """Prefix of temporary names for ``name``, with the id of this process."""
     return f".{name}.{os.getpid()}."
 
 
 def remove_stale(path: Path) -> None:
-    """Remove the temporary files and folders for ``path`` whose processes are gone. What cannot be removed stays."""
+    """Remove the temporary files and folders for ``path`` of ended processes, as far as possible."""
     start = f".{path.name}"
     for name in os.listdir(path.parent or "."):
         match = _TEMPORARY.fullmatch(name[len(start) :]) if name.startswith(start) else None
         if match and not _alive(int(match["pid"])):
             found = path.parent / name
             if found.is_dir():
-                # Killed in between, ``replace_folder`` leaves the only copy there is in such a folder.
+                # Interrupted, ``replace_folder`` leaves the only copy in such a folder.
                 if path.exists() or not (found / path.name).exists():
                     shutil.rmtree(found, ignore_errors=True)
             else:
@@ -80,7 +77,7 @@ def remove_stale(path: Path) -> None:
 
 
 def _alive(pid: int) -> bool:
-    """Whether there is such a process. Elsewhere than on POSIX this cannot be asked without ending it."""
+    """Whether the process exists. Only POSIX can check this without ending it."""
     if os.name != "posix":
         return True
     try:

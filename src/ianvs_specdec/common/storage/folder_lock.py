@@ -1,7 +1,7 @@
-"""One run at a time works in a folder: two would ask everything twice, and disturb each other's timings.
+"""A lock on a folder, so that only one run at a time works in it: two would repeat requests and disturb timings.
 
-A run holds the lock ``.run.lock``, which the system releases when the process ends, however it ends. ``.run.json``
-beside it says who that is. The host holds both for the folder of its job, so that a plugin in it meets its own run.
+A run holds the lock ``.run.lock``, which the system releases when the process ends. ``.run.json`` describes the holder.
+The host locks the folder of its job; a plugin of the same run shares the lock.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 LOCK, HOLDER = ".run.lock", ".run.json"
 PATIENCE = 1.0
-"""Seconds that a run which is just ending has to let go, and one that has just begun to say who it is."""
+"""Seconds to wait for a run that is ending, or that has not yet written ``.run.json``."""
 
 
 class FolderLock:
-    """Holds a folder as long as somebody holds this. ``lock`` is None where the host does."""
+    """Locks a folder as long as it is referenced. ``lock`` is None if the host holds the lock."""
 
     def __init__(self, lock: FileLock | None) -> None:
         self._lock = lock
@@ -42,9 +42,8 @@ _CLAIMING = threading.Lock()
 
 
 def lock_folder(folder: Path, run: str) -> FolderLock:
-    """Claim an existing folder for this process, or take part in the claim of its run. Raises UserError that names the
-    process which holds it, and OSError.
-    """
+    """Lock an existing folder for this process, or share the lock of its ``run``. Raises UserError that names the
+    process which holds the lock, and OSError."""
     folder = folder.resolve()
     with _CLAIMING:
         held = _CLAIMS.get(folder)
@@ -56,7 +55,7 @@ def lock_folder(folder: Path, run: str) -> FolderLock:
 def _acquired(folder: Path, run: str) -> FileLock | None:
     if _holder(folder).get("run") == run:
         return None
-    # One thread may let go of what another has taken.
+    # Any thread may release the lock.
     from filelock import FileLock, Timeout
 
     lock = FileLock(folder / LOCK, timeout=PATIENCE, thread_local=False)
@@ -68,7 +67,7 @@ def _acquired(folder: Path, run: str) -> FileLock | None:
             return None
         raise UserError(in_use(folder, holder)) from error
     except NotImplementedError as error:
-        raise OSError("its file system knows no locks") from error
+        raise OSError("its file system has no locks") from error
     command = " ".join([os.path.basename(sys.argv[0]), *sys.argv[1:]])
     holder = {
         "pid": os.getpid(),
@@ -90,7 +89,7 @@ def _holder(folder: Path) -> dict[str, object]:
 
 
 def in_use(folder: Path, holder: dict[str, object]) -> str:
-    """What to tell who finds the folder held."""
+    """The error message for a locked folder."""
     if not isinstance(holder.get("pid"), int):
         return f"{folder} is in use by another run: wait until it has ended, or name another folder"
     who = f"process {holder['pid']} on {holder.get('host')}, since {holder.get('started')} ({holder.get('command')})"
