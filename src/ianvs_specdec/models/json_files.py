@@ -1,4 +1,4 @@
-"""JSON files that come with weights, from untrusted sources."""
+"""JSON files of model folders, which are untrusted."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from typing import Any
 from ianvs_specdec.common.errors import UserError
 
 LARGEST = 256 << 20
-"""Bytes. The largest that are known, indices and tokenizers, have some 30 MB."""
+"""Maximum size in bytes. The largest known files, indices and tokenizers, have about 30 MB."""
 
 
 def read_object(path: Path, *, key: str | None = None) -> dict[str, Any]:
-    """The object in a JSON file. Raises UserError, with the ``key`` at fault, where there is none."""
+    """The object in a JSON file. Raises UserError with ``key`` if the file does not hold one."""
     try:
         if (size := path.stat().st_size) > LARGEST:
-            raise UserError(f"{path} has {size} bytes: too much for a file of JSON, at most {LARGEST}", key=key)
+            raise UserError(f"{path} has {size} bytes: too large for a JSON file, at most {LARGEST}", key=key)
         value = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or error}", key=key) from error
     except RecursionError as error:
-        raise UserError(f"{path}: not JSON that can be read: it is nested too deeply", key=key) from error
+        raise UserError(f"{path}: its JSON is nested too deeply", key=key) from error
     except ValueError as error:
         raise UserError(f"{path} is not JSON: {error}", key=key) from error
     if not isinstance(value, dict):
@@ -36,9 +36,8 @@ def read_object(path: Path, *, key: str | None = None) -> dict[str, Any]:
 
 @functools.cache
 def without_bom(folder: Path) -> Path:
-    """A model's folder as transformers can read it: where files of JSON begin with a byte order mark, one of links and
-    of copies without, which lasts as long as the process.
-    """
+    """A model folder that transformers can read. If JSON files begin with a byte order mark, it is a temporary folder
+    of links and of copies without the mark, deleted at exit."""
     contents = {path.name: path.read_bytes() for path in folder.glob("*.json")}
     marked = {name: content[3:] for name, content in contents.items() if content.startswith(codecs.BOM_UTF8)}
     if not marked:

@@ -213,8 +213,7 @@ def _check_tensors(config: Mapping[str, Any], family: Family, tensors: Mapping[s
 
 
 def _expected(config: Mapping[str, Any], family: Family, prefix: str) -> tuple[Shapes, Shapes] | None:
-    """The tensors that a model must have and those that it may have; None where config.json leaves sizes to
-    defaults."""
+    """The tensors that a model must have and those that it may have; None where config.json leaves sizes to defaults."""
     if any(type(config.get(name)) is not int for name in SIZES):
         return None
     hidden, intermediate, queries, layers, vocabulary = (int(config[name]) for name in SIZES)
