@@ -60,7 +60,7 @@ def test_whole_numbers_need_their_scales(tmp_path: Path, scale: str | None, monk
     folder = with_config(with_weights(EDGE, tmp_path / "w", edit), tmp_path / "m", **config)
     monkeypatch.setattr(validation.importlib.util, "find_spec", lambda name: name)
     if scale is None:
-        refused(folder, f"{UP}.weight", "I8", "no scale beside it")
+        refused(folder, f"{UP}.weight", "I8", "and has no scale")
     else:
         check(folder)
 

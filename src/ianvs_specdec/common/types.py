@@ -269,7 +269,7 @@ class Query:
 
 
 def messages_of(query: Query, answers: Iterable[str]) -> list[Message]:
-    """The chat up to the first unanswered turn: system, then user and assistant in alternation, ending with the user."""
+    """The chat up to the first unanswered turn: system, then user and assistant alternating, ending with the user."""
     messages: list[Message] = [{"role": "system", "content": query.system}] if query.system else []
     given = list(answers)
     for turn, answer in zip(query.turns, given, strict=False):

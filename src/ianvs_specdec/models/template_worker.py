@@ -1,7 +1,7 @@
-"""Renders chat templates for ``templates`` in a process that can be ended: lines of JSON in, lines of JSON out.
+"""A process that renders chat templates for ``templates``: lines of JSON in, lines of JSON out.
 
-A template is a program from whoever made the model. Jinja's sandbox keeps it from files and from Python's insides, not
-from running for ever or from filling the memory.
+A template is an untrusted program. Jinja's sandbox blocks files and Python internals, but not endless loops or
+excessive memory, so the process limits both.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
 MEMORY = 2 << 30
-"""Bytes of address space that rendering may add to what the process has."""
+"""Bytes of address space that rendering may add."""
 GENERATION = re.compile(r"(\{%[-+]?\s*(?:end)?)generation(\s*[-+]?%\})")
-"""Markers of transformers around the assistant's text."""
+"""transformers' block tags around the assistant's text."""
 
 
 class _Namespace(Namespace):
-    """Without names by which Python's insides could be reached, as in transformers."""
+    """Without names that reach Python internals, as in transformers."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ def environment() -> Environment:
 
 
 def plain(template: str) -> str:
-    """``template`` in Jinja's own words: its blocks of transformers are blocks without a meaning."""
+    """``template`` in standard Jinja: transformers' blocks are replaced by neutral ones."""
     return GENERATION.sub(r"\1with\2", template)
 
 
@@ -64,20 +64,20 @@ def _raise(message: str) -> NoReturn:
 
 
 def main() -> None:
-    """Answers each line: a template, its variables, a time, and the seconds that it may take."""
+    """Render each request: a template, its variables, a time, and a time limit in seconds."""
     compiled = functools.lru_cache(maxsize=64)(lambda template: environment().from_string(plain(template)))
     _limit_memory()
     if hasattr(signal, "setitimer"):
-        # Whoever started this may ignore or block the signal, which a child inherits.
+        # The parent may ignore or block the signal, which a child inherits.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         try:
-            asked = json.loads(line)
-            _end_after(asked["seconds"])
-            environment().globals["strftime_now"] = datetime.fromisoformat(asked["time"]).strftime
-            answer = {"text": compiled(asked["template"]).render(asked["variables"])}
+            request = json.loads(line)
+            _end_after(request["seconds"])
+            environment().globals["strftime_now"] = datetime.fromisoformat(request["time"]).strftime
+            answer = {"text": compiled(request["template"]).render(request["variables"])}
         except (Exception, RecursionError) as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
         _end_after(0)

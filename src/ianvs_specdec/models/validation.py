@@ -1,28 +1,23 @@
-"""Check a folder's weights against its config.json, by headers alone.
+"""Check the weights of a model folder against its config.json, using headers only.
 
-For the families of ``families`` without experts, which are nearly all that is run here, every tensor's name and shape
-follow from the configuration. Of others only the numbers are held against the weights; the rest shows when transformers
-has built the model (``loading``).
+For the ``families`` without experts, the configuration determines every tensor's name and shape. For other models only
+the numbers of the configuration are checked here; ``loading`` checks the rest.
 """
 
 from __future__ import annotations
 
-import functools
 import importlib.util
-import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.common.errors import UserError, unknown
+from ianvs_specdec.common.errors import UserError, unknown, warn_once
 from ianvs_specdec.models.families import FAMILIES, Family
 from ianvs_specdec.models.headers import FLOATS, Header, counted, headers
 from ianvs_specdec.models.json_files import read_object
 from ianvs_specdec.models.numbers import LARGEST_SIZE, check_numbers
-
-log = logging.getLogger(__name__)
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 Shapes = dict[str, tuple[int, ...]]
@@ -30,7 +25,7 @@ Shapes = dict[str, tuple[int, ...]]
 SIZES = ("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers", "vocab_size")
 WEIGHT_NAMES = re.compile(r"(^|\.)(weight|bias)$")
 IGNORED = re.compile(r"rotary_emb\.inv_freq$")
-"""Further tensors of older files; they follow from the configuration."""
+"""Tensors of older files that follow from the configuration."""
 EAGLE_NAMES = re.compile(r"(model\.)?(midlayer\.|fc\.(weight|bias)$)")
 DFLASH_NAMES = {"hidden_norm.weight", "encoder.fc.weight"}
 MEDUSA_NAMES = re.compile(r"\d+\.\d+\.linear\.weight")
@@ -39,7 +34,7 @@ MEDUSA_FILES = "medusa_lm_head.*"
 
 @dataclass(frozen=True)
 class ModelSizes:
-    """Requirements of a draft head: the target's vocabulary, the width of its hidden states, its layers and window."""
+    """Sizes of a target that a draft head must fit."""
 
     vocabulary: int
     hidden: int
@@ -48,11 +43,11 @@ class ModelSizes:
 
 
 TOKENIZERS = ("tokenizer*", "vocab*", "*.tiktoken", "*.model", "tekken.json", "merges.txt")
-"""Files of which a tokenizer of Hugging Face format has one at least."""
+"""File patterns of tokenizers in Hugging Face format."""
 
 
 SCALES = re.compile(r"scale|SCB$|absmax|quant_state")
-"""Tensors without which weights in few bits are no numbers."""
+"""Tensors that dequantize quantized weights."""
 PACKAGES = {
     **dict.fromkeys(("bitnet", "fbgemm_fp8", "fp8", "mxfp4", "mxfp8", "nvfp4"), "accelerate"),
     **{name: name for name in ("auto_round", "compressed_tensors", "hqq", "quark", "torchao", "vptq")},
@@ -60,14 +55,14 @@ PACKAGES = {
     **{name: f"accelerate {package}" for name, package in (("awq", "gptqmodel"), ("gptq", "optimum gptqmodel"))},
     **{name: f"accelerate {package}" for name, package in (("eetq", "kernels"), ("quanto", "optimum"))},
 }
-"""``quant_method`` of a configuration -> the packages with which transformers loads such weights."""
+"""``quant_method`` of a configuration -> the packages that transformers needs to load the weights."""
 
 
 def check_model(folder: Path, *, what: str, key: str | None = None, causal: bool = True, vllm: bool = False) -> None:
-    """Raise UserError, with the ``key`` at fault, if the folder's weights cannot be those of its config.json.
+    """Raise UserError with ``key`` if the folder's weights do not match its config.json. Reads headers only.
 
-    ``what`` names the model in the message; ``causal``: it is to predict tokens; ``vllm`` loads it, and not
-    transformers, for which further packages may be missing. Reads no weights, builds nothing.
+    ``what``: name of the model in the message. ``causal``: it is a language model. ``vllm``: vLLM loads it, so that
+    packages of transformers may be missing.
     """
     try:
         tensors = headers(folder)
@@ -75,8 +70,8 @@ def check_model(folder: Path, *, what: str, key: str | None = None, causal: bool
         config = read_config(folder, tensors)
         if not tensors:
             raise UserError(
-                "it holds no weights in safetensors format (model.safetensors, or model.safetensors.index.json and "
-                "what that lists); pickled weights run code when they are loaded, so they are not (docs/backends.md "
+                "it holds no weights in safetensors format (model.safetensors, or model.safetensors.index.json and the "
+                "files that it lists); pickled weights are not loaded because they may run code (docs/backends.md "
                 "has the command that converts them)"
             )
         if causal:
@@ -93,23 +88,19 @@ def check_model(folder: Path, *, what: str, key: str | None = None, causal: bool
 
 
 def check_tokenizer(folder: Path, *, what: str, key: str | None = None) -> None:
-    """Raise ``UserError`` where a model folder has no file of a tokenizer, or one for which a package is missing. Says
-    in a warning where it has no chat template."""
+    """Raise UserError if a model folder has no tokenizer, or a package is missing that reads it. Warns if there is no
+    chat template."""
     if not any(next(folder.glob(name), None) for name in TOKENIZERS):
         message = "has no tokenizer (tokenizer.json or tokenizer.model): copy the tokenizer files of the model into it"
         raise UserError(f"{what} {message}", key=key)
     model, settings = folder / "tokenizer.model", folder / "tokenizer_config.json"
     if model.is_file() and not (folder / "tokenizer.json").is_file():
-        # Llama 3's own file of this name is a list in tiktoken's format.
+        # Llama 3's original tokenizer.model has tiktoken's format.
         needed = ("sentencepiece", "google.protobuf") if model.read_bytes()[:1] == b"\n" else ("tiktoken",)
         _check_installed(f"{what} has its tokenizer in tokenizer.model alone, for which transformers", needed, key)
-    told = read_object(settings, key=key) if settings.is_file() else {}
-    if not (told.get("chat_template") or any(folder.glob("*chat_template*"))):
-        _warn(f"{what} has no chat template: chats become plain text, User: ... Assistant:")
-
-
-_warn = functools.cache(log.warning)
-"""Once in a process: a job looks at a folder for each of its test cases."""
+    config = read_object(settings, key=key) if settings.is_file() else {}
+    if not (config.get("chat_template") or any(folder.glob("*chat_template*"))):
+        warn_once(f"{what} has no chat template: chats become plain text, User: ... Assistant:")
 
 
 def _check_installed(what: str, packages: Iterable[str], key: str | None = None) -> None:
@@ -122,20 +113,20 @@ def _check_packages(quantized: Mapping[str, Any]) -> None:
     method = "bitsandbytes" if bits else str(quantized.get("quant_method"))
     if (packages := PACKAGES.get(method.replace("-", "_"))) is None:
         raise unknown(f"quant_method in {CONFIG}, for transformers,", method, PACKAGES)
-    told = f"its weights are quantized with {method}, for which transformers, other than vLLM,"
-    _check_installed(told, packages.split())
+    user = f"its weights are quantized with {method}, for which transformers, other than vLLM,"
+    _check_installed(user, packages.split())
 
 
 def read_config(folder: Path, tensors: Mapping[str, Header] | None = None, *, key: str | None = None) -> dict[str, Any]:
-    """What config.json says, of which a configuration can be built: its numbers are possible ones. ``tensors``: those
-    of the folder, where they are known already. Raises UserError with the ``key`` at fault."""
+    """config.json, whose numbers were checked against the weights. ``tensors``: the folder's headers, if already read.
+    Raises UserError with ``key``."""
     config = read_object(folder / CONFIG, key=key)
     check_numbers(folder / CONFIG, config, headers(folder, key=key) if tensors is None else tensors, key=key)
     return config
 
 
 def model_sizes(config: Mapping[str, Any]) -> ModelSizes | None:
-    """The sizes that the configuration of a model states; None where it does not state them in the usual words."""
+    """The sizes of a model from its configuration; None if the usual keys are missing."""
     text = config.get("text_config")
     config = text if isinstance(text, dict) else config
     names = ("vocab_size", "hidden_size", "num_hidden_layers", "max_position_embeddings")
@@ -152,8 +143,8 @@ def missing_tensors(names: Iterable[str]) -> UserError:
 
 def unexpected_tensors(names: Iterable[str]) -> UserError:
     return UserError(
-        f"the weights hold {counted(names)}, for which a model with this {CONFIG} has no place: one of the two files "
-        "is of another model"
+        f"the weights hold {counted(names)}, which a model with this {CONFIG} does not have: one of the two files "
+        "belongs to another model"
     )
 
 
@@ -170,7 +161,7 @@ def _check_kind(folder: Path, tensors: Mapping[str, Header]) -> None:
 
 
 def _check_ends(folder: Path, config: Mapping[str, Any]) -> None:
-    """Where a file is unreadable, transformers does as if there were none, and no answer would end by itself."""
+    """transformers ignores an unreadable file; answers would then never end."""
     size = (config.get("text_config") or config).get("vocab_size")
     most = size if type(size) is int else LARGEST_SIZE
     for file in (folder / GENERATION, folder / CONFIG):
@@ -182,14 +173,14 @@ def _check_ends(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def _check_types(tensors: Mapping[str, Header], quantized: bool) -> None:
-    """Quantized numbers without their scales would be read as weights."""
+    """Without their scales, quantized integers would be used as weights."""
     scaled = {name.rpartition(".")[0] for name in tensors if quantized and SCALES.search(name)}
     for name, header in sorted(tensors.items()):
-        # A bias of several dimensions is a mask, which older files of GPT-2 hold.
+        # A bias with several dimensions is a mask, in older files of GPT-2.
         mask = name.endswith("bias") and len(header.shape) > 1
         whole = header.kind in FLOATS or mask or not scaled.isdisjoint((name, name.rpartition(".")[0]))
         if WEIGHT_NAMES.search(name) and not whole:
-            wanted = "and has no scale beside it" if quantized else "expected floating point"
+            wanted = "and has no scale" if quantized else "expected floating point"
             raise UserError(f"the tensor {name} in {header.file} is of type {header.kind}, {wanted}")
 
 
@@ -213,7 +204,7 @@ def _check_tensors(config: Mapping[str, Any], family: Family, tensors: Mapping[s
 
 
 def _expected(config: Mapping[str, Any], family: Family, prefix: str) -> tuple[Shapes, Shapes] | None:
-    """The tensors that a model must have and those that it may have; None where config.json leaves sizes to defaults."""
+    """Required and optional tensors of a model; None if config.json omits sizes."""
     if any(type(config.get(name)) is not int for name in SIZES):
         return None
     hidden, intermediate, queries, layers, vocabulary = (int(config[name]) for name in SIZES)
@@ -237,7 +228,7 @@ def _expected(config: Mapping[str, Any], family: Family, prefix: str) -> tuple[S
 
 
 def _layer(family: Family, hidden: int, intermediate: int, heads: Sequence[int], width: int) -> Shapes:
-    """Of one layer, without biases; ``heads``: the outputs of queries, keys and values, ``width`` those of a head."""
+    """Weights of one layer. ``heads``: outputs of queries, keys and values; ``width``: of one head."""
     query, key, _ = heads
     shapes: Shapes = {f"{name}.weight": (hidden,) for name in family.norms.values()}
     shapes |= {"self_attn.o_proj.weight": (hidden, query), "mlp.down_proj.weight": (hidden, intermediate)}

@@ -1,4 +1,4 @@
-"""A Hugging Face folder as a GGUF file, for llama.cpp and what is built on it."""
+"""Export a Hugging Face folder to a GGUF file, for llama.cpp and programs based on it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ import numpy as np
 from ianvs_specdec.common.errors import UserError, install_command, unknown
 from ianvs_specdec.common.storage.atomic import replacing
 from ianvs_specdec.models.gguf.architecture import Architecture, architecture
-from ianvs_specdec.models.gguf.checkpoint import Checkpoint
 from ianvs_specdec.models.gguf.vocabulary import Vocabulary, vocabulary
+from ianvs_specdec.models.headers import Header, headers
 from ianvs_specdec.models.validation import check_model, read_config
 
 TYPES = ("f32", "f16", "bf16", "q8_0")
+EXPORTED = ("F32", "F16", "BF16")
+"""Types in safetensors that are exported."""
 BLOCK_VALUES = 1 << 22
 """Weights converted at a time: 16 MB as float32."""
 _LARGEST_F16 = 65504.0
@@ -25,11 +27,11 @@ _LARGEST_F16 = 65504.0
 def export_gguf(folder: Path, out: Path, kind: str) -> int:
     """Write the model in ``folder`` to ``out``; returns the bytes written.
 
-    ``kind`` is one of ``TYPES``: the type of all matrices. Vectors (norms, biases) and routers to experts are float32,
-    as llama.cpp wants them; in a ``q8_0`` file, rows that are not a multiple of 32 long are f16. The file appears whole
-    or not at all, and at most a few megabytes of weights are in memory at a time.
+    ``kind``: the type of all matrices, one of ``TYPES``. Vectors (norms, biases) and routers to experts are float32,
+    as llama.cpp requires; in a ``q8_0`` file, rows whose length is not a multiple of 32 are f16. The file is written
+    atomically, with at most one tensor in memory.
 
-    Raises UserError for models that cannot be exported, saying why, and where the package ``gguf`` is missing.
+    Raises UserError for models that cannot be exported, and if the package ``gguf`` is missing.
     """
     if kind not in TYPES:
         raise unknown("type of weights", kind, TYPES)
@@ -37,18 +39,18 @@ def export_gguf(folder: Path, out: Path, kind: str) -> int:
         import gguf
     except ImportError as error:
         raise UserError(f"writing GGUF needs the package gguf: {install_command('gguf')}") from error
-    # It announces the byte order of every file on standard error.
+    # It logs the byte order of every file.
     logging.getLogger("gguf.gguf_writer").setLevel(logging.WARNING)
     config = read_config(folder)
-    checkpoint = Checkpoint(folder)
-    model = architecture(config, checkpoint.shapes)
+    weights = _weights(folder)
+    model = architecture(config, {name: header.shape for name, header in weights.items()})
     check_model(folder, what=f"the model {folder}")
     words = vocabulary(folder, config, int(model.metadata["vocab_size"]))
     with replacing(out) as temporary:
         writer: Any = gguf.GGUFWriter(str(temporary), model.name)
         try:
             _write_metadata(writer, folder.resolve().name, model, words, kind)
-            tensors = [_Tensor(writer, model, checkpoint, name, kind) for name in sorted(model.tensors, key=_place)]
+            tensors = [_Tensor(writer, model, weights, name, kind) for name in sorted(model.tensors, key=_place)]
             for name, factors in model.factors.items():
                 writer.add_tensor_info(name, factors.shape, factors.dtype, factors.nbytes)
             writer.write_header_to_file(temporary)
@@ -64,8 +66,20 @@ def export_gguf(folder: Path, out: Path, kind: str) -> int:
         return temporary.stat().st_size
 
 
+def _weights(folder: Path) -> dict[str, Header]:
+    if not (found := headers(folder)):
+        raise UserError(f"the folder {folder} has no weights in safetensors format (model*.safetensors)")
+    for name, header in found.items():
+        if header.kind not in EXPORTED:
+            raise UserError(
+                f"{header.file}: the tensor {name} has type {header.kind}, not one of {', '.join(EXPORTED)}: export "
+                "the model as it was before it was quantized"
+            )
+    return found
+
+
 def _place(name: str) -> tuple[int, int, str]:
-    """Embedding first, then layer by layer, as a model reads them."""
+    """Sort key: embedding, layers in order, others."""
     parts = name.split(".")
     return (1, int(parts[1]), name) if parts[0] == "blk" else (0 if parts[0] == "token_embd" else 2, 0, name)
 
@@ -96,13 +110,13 @@ def _write_metadata(writer: Any, name: str, model: Architecture, words: Vocabula
 
 
 class _Tensor:
-    """One tensor of the file, announced to the writer at once and converted when it is written."""
+    """One tensor of the file. The writer learns its size at once; it is converted when it is written."""
 
-    def __init__(self, writer: Any, model: Architecture, checkpoint: Checkpoint, name: str, kind: str) -> None:
+    def __init__(self, writer: Any, model: Architecture, weights: dict[str, Header], name: str, kind: str) -> None:
         import gguf
 
-        self._checkpoint, self._names = checkpoint, model.tensors[name]
-        self._shape = model.shape(name, checkpoint.shapes)
+        self._weights, self._names = weights, model.tensors[name]
+        self._shape = model.shape(name, {part: weights[part].shape for part in self._names})
         self._order, self._offset = model.row_order(name), model.offset(name)
         if self._order is not None and len(self._order) != self._shape[0]:
             rows = f"the tensor {self._names[0]} has {self._shape[0]} rows"
@@ -117,22 +131,25 @@ class _Tensor:
         writer.add_tensor_info(name, self._shape, np.dtype(np.float32), self.nbytes, raw_dtype=self._type)
 
     def tofile(self, file: IO[bytes]) -> None:
-        """The part of NumPy's interface that the writer needs."""
+        """Write the data; the method of NumPy's arrays that the writer calls."""
         for name in self._names:
             for block in self._blocks(name):
                 block.tofile(file)
 
     def _blocks(self, name: str) -> Iterator[np.ndarray[Any, Any]]:
         import gguf
+        from safetensors import safe_open
 
-        shape = self._checkpoint.shapes[name]
-        rows = max(1, BLOCK_VALUES // max(1, int(np.prod(shape[1:]))))
-        for start in range(0, shape[0], rows):
-            wanted = slice(start, start + rows) if self._order is None else self._order[start : start + rows]
-            block = self._checkpoint.rows(name, wanted) + np.float32(self._offset)
-            if not np.isfinite(block).all():
-                raise UserError(f"the tensor {name} holds numbers that are not finite (NaN or infinity)")
-            half = self._type in (gguf.GGMLQuantizationType.F16, gguf.GGMLQuantizationType.Q8_0)
-            if half and np.abs(block).max(initial=0.0) > _LARGEST_F16:
-                raise UserError(f"the tensor {name} has weights beyond float16's range: export as bf16 or f32")
-            yield gguf.quants.quantize(block, self._type)
+        header = self._weights[name]
+        rows = max(1, BLOCK_VALUES // max(1, int(np.prod(header.shape[1:]))))
+        half = self._type in (gguf.GGMLQuantizationType.F16, gguf.GGMLQuantizationType.Q8_0)
+        with safe_open(header.file, framework="pt") as file:
+            # A slice of a file cannot be permuted.
+            source = file.get_slice(name) if self._order is None else file.get_tensor(name)[self._order]
+            for start in range(0, header.shape[0], rows):
+                block = source[start : start + rows].float().numpy() + np.float32(self._offset)
+                if not np.isfinite(block).all():
+                    raise UserError(f"the tensor {name} holds numbers that are not finite (NaN or infinity)")
+                if half and np.abs(block).max(initial=0.0) > _LARGEST_F16:
+                    raise UserError(f"the tensor {name} has weights beyond float16's range: export as bf16 or f32")
+                yield gguf.quants.quantize(block, self._type)
