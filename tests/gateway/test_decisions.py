@@ -12,7 +12,7 @@ import pytest
 
 from ianvs_specdec.common.types import Query, Sampling
 from ianvs_specdec.gateway.case import Side
-from ianvs_specdec.gateway.legs import query_of_chat
+from ianvs_specdec.gateway.jobs import query_of_chat
 from ianvs_specdec.gateway.policies import policy
 from ianvs_specdec.plugin import observers
 from ianvs_specdec.plugin.settings import ModelSettings

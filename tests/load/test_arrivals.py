@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.load.arrivals import LEAD_IN, arrivals_text, read_chats, times
-from ianvs_specdec.load.patterns import Arrival, scaled
+from ianvs_specdec.load.arrivals import LEAD_IN, Arrival, arrivals_text, read_chats, scaled, times
 
 CHATS = [[{"role": "user", "content": f"question {n}"}] for n in range(3)]
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from ianvs_specdec.load.arrivals import LEAD_IN
-from ianvs_specdec.load.rounds import Place, Round, Sample
-from ianvs_specdec.load.server_metrics import told
+from ianvs_specdec.load.results import told
+from ianvs_specdec.load.rounds import Round, RoundKey, Sample
 
 COUNTERS = ("verifications", "drafted_tokens", "accepted_tokens", "emitted_tokens", "verified_tokens")
 
@@ -18,7 +18,7 @@ def sample(at: float, queue: float, *counts: float) -> Sample:
 
 
 def watched(repeat: int, samples: list[Sample]) -> Round:
-    return Round(Place(1.0, "p", repeat), 100.0 - LEAD_IN, 0.0, [], samples)
+    return Round(RoundKey(1.0, "p", repeat), 100.0 - LEAD_IN, 0.0, [], samples)
 
 
 SAMPLES = [

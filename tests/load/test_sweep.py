@@ -14,7 +14,7 @@ import pytest
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.load import sweep
 from ianvs_specdec.load.plan import SweepPlan
-from ianvs_specdec.load.rounds import Place
+from ianvs_specdec.load.rounds import RoundKey
 from ianvs_specdec.load.servers import Server, ServerDied
 from tests.support.load_generator import Stub
 from tests.support.paths import EXAMPLE
@@ -93,7 +93,7 @@ def test_policies_see_the_same_arrivals_and_are_compared_with_plain_decoding(
 
 
 def test_the_order_of_the_policies_is_drawn_from_the_seed(stub: Stub, data: Path) -> None:
-    def order(seed: int) -> list[Place]:
+    def order(seed: int) -> list[RoundKey]:
         more = {"rates": "1,2,3", "repeats": 2, "policies": "fixed:0,fixed:1,fixed:2", "settings": SETTINGS}
         return sweep.order(plan_of(stub, data, url=None, model=None, seed=seed, **more))
 

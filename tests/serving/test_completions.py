@@ -154,7 +154,7 @@ def test_back_ends_that_cannot_are_named() -> None:
     from ianvs_specdec.backends import APIBasedLLM
     from ianvs_specdec.backends.huggingface import HuggingfaceLLM
     from ianvs_specdec.common.types import Hints, Sampling
-    from ianvs_specdec.serving.refusal import Refusal
+    from ianvs_specdec.serving.protocol import Refusal
     from ianvs_specdec.serving.requests import parse, parse_completion
 
     api = APIBasedLLM("m", api_base_url="http://127.0.0.1:9/v1")

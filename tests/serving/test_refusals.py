@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from ianvs_specdec.common.types import Sampling
-from ianvs_specdec.serving.protocol import event
-from ianvs_specdec.serving.refusal import Refusal
+from ianvs_specdec.serving.protocol import Refusal, event
 from ianvs_specdec.serving.requests import parse
 
 from .conftest import Server, serving

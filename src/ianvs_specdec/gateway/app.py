@@ -18,7 +18,7 @@ from ianvs_specdec.gateway.case import Case
 from ianvs_specdec.gateway.gateway import Gateway
 from ianvs_specdec.gateway.policies import Policies
 from ianvs_specdec.serving.app import Service, create_app, read_body, refused
-from ianvs_specdec.serving.refusal import Refusal
+from ianvs_specdec.serving.protocol import Refusal
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from msgspec import structs
 from ianvs_specdec.common.errors import AbandonedError, AnswerError
 from ianvs_specdec.common.types import Completion
 from ianvs_specdec.gateway.case import Case, parts
-from ianvs_specdec.gateway.legs import ChatRow, Leg, RoutedJob, response_to
+from ianvs_specdec.gateway.jobs import ChatRow, Leg, RoutedJob, response_to
 from ianvs_specdec.gateway.metrics import GatewayMetrics
 from ianvs_specdec.gateway.policies import policy
 from ianvs_specdec.plugin import edge_first, observers
@@ -36,7 +36,7 @@ from ianvs_specdec.routing.routers.lifelong import LifelongRouter
 from ianvs_specdec.routing.routers.privacy import PrivacyRouter
 from ianvs_specdec.serving.engine import Engine, Event, Job, queue_full, shutting_down
 from ianvs_specdec.serving.metrics import Metrics
-from ianvs_specdec.serving.refusal import Refusal
+from ianvs_specdec.serving.protocol import Refusal
 from ianvs_specdec.serving.requests import ChatRequest
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ianvs_specdec.routing.routers.base import Router
 from ianvs_specdec.routing.routers.composed import ConstrainedRouter
-from ianvs_specdec.serving.refusal import Refusal
+from ianvs_specdec.serving.protocol import Refusal
 
 MODELS = ("router", "edge", "cloud")
 POLICY = re.compile(r"router-([0-9]+(?:\.[0-9]+)?|\.[0-9]+)(%?)")

@@ -1,20 +1,56 @@
-"""The load: guidellm in a process of its own, which replays a file of arrivals. What comes back of each request."""
+"""The load generator: guidellm in a subprocess, which replays a file of arrivals."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.common.errors import UserError, install
-from ianvs_specdec.load.processes import end, last_words
+
+LAST = 4096
+"""Bytes at the end of a log in which its last line is looked for."""
+
+
+def last_words(log: Path) -> str:
+    """The last line that is not empty, "" where there is none."""
+    with log.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - LAST))
+        lines = file.read().decode("utf-8", "replace").splitlines()
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def processor_seconds(pid: int) -> float | None:
+    """Processor time of a running process and those below it that still run; None where it has ended."""
+    import psutil
+
+    spent = []
+    with suppress(psutil.Error):
+        root = psutil.Process(pid)
+        for process in (root, *root.children(recursive=True)):
+            with suppress(psutil.Error):
+                spent.append(process.cpu_times())
+    return sum(times.user + times.system for times in spent) if spent else None
+
+
+def end(process: subprocess.Popen[Any], seconds: float) -> None:
+    """End the process with its whole group, whose other members would outlive it: by SIGTERM, and by SIGKILL after
+    ``seconds``."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(seconds)
+
 
 STOP_SECONDS = 10.0
 REFUSALS = ("429", "503")
@@ -29,7 +65,7 @@ when it is passed on, the report leaves that one out: with its own 0.1 in one ro
 
 
 @dataclass(frozen=True)
-class Answered:
+class RequestRecord:
     """What became of one request, ``index`` in its file of arrivals. Times are seconds since guidellm began."""
 
     index: int
@@ -116,7 +152,7 @@ def generating(config: Mapping[str, Any], folder: Path, log: Path, key: str) -> 
         end(process, STOP_SECONDS)
 
 
-def read_report(report: Path, arrivals: Path, log: Path) -> tuple[float, list[Answered]]:
+def read_report(report: Path, arrivals: Path, log: Path) -> tuple[float, list[RequestRecord]]:
     """When guidellm began (Unix seconds), and what became of every request. Raises UserError without a report of these
     arrivals."""
     try:
@@ -148,9 +184,9 @@ def _began(moment: float, request: Mapping[str, Any]) -> float | None:
     return None if targeted is None else float(targeted) - moment
 
 
-def _answered(index: int, due: float, request: Mapping[str, Any] | None, begin: float) -> Answered:
+def _answered(index: int, due: float, request: Mapping[str, Any] | None, begin: float) -> RequestRecord:
     if request is None:
-        return Answered(index, due, UNREPORTED, error="guidellm's report leaves it out")
+        return RequestRecord(index, due, UNREPORTED, error="guidellm's report leaves it out")
     times = request["info"]["timings"]
 
     def seconds(name: str) -> float | None:
@@ -160,8 +196,8 @@ def _answered(index: int, due: float, request: Mapping[str, Any] | None, begin: 
     if request["info"]["status"] != COMPLETED:
         error = str(request["info"].get("error") or "it was given up")
         status = REFUSED if any(f"'{code} " in error for code in REFUSALS) else FAILED
-        return Answered(index, due, status, sent, end=end, error=error[:300])
-    return Answered(
+        return RequestRecord(index, due, status, sent, end=end, error=error[:300])
+    return RequestRecord(
         index,
         due,
         COMPLETED,

@@ -1,21 +1,96 @@
-"""Validated options of a sweep, and its identity."""
+"""Options of ``specdec load`` and their types, which ``specdec simulate`` shares; the identity of a sweep."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+import json
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from ianvs_specdec.backends.api.secrets import check_no_secrets
 from ianvs_specdec.common.errors import UserError, unknown
-from ianvs_specdec.common.sampling import HOTTEST
-from ianvs_specdec.common.settings import Settings, Text, called
+from ianvs_specdec.common.sampling import HOTTEST, LARGEST_COUNT
+from ianvs_specdec.common.settings import Settings, Text, called, rule
 from ianvs_specdec.lengths import create
-from ianvs_specdec.load.options import TYPED, Positive, Rates, Slo, Whole, different, kept_to, split
-from ianvs_specdec.load.patterns import PATTERNS, POISSON
+from ianvs_specdec.load.arrivals import PATTERNS, POISSON
+
+
+class Objectives(Settings):
+    """Service-level objectives of a request, in seconds."""
+
+    noun: ClassVar[str] = "objective"
+
+    ttft: Annotated[float, Field(gt=0)] | None = None
+    tpot: Annotated[float, Field(gt=0)] | None = None
+    latency: Annotated[float, Field(gt=0)] | None = None
+
+
+def _typed(value: Any) -> Any:
+    if isinstance(value, str):
+        for parse in (int, float, json.loads):
+            with suppress(ValueError):
+                return parse(value)
+    return value
+
+
+def _named(value: Any) -> Any:
+    """``a=1,b=2`` as a mapping; ``1`` alone has the name ""."""
+    if not isinstance(value, str):
+        return value
+    parts = [item.rpartition("=") for item in value.split(",")]
+    if len({name for name, _, _ in parts}) < len(parts):
+        raise ValueError(f"must give each value once, not {value!r:.60}")
+    return {name: _typed(number) for name, _, number in parts}
+
+
+def split(value: Any) -> list[Any]:
+    """Split at commas outside of brackets: ``table:[[1,4,5],[5,64,0]]`` is one policy."""
+    if not isinstance(value, str):
+        return list(value) if isinstance(value, (list, tuple)) else [value]
+    parts, depth = [""], 0
+    for character in value:
+        depth += (character in "[(") - (character in "])")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts]
+
+
+def different(values: Collection[Any]) -> None:
+    if not all(values) or not 0 < len(values) == len(set(values)):
+        raise ValueError(f"must be different from each other, and at least one, not {list(values)!r:.60}")
+
+
+def kept_to(check: Callable[[Any], Any]) -> AfterValidator:
+    """The values that ``check`` accepts. A fault lies with the option, whatever key the check names."""
+
+    def checked(value: Any) -> None:
+        try:
+            check(value)
+        except UserError as error:
+            raise UserError(str(error)) from error
+
+    return rule(checked)
+
+
+TYPED = BeforeValidator(_typed)
+Whole = Annotated[int, Field(ge=0, le=LARGEST_COUNT), TYPED, called("a whole number from 0")]
+Positive = Annotated[int, Field(ge=1, le=LARGEST_COUNT), TYPED, called("a whole number from 1")]
+Named = Annotated[dict[str, float], BeforeValidator(_named)]
+Slo = Annotated[Named, kept_to(Objectives.parse), called("limits in seconds, such as ttft=0.5,tpot=0.05,latency=5")]
+Rates = Annotated[
+    tuple[Annotated[float, Field(gt=0)], ...],
+    BeforeValidator(lambda value: tuple(map(_typed, split(value)))),
+    rule(different),
+    AfterValidator(lambda rates: tuple(sorted(rates))),
+    called("numbers above 0, such as 1,2,4"),
+]
+
 
 AS_SERVED = "as-served"
 """Name of a running server's policy in the results."""

@@ -1,7 +1,4 @@
-"""Results of a policy's rounds at a rate: percentiles, rates and the server's metrics, with 95 % intervals over
-requests. Times are in seconds. The requests of all rounds after the warm-up count alike; tokens and answers per second
-are those between its end and the end of the arrivals.
-"""
+"""TODO"""
 
 from __future__ import annotations
 
@@ -13,12 +10,58 @@ from typing import Any
 import numpy as np
 
 from ianvs_specdec.load.arrivals import LEAD_IN
-from ianvs_specdec.load.generator import COMPLETED, FAILED, REFUSED, UNREPORTED, Answered
+from ianvs_specdec.load.generator import COMPLETED, FAILED, REFUSED, UNREPORTED, RequestRecord
 from ianvs_specdec.load.plan import SweepPlan
 from ianvs_specdec.load.rounds import Round
-from ianvs_specdec.load.server_metrics import told
 from ianvs_specdec.routing.evaluation.bootstrap import Estimate, draws, estimate
 from ianvs_specdec.routing.outcomes.recorded import Floats
+
+RATIOS = {
+    "acceptance_rate": ("engine_accepted_tokens_total", "engine_drafted_tokens_total"),
+    "mean_accepted_tokens": ("engine_emitted_tokens_total", "engine_verifications_total"),
+    "work_amplification": ("engine_verified_tokens_total", "engine_emitted_tokens_total"),
+    "draft_length": ("engine_drafted_tokens_total", "engine_verifications_total"),
+}
+"""Per name: two counters, whose increases are divided. They are defined as the leaderboard's columns are."""
+DIGITS = 4
+
+
+Told = tuple[float, Mapping[str, float]]
+"""Seconds since the first request could come, and what the server counts."""
+
+
+def told(rounds: Sequence[Round], warmup: float, duration: float) -> dict[str, Any]:
+    """``RATIOS`` and the mean and greatest ``queue`` and ``sequences`` between the end of the warm-up and the end of
+    the arrivals, of all rounds together; None for other servers than ours."""
+    windows = [[now for now in _known(one) if warmup <= now[0] <= duration] for one in rounds]
+    windows = [inside for inside in windows if len(inside) > 1]
+    if not windows:
+        return dict.fromkeys((*RATIOS, "queue", "sequences"))
+    found: dict[str, Any] = {name: _ratio(name, [(one[0], one[-1]) for one in windows]) for name in RATIOS}
+    for name, read in (("queue", _queue), ("sequences", lambda server: server.get("sequences", 0.0))):
+        values = [read(server) for inside in windows for _, server in inside]
+        found[name] = {"mean": round(sum(values) / len(values), DIGITS), "max": max(values)}
+    return found
+
+
+def _known(round_: Round) -> list[Told]:
+    begin = round_.begin + LEAD_IN
+    return [
+        (one.at - begin, one.server)
+        for one in round_.samples
+        if one.server and "engine_verifications_total" in one.server
+    ]
+
+
+def _ratio(name: str, spans: Sequence[tuple[Told, Told]]) -> float | None:
+    above, below = (sum(after[1][one] - before[1][one] for before, after in spans) for one in RATIOS[name])
+    return round(above / below, DIGITS) if below else None
+
+
+def _queue(server: Mapping[str, float]) -> float:
+    """Requests that wait, before the engine and in it."""
+    return server.get("queue_length", 0.0) + server.get("waiting_for_room", 0.0)
+
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 LATE = 0.1
@@ -47,10 +90,10 @@ class Columns:
     delay: Floats
 
     @classmethod
-    def of(cls, answered: Sequence[Answered], plan: SweepPlan) -> Columns:
+    def of(cls, answered: Sequence[RequestRecord], plan: SweepPlan) -> Columns:
         opened, closed = LEAD_IN + plan.warmup, LEAD_IN + plan.duration
 
-        def column(read: Callable[[Answered], float | None]) -> Floats:
+        def column(read: Callable[[RequestRecord], float | None]) -> Floats:
             return np.array([math.nan if (value := read(one)) is None else value for one in answered], dtype=np.float64)
 
         done = column(lambda one: one.status == COMPLETED)
@@ -87,7 +130,7 @@ def _within(first: Floats, last: Floats, tokens: Floats, opened: float, closed: 
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     """A policy's rounds at a rate, and by name the value of each statistic, in every draw, and of each round.
     Policies have the same requests, and so the same draws: what is computed of two of them is paired."""
 
@@ -98,7 +141,7 @@ class Measured:
     by_round: Mapping[str, Floats]
 
     @classmethod
-    def of(cls, rounds: Sequence[Round], plan: SweepPlan) -> Measured:
+    def of(cls, rounds: Sequence[Round], plan: SweepPlan) -> Measurement:
         columns = Columns.of([one for round_ in rounds for one in round_.answered], plan)
         statistics = _statistics(columns, len(rounds) * (plan.duration - plan.warmup), bool(plan.slo))
         round_of = np.repeat(np.arange(len(rounds)), [len(round_.answered) for round_ in rounds])
@@ -118,7 +161,7 @@ class Measured:
         """Which of the rounds there may be are there."""
         return [round_.place.repeat for round_ in self.rounds]
 
-    def ratios(self, other: Measured) -> dict[str, Any]:
+    def ratios(self, other: Measurement) -> dict[str, Any]:
         """To another policy with the same repeats at this rate, with intervals."""
         found: dict[str, Any] = {}
         for name in sorted(COMPARED & self.values.keys()):
@@ -133,7 +176,7 @@ class Measured:
 
 
 def result(
-    measured: Measured, plan: SweepPlan, plain: Measured | None, others: Mapping[str, Measured]
+    measured: Measurement, plan: SweepPlan, plain: Measurement | None, others: Mapping[str, Measurement]
 ) -> dict[str, Any]:
     """One object of ``sweep.json``. ``plain``: the policy whose outputs these should equal; ``others`` the other
     policies at the same rate. Those that do not have the same repeats yet are left out."""
@@ -247,7 +290,7 @@ def _client_seconds(rounds: Sequence[Round], plan: SweepPlan) -> float | None:
     return round(sum(spent), 3) if spent else None
 
 
-def _lossless(measured: Measured, plain: Measured) -> dict[str, Any]:
+def _lossless(measured: Measurement, plain: Measurement) -> dict[str, Any]:
     """Number of outputs equal to plain decoding, of the requests that both completed."""
     outputs, expected = _outputs(measured), _outputs(plain)
     both = outputs.keys() & expected.keys()
@@ -255,7 +298,7 @@ def _lossless(measured: Measured, plain: Measured) -> dict[str, Any]:
     return {"compared": len(both), "same": same, "share": round(same / len(both), 6) if both else None}
 
 
-def _outputs(measured: Measured) -> dict[tuple[int, int], str]:
+def _outputs(measured: Measurement) -> dict[tuple[int, int], str]:
     """The texts of completed requests, by repeat and place in its arrivals."""
     return {
         (round_.place.repeat, one.index): one.text or ""

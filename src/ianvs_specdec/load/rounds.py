@@ -1,5 +1,5 @@
 """One round: a policy at a rate. Its folder appears whole or not at all, with ``round.json``, ``requests.jsonl`` (see
-``generator.Answered``), ``samples.jsonl``, and guidellm's own ``report.json`` and ``guidellm.log``.
+``generator.RequestRecord``), ``samples.jsonl``, and guidellm's own ``report.json`` and ``guidellm.log``.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ import msgspec
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.storage.replacing import beside, put_in_place
 from ianvs_specdec.load.arrivals import LEAD_IN, label
-from ianvs_specdec.load.generator import Answered, configuration, generating, read_report
+from ianvs_specdec.load.generator import RequestRecord, configuration, generating, processor_seconds, read_report
 from ianvs_specdec.load.plan import SweepPlan
-from ianvs_specdec.load.processes import processor_seconds
 from ianvs_specdec.load.servers import Server
 
 SAMPLES = 120
@@ -43,7 +42,7 @@ class Sample:
     server: dict[str, float] | None
 
 
-class Place(NamedTuple):
+class RoundKey(NamedTuple):
     """A round's place in a sweep. ``repeat`` counts the policy's rounds at this rate, from 0."""
 
     rate: float
@@ -56,14 +55,14 @@ class Round:
     """A finished round. ``begin``: when guidellm's clock began (Unix seconds); ``client_seconds``: all its processor
     time."""
 
-    place: Place
+    place: RoundKey
     begin: float
     client_seconds: float
-    answered: Sequence[Answered]
+    answered: Sequence[RequestRecord]
     samples: Sequence[Sample]
 
 
-def folder_of(out: Path, place: Place) -> Path:
+def folder_of(out: Path, place: RoundKey) -> Path:
     """Where a round is kept."""
     rate, policy, repeat = place
     plain = re.sub(r"[^A-Za-z0-9.]+", "-", policy).strip("-")[:40]
@@ -76,7 +75,7 @@ def repeated(repeat: int) -> str:
     return f"-{repeat + 1}" if repeat else ""
 
 
-def run(plan: SweepPlan, server: Server, place: Place, arrivals: Path, out: Path) -> None:
+def run(plan: SweepPlan, server: Server, place: RoundKey, arrivals: Path, out: Path) -> None:
     """Drive the arrivals through the server. Raises UserError and ServerDied; then nothing is kept."""
     folder = folder_of(out, place)
     with beside(folder) as made, tempfile.TemporaryDirectory() as scratch:
@@ -97,14 +96,14 @@ def run(plan: SweepPlan, server: Server, place: Place, arrivals: Path, out: Path
         put_in_place(made, folder)
 
 
-def read(out: Path, place: Place) -> Round | None:
+def read(out: Path, place: RoundKey) -> Round | None:
     """A finished round, None where it was not finished. Raises UserError for a folder that was changed since."""
     folder = folder_of(out, place)
     if not folder.is_dir():
         return None
     try:
         described = json.loads((folder / "round.json").read_text(encoding="utf-8"))
-        answered = msgspec.json.Decoder(Answered).decode_lines((folder / "requests.jsonl").read_bytes())
+        answered = msgspec.json.Decoder(RequestRecord).decode_lines((folder / "requests.jsonl").read_bytes())
         samples = msgspec.json.Decoder(Sample).decode_lines((folder / "samples.jsonl").read_bytes())
         return Round(place, float(described["begin"]), float(described["client_seconds"]), answered, samples)
     except (OSError, ValueError, LookupError, TypeError, msgspec.MsgspecError) as error:

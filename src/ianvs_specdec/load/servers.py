@@ -89,7 +89,7 @@ class Server:
             return body
 
 
-class Serving(Server):
+class StartedServer(Server):
     """``specdec serve`` with these arguments, in a process of its own. Raises UserError where it does not start."""
 
     def __init__(self, arguments: Sequence[str], which: str) -> None:
@@ -115,9 +115,9 @@ class Serving(Server):
         self._child.close()
 
 
-def started(plan: SweepPlan, policy: str) -> Server:
+def start_server(plan: SweepPlan, policy: str) -> Server:
     """A server with a policy."""
-    return Serving(arguments(plan, policy), f"for the policy {policy}")
+    return StartedServer(arguments(plan, policy), f"for the policy {policy}")
 
 
 def arguments(plan: SweepPlan, policy: str) -> list[str]:

@@ -16,11 +16,11 @@ from ianvs_specdec.common.storage.claim import claim
 from ianvs_specdec.load import rounds
 from ianvs_specdec.load.arrivals import arrivals_text, label, read_chats
 from ianvs_specdec.load.generator import check_installed
+from ianvs_specdec.load.output import to_csv
 from ianvs_specdec.load.plan import SweepPlan
-from ianvs_specdec.load.results import Measured, result
-from ianvs_specdec.load.rounds import Place
-from ianvs_specdec.load.servers import Server, ServerDied, started
-from ianvs_specdec.load.tables import to_csv
+from ianvs_specdec.load.results import Measurement, result
+from ianvs_specdec.load.rounds import RoundKey
+from ianvs_specdec.load.servers import Server, ServerDied, start_server
 from ianvs_specdec.load.traces import read_trace
 from ianvs_specdec.records.identity import write_atomically
 from ianvs_specdec.records.run import current_run
@@ -30,11 +30,11 @@ PLAIN = ("fixed:0", "0")
 """Policies that do not speculate."""
 
 
-def order(plan: SweepPlan) -> list[Place]:
+def order(plan: SweepPlan) -> list[RoundKey]:
     """The rounds: at every rate and in every repeat all policies, in an order drawn from the seed."""
     chance = random.Random(plan.seed)
     return [
-        Place(rate, policy, repeat)
+        RoundKey(rate, policy, repeat)
         for rate in plan.rates
         for repeat in range(plan.repeats)
         for policy in chance.sample(plan.policies, len(plan.policies))
@@ -78,9 +78,11 @@ def results(plan: SweepPlan, out: Path) -> list[dict[str, Any]]:
     """Results of the finished rounds, in the order of rates and policies; written as JSON and CSV."""
     found = []
     for rate in plan.rates:
-        places = {policy: [Place(rate, policy, repeat) for repeat in range(plan.repeats)] for policy in plan.policies}
+        places = {
+            policy: [RoundKey(rate, policy, repeat) for repeat in range(plan.repeats)] for policy in plan.policies
+        }
         there = {policy: [kept for place in of if (kept := rounds.read(out, place))] for policy, of in places.items()}
-        measured = {policy: Measured.of(finished, plan) for policy, finished in there.items() if finished}
+        measured = {policy: Measurement.of(finished, plan) for policy, finished in there.items() if finished}
         plain = measured.get(reference(plan))
         for policy, one in measured.items():
             compared = plain if plan.temperature == 0 and policy != reference(plan) else None
@@ -149,7 +151,7 @@ def _servers(plan: SweepPlan) -> Iterator[Any]:
 
     def server_of(policy: str) -> Server:
         if policy not in servers:
-            servers[policy] = _running(plan) if plan.url else started(plan, policy)
+            servers[policy] = _running(plan) if plan.url else start_server(plan, policy)
         servers[policy].check()
         return servers[policy]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from ianvs_specdec.benchmarks.files import read_csv_lines, read_json_lines, with_header
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.load.patterns import Arrival
+from ianvs_specdec.load.arrivals import Arrival
 
 AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 MOONCAKE = ("timestamp", "input_length", "output_length")

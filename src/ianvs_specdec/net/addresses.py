@@ -10,12 +10,12 @@ from ianvs_specdec.common.errors import UserError
 Address = tuple[str, int]
 
 
-def written(host: str, port: int) -> str:
+def format_address(host: str, port: int) -> str:
     """The text of an address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def address(text: str, key: str, *, any_port: bool = False, default: str = "127.0.0.1") -> Address:
+def parse_address(text: str, key: str, *, any_port: bool = False, default: str = "127.0.0.1") -> Address:
     """Host and port of ``HOST:PORT``. ``any_port``: 0 is one, too. ``default``: the host where there is none, "" to ask
     for one. Raises UserError with the ``key``, an option."""
     host, colon, port = text.rpartition(":")
@@ -48,6 +48,6 @@ def bind(host: str, port: int, *, listening: bool = False) -> socket.socket:
     except OSError as error:
         if bound is not None:
             bound.close()
-        told = f"cannot listen on {written(host, port)}: {error.strerror or error}"
+        told = f"cannot listen on {format_address(host, port)}: {error.strerror or error}"
         raise UserError(f"{told}; name another address, with port 0 for any that is free") from error
     return bound

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.net import LOOPBACK
-from ianvs_specdec.net.sockets import BLOCK, Connection, Patience, Sockets, Traffic
+from ianvs_specdec.net.sockets import BLOCK, Connection, Sockets, Timeouts, Traffic
 
 KEPT_SECONDS = 4.0
 """How long an unused connection is kept. Common servers close theirs after 5 s, and a request on its way just then is
@@ -54,8 +54,8 @@ class Reply:
 
     def ended(self) -> bool:
         """Whether the reply is whole, so that its connection can serve again. Waits a moment for its end."""
-        deadline = min(self._connection.patience.deadline, time.perf_counter() + FAREWELL_SECONDS)
-        self._connection.patience = Patience(FAREWELL_SECONDS, deadline)
+        deadline = min(self._connection.timeouts.deadline, time.perf_counter() + FAREWELL_SECONDS)
+        self._connection.timeouts = Timeouts(FAREWELL_SECONDS, deadline)
         with suppress(Exception):
             while not self._response.isclosed() and self.read():
                 continue
@@ -89,14 +89,14 @@ class Client:
         return self._given_trust or ssl.create_default_context()
 
     @contextmanager
-    def post(self, target: str, body: bytes, patience: Patience, traffic: Traffic) -> Iterator[Reply]:
+    def post(self, target: str, body: bytes, timeouts: Timeouts, traffic: Traffic) -> Iterator[Reply]:
         """Send ``body`` (JSON) to ``target`` (path and query) and yield the reply when its head is here.
 
         Raises OSError, with TimeoutError and ``ssl.SSLError`` among them, ProtocolError, DeadlineError or
         InterruptedRequest; bytes are counted in ``traffic`` whatever happens.
         """
-        connection = self._kept() or self._connect(patience, traffic)
-        connection.patience, connection.traffic = patience, traffic
+        connection = self._kept() or self._connect(timeouts, traffic)
+        connection.timeouts, connection.traffic = timeouts, traffic
         whole = False
         try:
             lines = {**self._headers, "Content-Type": "application/json", "Content-Length": str(len(body))}
@@ -126,10 +126,10 @@ class Client:
                 connection.close()
         return None
 
-    def _connect(self, patience: Patience, traffic: Traffic) -> Connection:
+    def _connect(self, timeouts: Timeouts, traffic: Traffic) -> Connection:
         proxy = self._proxy
         address = (proxy.hostname or "", proxy.port or 80) if proxy else self._server
-        connection = Connection(self._sockets.connect(address, patience), self._sockets, patience, traffic)
+        connection = Connection(self._sockets.connect(address, timeouts), self._sockets, timeouts, traffic)
         try:
             if proxy and proxy.scheme == "https":
                 connection.secure(self._trust, address[0])

@@ -35,7 +35,7 @@ class Traffic:
 
 
 @dataclass(frozen=True)
-class Patience:
+class Timeouts:
     """How long to wait: ``idle`` seconds for a sign of life, and in all until ``deadline`` (``time.perf_counter``)."""
 
     idle: float
@@ -74,7 +74,7 @@ class Sockets:
                 with suppress(OSError):  # not connected, or not any more
                     connection.shutdown(socket.SHUT_RDWR)
 
-    def connect(self, address: tuple[str, int], patience: Patience) -> socket.socket:
+    def connect(self, address: tuple[str, int], timeouts: Timeouts) -> socket.socket:
         """Raises OSError, TimeoutError among it, DeadlineError or InterruptedRequest."""
         try:
             found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
@@ -87,7 +87,7 @@ class Sockets:
                     self.check()
                     self._open.add(connection)
                 # A first address that swallows packets leaves time for the others.
-                connection.settimeout(patience.seconds() / left)
+                connection.settimeout(timeouts.seconds() / left)
                 connection.connect(place)
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 return connection
@@ -95,7 +95,7 @@ class Sockets:
                 self.close(connection)
                 self.check()
                 if not isinstance(error, OSError) or left == 1:
-                    raise patience.over() if isinstance(error, TimeoutError) else error from None
+                    raise timeouts.over() if isinstance(error, TimeoutError) else error from None
         raise OSError(f"{address[0]} has no address")
 
     def close(self, connection: socket.socket) -> None:
@@ -105,11 +105,11 @@ class Sockets:
 
 
 class Connection:
-    """One connection. ``traffic`` and ``patience`` are those of the request that it serves at the moment."""
+    """One connection. ``traffic`` and ``timeouts`` are those of the request that it serves at the moment."""
 
-    def __init__(self, raw: socket.socket, sockets: Sockets, patience: Patience, traffic: Traffic) -> None:
+    def __init__(self, raw: socket.socket, sockets: Sockets, timeouts: Timeouts, traffic: Traffic) -> None:
         self._socket, self._sockets = raw, sockets
-        self.patience, self.traffic = patience, traffic
+        self.timeouts, self.traffic = timeouts, traffic
         self._tls: ssl.SSLObject | None = None
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
 
@@ -184,10 +184,10 @@ class Connection:
 
     def _attempt(self, action: Any, argument: Any) -> Any:
         try:
-            self._socket.settimeout(self.patience.seconds())
+            self._socket.settimeout(self.timeouts.seconds())
             return action(argument)
         except TimeoutError:
-            raise self.patience.over() from None
+            raise self.timeouts.over() from None
         except OSError:
             self._sockets.check()
             raise

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ianvs_specdec.common.types import Completion
-from ianvs_specdec.serving.protocol import cut, details, event, usage
+from ianvs_specdec.serving.protocol import cut, details, event, speculation, usage
 from ianvs_specdec.serving.requests import ChatRequest
-from ianvs_specdec.serving.speculation import speculation
 from ianvs_specdec.serving.thoughts import ThoughtStream
 
 LEAST = -9999.0

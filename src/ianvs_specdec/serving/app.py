@@ -21,11 +21,9 @@ from starlette.types import Message as Event
 
 from ianvs_specdec.common.types import Completion, Sampling
 from ianvs_specdec.serving.answers import Answer, TextAnswer
-from ianvs_specdec.serving.choices import Choices
-from ianvs_specdec.serving.engine import DISCONNECTED, Serving, deadline_passed
+from ianvs_specdec.serving.engine import DISCONNECTED, Choices, EngineClient, deadline_passed
 from ianvs_specdec.serving.metrics import Counts
-from ianvs_specdec.serving.protocol import event
-from ianvs_specdec.serving.refusal import Refusal, check_model
+from ianvs_specdec.serving.protocol import Refusal, check_model, event
 from ianvs_specdec.serving.requests import ChatRequest, parse, parse_completion
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -62,7 +60,7 @@ class Service:
     """Tokens of the model's context."""
 
 
-def create_app(service: Service, engine: Serving, metrics: Counts, further: Sequence[Route] = ()) -> Starlette:
+def create_app(service: Service, engine: EngineClient, metrics: Counts, further: Sequence[Route] = ()) -> Starlette:
     """``further``: endpoints beside those of every server."""
     window = {} if service.window is None else {"max_model_len": service.window}
 
@@ -194,7 +192,7 @@ class ChatEndpoint:
     def __init__(
         self,
         service: Service,
-        engine: Serving,
+        engine: EngineClient,
         metrics: Counts,
         parse: Callable[[bytes, Sequence[str], Sampling], ChatRequest] = parse,
         answer: type[Answer] = Answer,

@@ -1,8 +1,4 @@
-"""Who is served when: a bounded queue, first come, first served, before a back end that works in threads of its own.
-
-Everything but the decoding happens on the event loop, so that nothing needs a lock. A place is free again when its
-decoding has really ended, not when its client has left.
-"""
+"""TODO"""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.common.errors import AnswerError, ContextWindowError, PromptError, UserError
 from ianvs_specdec.common.types import Completion
 from ianvs_specdec.serving.metrics import Metrics
-from ianvs_specdec.serving.refusal import Refusal
+from ianvs_specdec.serving.protocol import Refusal
 from ianvs_specdec.serving.requests import ChatRequest
 
 log = logging.getLogger(__name__)
@@ -60,7 +56,7 @@ class Job:
             self.listener(event)
 
 
-class Serving(Protocol):
+class EngineClient(Protocol):
     """What answers requests: see ``Engine``."""
 
     draining: bool
@@ -271,3 +267,39 @@ def deadline_passed(seconds: float) -> Refusal:
 
 
 DISCONNECTED = Refusal(499, "the client left", outcome="disconnected")
+
+
+class Choices:
+    """The jobs of a request's choices. Raises Refusal where one of them is refused; those before it are given up."""
+
+    def __init__(self, engine: EngineClient, chat: ChatRequest) -> None:
+        self._engine = engine
+        self.jobs: list[Job] = []
+        self._events: Inbox = asyncio.Queue()
+        try:
+            for number, one in enumerate(chat.choices()):
+                job = engine.submit(one)
+                job.number, job.inbox = number, self._events
+                self.jobs.append(job)
+        except Refusal as refusal:
+            self.end(refusal)
+            raise
+
+    def end(self, refusal: Refusal) -> None:
+        for job in self.jobs:
+            self._engine.end(job, refusal)
+
+    @property
+    def routing(self) -> Mapping[str, Any] | None:
+        """The first's, with the cost of all once it is known."""
+        routings = [dict(job.routing or {}) for job in self.jobs]
+        costs = [routing.pop("cost", None) for routing in routings]
+        total = {} if None in costs else {"cost": sum(costs)}
+        return {**routings[0], **total} or None
+
+    async def events(self) -> list[tuple[int, Event]]:
+        """What has happened since the last call, at least one event, each with the index of its choice."""
+        events = [await self._events.get()]
+        while not self._events.empty():
+            events.append(self._events.get_nowait())
+        return events

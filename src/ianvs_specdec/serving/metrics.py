@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.core import CounterMetricFamily
 
 from ianvs_specdec.common.types import Completion, Occupancy
-from ianvs_specdec.serving.speculation import SpeculationCounters
+from ianvs_specdec.serving.protocol import speculation
 
 OUTCOMES = ("completed", "rejected", "queue_full", "deadline", "disconnected", "shutdown", "failed")
 OUTCOMES_HELP = (
@@ -38,6 +38,30 @@ class Counts:
 
     def text(self) -> bytes:
         return generate_latest(self.registry)
+
+
+class SpeculationCounters:
+    """``vllm:spec_decode_...``, of completed answers, from which ``vllm bench serve`` reads the acceptance."""
+
+    def __init__(self, model: str, registry: CollectorRegistry) -> None:
+        self._model = model
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"vllm:spec_decode_num_{name}", text, ["model_name", *labels], registry=registry)
+
+        self._drafts = counter("drafts", "Drafts that were verified.").labels(model)
+        self._drafted = counter("draft_tokens", "Tokens drafted.").labels(model)
+        self._accepted = counter("accepted_tokens", "Drafted tokens that were accepted.").labels(model)
+        self._places = counter("accepted_tokens_per_pos", "The same by their place in the draft.", "position")
+
+    def completed(self, completion: Completion) -> None:
+        if counts := speculation(completion):
+            self._drafts.inc(counts["num_spec_steps"])
+            self._drafted.inc(counts["num_draft_tokens"])
+            self._accepted.inc(counts["num_accepted_draft_tokens"])
+            histogram = counts["acceptance_histogram"]
+            for place in range(len(histogram) - 1):
+                self._places.labels(self._model, place).inc(sum(histogram[place + 1 :]))
 
 
 class Metrics(Counts):

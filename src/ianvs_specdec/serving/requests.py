@@ -17,7 +17,7 @@ from ianvs_specdec.backends.loaded import LoadedLLM, loaded
 from ianvs_specdec.common.errors import UserError, unknown
 from ianvs_specdec.common.settings import build
 from ianvs_specdec.common.types import Completion, Hints, Message, Sampling
-from ianvs_specdec.serving.refusal import Refusal, check_model
+from ianvs_specdec.serving.protocol import Refusal, check_model
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 PASSED_OVER = (

@@ -18,7 +18,7 @@ from ianvs_specdec.backends.loaded import loaded
 from ianvs_specdec.backends.prompts import Chat
 from ianvs_specdec.common.errors import ChatTemplateError, UserError
 from ianvs_specdec.serving.app import Service, read_body, refused
-from ianvs_specdec.serving.refusal import Refusal
+from ianvs_specdec.serving.protocol import Refusal
 from ianvs_specdec.serving.requests import json_object, known, messages_of, sampling_of, take, wrong
 
 LONGEST_BODY = 1 << 20

@@ -26,8 +26,8 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from ianvs_specdec.common.types import Completion
-from ianvs_specdec.serving.engine import Event, Job, Serving
-from ianvs_specdec.serving.refusal import Refusal
+from ianvs_specdec.serving.engine import EngineClient, Event, Job
+from ianvs_specdec.serving.protocol import Refusal
 from ianvs_specdec.serving.requests import ChatRequest
 
 ROWS, QUESTION, ANSWER, PIECE = 200, 500, 20_000, 8
@@ -80,7 +80,7 @@ class Feed:
     event loop.
     """
 
-    def __init__(self, engine: Serving) -> None:
+    def __init__(self, engine: EngineClient) -> None:
         self._engine, self._submit = engine, engine.submit
         engine.submit = self._follow  # type: ignore[method-assign]
         self._rows = deque[_Row](maxlen=ROWS)

@@ -10,8 +10,8 @@ import pytest
 from ianvs_specdec import lengths
 from ianvs_specdec.engine.costs import Grid
 from ianvs_specdec.lengths.oracle import Oracle
-from ianvs_specdec.load.simulation.plan import PATTERNS, UserPlan
-from ianvs_specdec.load.simulation.users import simulate
+from ianvs_specdec.load.simulation.plan import PATTERNS, SimulationPlan
+from ianvs_specdec.load.simulation.simulator import simulate
 from ianvs_specdec.load.simulation.workload import RecordedAnswer, Workload, stated
 from tests.support.cost_tables import LEVEL, PROMPT, PROMPT_ROW, ROW, STEP, TOKEN, simple
 
@@ -19,7 +19,7 @@ HALF = {"": 0.5}
 
 
 def plan(policy="fixed:0", **changes):
-    return UserPlan(**{"policy": policy, "edges": 5, "hours": 0.02, "rate": 1.0, **changes})
+    return SimulationPlan(**{"policy": policy, "edges": 5, "hours": 0.02, "rate": 1.0, **changes})
 
 
 def result(policy="fixed:0", costs=None, workload=None, **changes):

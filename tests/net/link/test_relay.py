@@ -13,7 +13,7 @@ import pytest
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.net.link import Path
-from ianvs_specdec.net.link.thread import Link
+from ianvs_specdec.net.link.link import Link
 from tests.net.link.conftest import PATIENCE, Opened, asked, connect, echo, received, swallow
 
 ROUGH = Path(delay=0.002, jitter=0.002, up=80e6, down=160e6, loss=0.01, seed=1)

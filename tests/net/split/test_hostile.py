@@ -12,18 +12,18 @@ from ianvs_specdec.backends.split.edge.session import Outage
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.net.split.split_pb2 import FAILED, INVALID, UNAUTHENTICATED, Draft, Up
-from ianvs_specdec.serving.verifier.service import MOST_STOPS, Bounds
+from ianvs_specdec.serving.verifier.service import MOST_STOPS, Limits
 from ianvs_specdec.serving.verifier.session import Session
 from tests.net.split.conftest import PROMPT
 from tests.support.split_client import TOKENS, clients, opening
 from tests.support.verifiers import PATIENCE, edge_of, verifying
 
-BOUNDS = Bounds(sessions=4, draft=8)
+BOUNDS = Limits(sessions=4, draft=8)
 
 
 @pytest.fixture(scope="module")
 def running(llm):
-    with verifying(llm, bounds=BOUNDS, tokens=TOKENS) as verifier:
+    with verifying(llm, limits=BOUNDS, tokens=TOKENS) as verifier:
         yield verifier
 
 

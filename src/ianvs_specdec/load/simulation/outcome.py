@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ianvs_specdec.engine.costs import CostTable
-from ianvs_specdec.load.simulation.plan import UserPlan
+from ianvs_specdec.load.simulation.plan import SimulationPlan
 from ianvs_specdec.load.simulation.requests import SimulatedAnswer
 
 FORMAT, VERSION = "specdec-simulation", 1
@@ -32,7 +32,7 @@ class Span:
 
 
 def outcome(
-    plan: UserPlan,
+    plan: SimulationPlan,
     costs: CostTable,
     finished: Sequence[SimulatedAnswer],
     counts: Mapping[str, int],
@@ -73,7 +73,7 @@ def outcome(
     }
 
 
-def _figures(answers: Sequence[SimulatedAnswer], plan: UserPlan) -> dict[str, Any]:
+def _figures(answers: Sequence[SimulatedAnswer], plan: SimulationPlan) -> dict[str, Any]:
     times = {name: np.array([_time(name, answer) for answer in answers]) for name in TIMES}
     drafted, accepted, steps, tokens = (
         sum([getattr(answer, name) for answer in answers]) for name in ("drafted", "accepted", "steps", "tokens")

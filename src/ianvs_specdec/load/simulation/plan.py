@@ -8,9 +8,9 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from ianvs_specdec.common.settings import Settings, Text, called
-from ianvs_specdec.load.options import TYPED, Named, Slo, kept_to
-from ianvs_specdec.load.patterns import PATTERNS as OPEN_PATTERNS
-from ianvs_specdec.load.patterns import POISSON
+from ianvs_specdec.load.arrivals import PATTERNS as OPEN_PATTERNS
+from ianvs_specdec.load.arrivals import POISSON
+from ianvs_specdec.load.plan import TYPED, Named, Slo, kept_to
 
 CLOSED = "closed"
 PATTERNS = (*OPEN_PATTERNS, CLOSED)
@@ -33,7 +33,7 @@ def _shares(values: Mapping[str, float] | None) -> None:
         raise ValueError(f"must be from 0 to 1, not {', '.join(f'{value:g}' for value in (values or {}).values())}")
 
 
-class UserPlan(Settings):
+class SimulationPlan(Settings):
     """Each field but ``coming``, the requests of a trace, is an option of ``specdec simulate``."""
 
     noun: ClassVar[str] = "option"

@@ -11,7 +11,7 @@ from typing import Any
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Step
-from ianvs_specdec.load.patterns import Arrival
+from ianvs_specdec.load.arrivals import Arrival
 from ianvs_specdec.load.simulation.requests import UserRequest
 from ianvs_specdec.records.journal import answers_of
 

@@ -14,12 +14,11 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from ianvs_specdec.net.addresses import Address, written
-from ianvs_specdec.net.link.outages import Outages
+from ianvs_specdec.net.addresses import Address, format_address
 from ianvs_specdec.net.link.path import CUT as CUT_IN_OUTAGES
 from ianvs_specdec.net.link.path import Path
 from ianvs_specdec.net.link.record import Direction, LinkRecord
-from ianvs_specdec.net.link.way import Line, Way
+from ianvs_specdec.net.link.transmission import Channel, Line, Outages
 
 CLOSED, RESET, CUT, REFUSED, STOPPED = "closed", "reset", "cut", "refused", "stopped"
 """How connections end: by both ends, by one of them, in an outage or on demand, without a target, with the link."""
@@ -61,8 +60,8 @@ class Connection:
 class Flow:
     """One direction of one connection: what it reads is written when it is due."""
 
-    def __init__(self, source: StreamReader, sink: StreamWriter, way: Way, counts: Direction) -> None:
-        self._source, self._sink, self._way, self._counts = source, sink, way, counts
+    def __init__(self, source: StreamReader, sink: StreamWriter, channel: Channel, counts: Direction) -> None:
+        self._source, self._sink, self._channel, self._counts = source, sink, channel, counts
         self._waiting: asyncio.Queue[tuple[float, float, bytes]] = asyncio.Queue()
         self._held, self._room = 0, asyncio.Event()
 
@@ -73,14 +72,14 @@ class Flow:
 
     async def _read(self, begin: float) -> None:
         await _until(begin)
-        line, now = self._way.line, asyncio.get_running_loop().time
+        line, now = self._channel.line, asyncio.get_running_loop().time
         data = b"-"
         while data:
-            data = await self._source.read(line.piece)
+            data = await self._source.read(line.chunk)
             async with line.turn:
-                await _until(line.opens())
+                await _until(line.has_room_at())
                 sent = now()
-                self._waiting.put_nowait((sent, self._way.arrival(sent, len(data)), data))
+                self._waiting.put_nowait((sent, self._channel.arrival(sent, len(data)), data))
             self._held += len(data)
             while self._held > MOST_HELD:
                 self._room.clear()
@@ -124,7 +123,7 @@ class Relay:
 
     def outage(self, seconds: float) -> None:
         """Nothing passes from now on for ``seconds``."""
-        self._outages.call(self._loop.time(), seconds)
+        self._outages.add(self._loop.time(), seconds)
         if self._cuts:
             self.cut()
 
@@ -146,7 +145,7 @@ class Relay:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         now = self._loop.time()
-        over = [(begin - self._began, min(end, now) - self._began) for begin, end in self._outages.over(now)]
+        over = [(begin - self._began, min(end, now) - self._began) for begin, end in self._outages.before(now)]
         self._record.close(over, now - self._began)
 
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
@@ -171,8 +170,8 @@ class Relay:
 
     async def _pass(self, connection: Connection, reader: StreamReader, writers: list[StreamWriter]) -> str:
         """Let all of a connection pass, and return how it ended. The target's end is added to ``writers``."""
-        up = Way(self._up, f"{connection.number} up", connection.up)
-        down = Way(self._down, f"{connection.number} down", connection.down)
+        up = Channel(self._up, f"{connection.number} up", connection.up)
+        down = Channel(self._down, f"{connection.number} down", connection.down)
         # The handshake takes a round trip, and the server hears of its end after another delay.
         there = self._handshake(self._up, connection.opened)
         back = self._handshake(self._down, there)
@@ -180,7 +179,7 @@ class Relay:
         try:
             server, sink = await asyncio.wait_for(asyncio.open_connection(*self._target), CONNECT_SECONDS)
         except (OSError, TimeoutError) as error:
-            self._say(f"{written(*self._target)} cannot be reached: {_reason(error)}; the link goes on")
+            self._say(f"{format_address(*self._target)} cannot be reached: {_reason(error)}; the link goes on")
             await _until(back)
             return REFUSED
         self._told = ""
@@ -194,7 +193,7 @@ class Relay:
         return (self._outages.end_of(moment) or moment) + line.path.delay
 
     def _next_cut(self) -> None:
-        if self._cuts and (begin := self._outages.after(self._loop.time())) is not None:
+        if self._cuts and (begin := self._outages.next_after(self._loop.time())) is not None:
             self._loop.call_at(begin, self._cut_and_next)
 
     def _cut_and_next(self) -> None:

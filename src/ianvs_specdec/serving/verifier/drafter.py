@@ -6,9 +6,9 @@ import threading
 from collections import deque
 
 from ianvs_specdec.engine import Context, Drafter, TokenTree
-from ianvs_specdec.net.split import MOST_IN_FLIGHT
+from ianvs_specdec.net.split import MAX_IN_FLIGHT
 from ianvs_specdec.net.split.split_pb2 import Draft
-from ianvs_specdec.net.split.wire import node_of, tree_of
+from ianvs_specdec.net.split.wire import decode_draft, node_at
 
 
 class RemoteDrafter(Drafter):
@@ -38,12 +38,12 @@ class RemoteDrafter(Drafter):
         """A draft has come. Returns whether it is the next to verify. Raises ``ValueError`` for one that makes no tree,
         or whose turn it is not."""
         guess = draft.guess - 1 if draft.guess else None
-        tree = tree_of(draft, -1, self._most)
+        tree = decode_draft(draft, -1, self._most)
         with self._lock:
             if self._last < 0 or (guess is None and self._tree is not None):
                 raise ValueError("a draft came before the answer to the message before it")
-            if len(self._waiting) >= MOST_IN_FLIGHT:
-                raise ValueError(f"more than {MOST_IN_FLIGHT} drafts wait for their verdicts")
+            if len(self._waiting) >= MAX_IN_FLIGHT:
+                raise ValueError(f"more than {MAX_IN_FLIGHT} drafts wait for their verdicts")
             if self._tree is not None:
                 self._waiting.append((guess, tree))
                 return False
@@ -58,7 +58,7 @@ class RemoteDrafter(Drafter):
             while self._waiting and self._tree is None:
                 self._take(*self._waiting.popleft())
             self.ready = self._tree is not None
-        return None if tree is None else node_of(tree, tokens[:-1])
+        return None if tree is None else node_at(tree, tokens[:-1])
 
     def _take(self, guess: int | None, tree: TokenTree) -> None:
         """Verify ``tree`` next, unless it builds on another outcome: then those behind it do, too."""

@@ -14,9 +14,9 @@ from typing import Any
 import grpc
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.net.addresses import written
+from ianvs_specdec.net.addresses import format_address
 from ianvs_specdec.net.split.split_pb2 import Down, Model, Question, Up
-from ianvs_specdec.net.split.wire import AUTHORIZATION, MESSAGE_OVERHEAD, OPTIONS, SERVICE, TOKEN_BYTES, parsed
+from ianvs_specdec.net.split.wire import AUTHORIZATION, MESSAGE_OVERHEAD, OPTIONS, SERVICE, TOKEN_BYTES, parse_message
 from ianvs_specdec.serving.verifier.service import Service
 from ianvs_specdec.serving.verifier.session import Outbox, Refused
 
@@ -37,7 +37,7 @@ KEEPALIVE_MS, KEEPALIVE_PATIENCE_MS, LEAST_PING_MS = 10_000, 10_000, 2_000
 says."""
 
 
-def credentials_of(chain: Path, key: Path) -> grpc.ServerCredentials:
+def tls_credentials(chain: Path, key: Path) -> grpc.ServerCredentials:
     """Of PEM files."""
     return grpc.ssl_server_credentials([(key.read_bytes(), chain.read_bytes())])
 
@@ -72,7 +72,7 @@ class Server:
 
     def bind(self, host: str, port: int) -> int:
         """The port that is listened on. Raises ``UserError`` if the address cannot be had."""
-        address = written(host, port)
+        address = format_address(host, port)
         try:
             if self._credentials is None:
                 return self._server.add_insecure_port(address)
@@ -111,7 +111,7 @@ class Server:
             self._authorize(context)
         except Refused as refused:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(refused))
-        return await self._service.describe(parsed(Question, request) or Question())
+        return await self._service.describe(parse_message(Question, request) or Question())
 
     async def _decode(self, _: Any, context: Any) -> None:
         try:
@@ -125,12 +125,12 @@ class Server:
             if data is grpc.aio.EOF:
                 return None
             # What cannot be read says nothing, which is refused.
-            return parsed(Up, data) or Up()
+            return parse_message(Up, data) or Up()
 
         outbox = Outbox()
         talk = asyncio.create_task(self._service.converse(outbox, hear))
         try:
-            await _write(outbox, context, self._service.bounds.idle)
+            await _write(outbox, context, self._service.limits.idle)
         finally:
             talk.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -1,4 +1,4 @@
-"""All sessions of a verifier: who may open them, and when they end."""
+"""The model and the sessions of a verifier: who may open them, and when they end."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ import hmac
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
+from ianvs_specdec import lengths
+from ianvs_specdec.backends.prompts import model_digest, model_folder
+from ianvs_specdec.backends.specdec import EngineLLM, Shared
 from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.drafters.datastore import fingerprint
 from ianvs_specdec.engine import Drafter, StopStrings
 from ianvs_specdec.engine.request import Request
 from ianvs_specdec.net.split.split_pb2 import (
@@ -30,11 +35,46 @@ from ianvs_specdec.net.split.split_pb2 import (
     Up,
 )
 from ianvs_specdec.net.split.wire import sampling_of
+from ianvs_specdec.records.identity import FileDigests
+from ianvs_specdec.serving.protocol import served_name
 from ianvs_specdec.serving.verifier.drafter import RemoteDrafter
 from ianvs_specdec.serving.verifier.metrics import Metrics
-from ianvs_specdec.serving.verifier.served import Served
 from ianvs_specdec.serving.verifier.session import Outbox, Refused, Session
 from ianvs_specdec.serving.verifier.slices import Slices, SliceSession
+
+FINGERPRINT_BYTES = 8
+"""Of the model's: it distinguishes models, and proves nothing."""
+UNTOLD = "full"
+"""The length of a verifier that does not draft itself: an edge's draft is verified whole."""
+
+
+@dataclass(frozen=True)
+class ServedModel(Shared):
+    """See ``split.proto`` for ``fingerprint`` and ``tokenizer``."""
+
+    name: str
+    fingerprint: bytes
+    tokenizer: str
+
+
+def load_model(llm: EngineLLM, length: Any, sessions: int) -> ServedModel:
+    """Load ``llm`` for ``sessions`` sessions. ``length`` rules the drafts of all, None = as its options say.
+
+    Raises ``UserError`` for a method that cannot take over in the middle of an answer.
+    """
+    own = getattr(llm.options, "length", UNTOLD)
+    shared = llm.shared(lengths.create(length or (UNTOLD if llm.method == "autoregressive" else own)), sessions)
+    if shared.drafter.roots_in_prompt:
+        raise UserError(
+            f"method {llm.method} with start=official begins in the prompt: choose start=prompt", key="start"
+        )
+    return ServedModel(
+        **vars(shared),
+        name=served_name(llm.model),
+        fingerprint=bytes.fromhex(model_digest(llm.model, FileDigests(None)))[:FINGERPRINT_BYTES],
+        tokenizer=fingerprint(model_folder(llm.model)),
+    )
+
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +86,7 @@ MOST_STOPS, LONGEST_STOP = 16, 1000
 
 
 @dataclass(frozen=True)
-class Bounds:
+class Limits:
     """What clients may do: ``sessions`` at a time, drafts of ``draft`` tokens, ``idle`` seconds until a draft is sent
     or what was written is read."""
 
@@ -59,10 +99,10 @@ class Service:
     """``tokens``: digests of those that clients may give; None = they need none. All methods are called on the event
     loop."""
 
-    def __init__(self, served: Served, bounds: Bounds, tokens: Iterable[bytes] | None, counts: Metrics) -> None:
-        self._served, self.bounds, self._counts = served, bounds, counts
+    def __init__(self, served: ServedModel, limits: Limits, tokens: Iterable[bytes] | None, counts: Metrics) -> None:
+        self._served, self.limits, self._counts = served, limits, counts
         self._tokens = None if tokens is None else list(tokens)
-        self._slices = Slices(served.target, bounds.draft, bounds.idle)
+        self._slices = Slices(served.target, limits.draft, limits.idle)
         self.sessions: set[Session | SliceSession] = set()
         self.draining = False
 
@@ -81,7 +121,7 @@ class Service:
             vocabulary=served.target.vocabulary,
             window=served.target.window or 0,
             ends=sorted(served.eos_ids),
-            most_draft=self.bounds.draft,
+            most_draft=self.limits.draft,
             layer=round(seconds * NANOS),
             numerics=self._slices.numerics,
         )
@@ -93,7 +133,7 @@ class Service:
 
     def authorize(self, token: str) -> None:
         """Raises ``Refused`` for a token that is not known."""
-        given = digest(token)
+        given = token_digest(token)
         if self._tokens is not None and not any(hmac.compare_digest(given, known) for known in self._tokens):
             self._counts.refused(UNAUTHENTICATED)
             raise Refused(UNAUTHENTICATED, "the verifier does not know this token: --token-file names the file with it")
@@ -132,7 +172,7 @@ class Service:
         # An answer that has begun may go on: its stream broke, or its edge drafts no more.
         if self.draining and not first.open.output:
             raise Refused(BUSY, "this verifier is about to stop: try again later, or another one")
-        if len(self.sessions) >= self.bounds.sessions:
+        if len(self.sessions) >= self.limits.sessions:
             raise Refused(BUSY, f"{len(self.sessions)} sessions are the most that this verifier serves at a time")
         fingerprint, served = first.open.fingerprint or first.cut.fingerprint, self._served
         if fingerprint and fingerprint != served.fingerprint:
@@ -150,8 +190,8 @@ class Service:
     def _open_answer(self, outbox: Outbox, wanted: Open) -> Session:
         served = self._served
         _check(wanted)
-        remote = RemoteDrafter(self.bounds.draft) if wanted.mode == SPLIT else None
-        session = Session(outbox, remote, served.batcher.wake, self.bounds.idle, self._counts)
+        remote = RemoteDrafter(self.limits.draft) if wanted.mode == SPLIT else None
+        session = Session(outbox, remote, served.batcher.wake, self.limits.idle, self._counts)
         session.request = self._request(wanted, remote or served.drafter.fork(), session.emit)
         served.batcher.submit(session.request, session.over)
         outbox.put(Down(opened=Opened()))
@@ -193,6 +233,6 @@ def _check(wanted: Open) -> None:
         raise Refused(INVALID, f"at most {MOST_STOPS} stop strings of at most {LONGEST_STOP} characters each")
 
 
-def digest(token: str) -> bytes:
+def token_digest(token: str) -> bytes:
     """What is kept of a token."""
     return hashlib.sha256(token.encode()).digest()

@@ -21,8 +21,7 @@ from ianvs_specdec.engine.loop import MOST_AT_ONCE
 from ianvs_specdec.engine.memory import for_sequences
 from ianvs_specdec.engine.sampling import Noise
 from ianvs_specdec.net.split import split_pb2 as pb
-from ianvs_specdec.net.split.states import row_bytes, unpacked
-from ianvs_specdec.net.split.wire import disagreement, parents_of, sampling_of
+from ianvs_specdec.net.split.wire import numerics_mismatch, parents_from_offsets, row_bytes, sampling_of, unpack_states
 from ianvs_specdec.serving.verifier.session import Counts, Outbox, Refused
 from ianvs_specdec.targets.native.range import LayerRange, Rows
 from ianvs_specdec.targets.native.target import PROMPT_ROWS, NativeTarget
@@ -97,7 +96,7 @@ class Slices:
             reason = f"a model of {whole.layers} layers is cut at 1 to {whole.layers - 1}, not {cut.layer}"
             raise Refused(pb.INVALID, f"{reason}, and states have one of the formats {', '.join(pb.States.keys())}")
         if cut.numerics != self.numerics:
-            raise Refused(pb.INVALID, disagreement(cut.numerics, self.numerics))
+            raise Refused(pb.INVALID, numerics_mismatch(cut.numerics, self.numerics))
         if cut.layer not in self._ranges:
             try:
                 self._ranges[cut.layer] = whole.part(cut.layer, whole.layers)
@@ -198,8 +197,8 @@ class SliceSession:
         if len(given.states) != rows * row_bytes(self.layers.model.hidden, self._states):
             raise Refused(pb.INVALID, "a hidden state belongs to each row")
         if rows > slices.most_at_once or len(given.rows) > MOST_AT_ONCE or len(given.ended) > MOST_ANSWERS:
-            bounds = f"{MOST_AT_ONCE} answers, {slices.most_at_once} rows and {MOST_ANSWERS} ends"
-            raise Refused(pb.INVALID, f"a message has at most {bounds}")
+            limits = f"{MOST_AT_ONCE} answers, {slices.most_at_once} rows and {MOST_ANSWERS} ends"
+            raise Refused(pb.INVALID, f"a message has at most {limits}")
         if not self._closed:
             self._works += 1
             self._wait()
@@ -248,7 +247,7 @@ class SliceSession:
         if self._closed:
             return False
         try:
-            work.given = unpacked(work.slice.states, self.layers.model.hidden, self._states)
+            work.given = unpack_states(work.slice.states, self.layers.model.hidden, self._states)
             for number in work.slice.ended:
                 self._answers.pop(number, None)
             work.parts = [self._part(message) for message in work.slice.rows]
@@ -309,7 +308,7 @@ class SliceSession:
             return answer, Rows(answer.state, count, last=message.kind == pb.PROMPT)
         if count > self._slices.most_rows:
             raise ValueError(f"a draft has at most {self._slices.most_rows - 1} tokens here")
-        return answer, Rows(answer.state, count, parents_of(message.up, count))
+        return answer, Rows(answer.state, count, parents_from_offsets(message.up, count))
 
     def _later(self, function: Callable[[], None]) -> None:
         if not self._loop.is_closed():

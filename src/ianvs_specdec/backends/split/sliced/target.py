@@ -19,8 +19,7 @@ from ianvs_specdec.engine.contracts import Output, Piece, Prompt, pieces
 from ianvs_specdec.engine.request import Request
 from ianvs_specdec.engine.tree import TokenTree
 from ianvs_specdec.net.split import split_pb2 as pb
-from ianvs_specdec.net.split.states import packed
-from ianvs_specdec.net.split.wire import set_sampling, up_of
+from ianvs_specdec.net.split.wire import pack_states, parent_offsets, write_sampling
 from ianvs_specdec.targets.native.range import Rows
 from ianvs_specdec.targets.native.target import PROMPT_ROWS, NativeTarget
 
@@ -104,7 +103,7 @@ class SlicedTarget:
         began = time.perf_counter()
         rows = [sequence.rows(piece) for sequence, piece in parts]
         hidden = self.lower.step(rows, [token for _, piece in parts for token in piece.tokens])
-        states = packed(hidden, self._cut.states)
+        states = pack_states(hidden, self._cut.states)
         self._share(parts, edge=time.perf_counter() - began)
         wanted = [part.wanted for part in rows]
         chosen = self._exchange(parts, states, sum(wanted))
@@ -207,7 +206,7 @@ class SlicedTarget:
             for piece in pieces(sequence.kept, self.prompt_rows):
                 hidden = self.lower.step([Rows(again, len(piece.tokens))], piece.tokens)
                 message = sequence.message(replace(piece, last=False))
-                self._send([(sequence, piece)], pb.Slice(states=packed(hidden, self._cut.states), rows=[message]))
+                self._send([(sequence, piece)], pb.Slice(states=pack_states(hidden, self._cut.states), rows=[message]))
         finally:
             again.close()
 
@@ -269,10 +268,10 @@ class SlicedSequence:
             message.kind = pb.PROMPT if piece.last else pb.READ
         else:
             message.kind = pb.TREE
-            message.up[:] = up_of(piece)
+            message.up[:] = parent_offsets(piece)
         if not self._begun:
             # Stop strings are text, and looked for on the edge.
-            set_sampling(message.begins, replace(self.sampling, stop=()))
+            write_sampling(message.begins, replace(self.sampling, stop=()))
         self._begun, self._path = True, ()
         return message
 

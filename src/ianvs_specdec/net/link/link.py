@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, TypeVar
 
-from ianvs_specdec.net.addresses import address, bind, written
+from ianvs_specdec.net.addresses import bind, format_address, parse_address
 from ianvs_specdec.net.link.path import Path
 from ianvs_specdec.net.link.record import LinkRecord
 from ianvs_specdec.net.link.relay import Relay, exact_loop
@@ -43,10 +43,10 @@ class Link:
         write. ``tell`` gets a line where the target cannot be reached. Raises UserError, or OSError for the record; so
         does the end of ``with``.
         """
-        self._path, self._target, self._tell = path or Path(), address(to, "to"), tell
-        where = address(listen, "listen", any_port=True)
+        self._path, self._target, self._tell = path or Path(), parse_address(to, "to"), tell
+        where = parse_address(listen, "listen", any_port=True)
         self._listener = bind(*where, listening=True)
-        self.address = written(where[0], self._listener.getsockname()[1])
+        self.address = format_address(where[0], self._listener.getsockname()[1])
         """Where it listens, ``HOST:PORT``."""
         try:
             self._record = LinkRecord(record, {"listen": self.address, "to": to, **self._path.to_json()})
@@ -85,7 +85,7 @@ class Link:
         """Reset all connections, at both ends, at once."""
         self._call(self._relay.cut)
 
-    def so_far(self) -> dict[str, Any]:
+    def current_summary(self) -> dict[str, Any]:
         """``summary``, called on the event loop of ``run``."""
         return self._relay.summary()
 

@@ -1,4 +1,4 @@
-"""A request behind the router, the work of a side on it, and both as routers see them."""
+"""Requests behind the router, and their form as rows for routers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ianvs_specdec.gateway.case import Side
 from ianvs_specdec.plugin.response import response_of, turn_of
 from ianvs_specdec.records.response import Response
 from ianvs_specdec.serving.engine import Event, Job
-from ianvs_specdec.serving.refusal import Refusal
+from ianvs_specdec.serving.protocol import Refusal
 from ianvs_specdec.serving.requests import ChatRequest
 
 ABANDONED = ("disconnected", "shutdown")

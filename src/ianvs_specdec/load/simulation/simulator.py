@@ -1,23 +1,93 @@
-"""Users of a simulated server: when they ask, how far away they are, and what comes of it."""
+"""A simulated server and its users."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import simpy
 import torch
 
+from ianvs_specdec.backends.emulation import Emulation
 from ianvs_specdec.engine.costs import CostTable
+from ianvs_specdec.engine.loop import Engine
 from ianvs_specdec.engine.scheduling import Length, Load
-from ianvs_specdec.load.patterns import Arrival, pause
+from ianvs_specdec.load.arrivals import Arrival, pause
 from ianvs_specdec.load.simulation.outcome import Span, outcome
-from ianvs_specdec.load.simulation.plan import CLOSED, UserPlan
-from ianvs_specdec.load.simulation.requests import SimulatedAnswer, SimulatedRequest, UserRequest
-from ianvs_specdec.load.simulation.server import Server
+from ianvs_specdec.load.simulation.plan import CLOSED, SimulationPlan
+from ianvs_specdec.load.simulation.requests import (
+    EmittedTokens,
+    SimulatedAnswer,
+    SimulatedRequest,
+    SimulatedTarget,
+    UserRequest,
+    VirtualClock,
+)
 from ianvs_specdec.load.simulation.workload import Workload
+
+
+class Server:
+    """Takes requests at any time: ``at_once`` share the steps of the engine, ``queue`` more wait there in the order
+    they came, and what comes beyond is refused. ``told`` is called with each request when it is over."""
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        costs: CostTable,
+        length: Length,
+        told: Callable[[SimulatedRequest], None],
+        *,
+        at_once: int,
+        queue: int,
+    ) -> None:
+        self.tally = EmittedTokens()
+        self.in_flight = 0
+        self.busy_seconds = 0.0
+        self._env, self._told, self._most = env, told, at_once + queue
+        self._clock = VirtualClock()
+        self._target = SimulatedTarget(costs)
+        self._engine = Engine(
+            cast(Any, self._target), length, at_once=at_once, meter=Emulation(costs, clock=self._clock)
+        )
+        self._arrived: list[SimulatedRequest] = []
+        self._wake = env.event()
+        env.process(self._serve())
+
+    def ask(self, asked: UserRequest, delay: float = 0.0) -> SimulatedRequest | None:
+        """A request arrives now from a user who is ``delay`` seconds away. None: it is refused."""
+        if self.in_flight >= self._most:
+            return None
+        self.in_flight += 1
+        request = SimulatedRequest(self._target, asked, self._env.now, delay, self._clock, self.tally)
+        self._arrived.append(request)
+        if not self._wake.triggered:
+            self._wake.succeed()
+        return request
+
+    def _serve(self) -> Generator[simpy.Event, Any, None]:
+        env, engine, clock = self._env, self._engine, self._clock
+        while True:
+            if not (engine.busy or self._arrived):
+                self._wake = env.event()
+                yield self._wake
+                clock.time = env.now
+            # Whoever comes during a step is let in before the next one.
+            for request in self._arrived:
+                engine.add(request)
+            self._arrived.clear()
+            over = engine.step()
+            if (seconds := clock.time - env.now) > 0:
+                self.busy_seconds += seconds
+                yield env.timeout(seconds)
+            self.in_flight -= len(over)
+            for ended in over:
+                if ended.error is not None:
+                    raise ended.error
+                assert isinstance(ended, SimulatedRequest)
+                self._told(ended)
+
 
 DISTANCES = 0.5
 """Standard deviation of the logarithm of the edges' network delays: most lie within half and twice the median."""
@@ -25,7 +95,7 @@ SPANS = 60
 """Time intervals of ``over_time``."""
 
 
-def simulate(plan: UserPlan, costs: CostTable, length: Length, workload: Workload) -> dict[str, Any]:
+def simulate(plan: SimulationPlan, costs: CostTable, length: Length, workload: Workload) -> dict[str, Any]:
     """Simulate the plan with ``length``: JSON, deterministic."""
     env = simpy.Environment()
     watched = _Watched(length, costs.largest_draft)
@@ -102,7 +172,7 @@ class _Users:
     """Every edge has its own distance and, where it waits for its answers, its own chance, so that what it asks does
     not depend on how fast others are answered."""
 
-    def __init__(self, env: simpy.Environment, plan: UserPlan, workload: Workload) -> None:
+    def __init__(self, env: simpy.Environment, plan: SimulationPlan, workload: Workload) -> None:
         self._env, self._plan, self._workload = env, plan, workload
         self.sent = self.refused = 0
         chance = Random(f"edges {plan.seed}")
