@@ -42,7 +42,7 @@ def served(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> list[str]:
             asked.append(self.policy)
             super().check()
 
-    monkeypatch.setattr(sweep, "started", Policy)
+    monkeypatch.setattr(sweep, "start_server", Policy)
     return asked
 
 

@@ -148,7 +148,7 @@ def test_a_head_that_does_not_come_is_not_waited_for(
 def test_a_tls_handshake_that_does_not_come_is_not_waited_for(
     start: Callable[..., _Serving], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("ianvs_specdec.serving.server.HANDSHAKE", 0.5)
+    monkeypatch.setattr("ianvs_specdec.serving.server.TLS_HANDSHAKE", 0.5)
     silent = start(tls=make_certificate(tmp_path)).connect()
     # Asyncio's own limit is 60.
     silent.settimeout(30)

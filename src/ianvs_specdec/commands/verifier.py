@@ -125,7 +125,7 @@ async def _serve(options: argparse.Namespace, llm: EngineLLM, tokens: list[str] 
         credentials = tls_credentials(options.tls_cert, options.tls_key) if options.tls_cert else None
         server = Server(service, options.sessions, served.target.window, credentials)
         port = server.bind(options.host, options.port)
-        server.end_on(signal.SIGTERM, signal.SIGINT)
+        server.stop_on(signal.SIGTERM, signal.SIGINT)
         with _told(metrics, options.metrics_port):
             await server.run(lambda: print(f"listening on {options.host}:{port}", flush=True), options.grace)
     finally:

@@ -7,7 +7,7 @@ import pytest
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import TokenTree
 from ianvs_specdec.net.split.split_pb2 import Down, Draft, Open, Up, Verdict
-from ianvs_specdec.net.split.wire import decode_draft, encode_draft, node_at, sampling_of, write_sampling
+from ianvs_specdec.net.split.wire import decode_draft, encode_draft, node_at, read_sampling, write_sampling
 from tests.support.paths import ROOT
 
 SOURCE = ROOT / "src" / "ianvs_specdec" / "net" / "split"
@@ -50,4 +50,4 @@ def test_sampling_arrives_to_the_bit():
     sampling = Sampling(99, 0.7, 0.9, 40, 1.1, (1 << 64) - 1, ("end", "stop"))
     message = Open()
     write_sampling(message, sampling)
-    assert sampling_of(Open.FromString(message.SerializeToString())) == sampling
+    assert read_sampling(Open.FromString(message.SerializeToString())) == sampling

@@ -1,4 +1,4 @@
-"""Conversion between the messages of ``split.proto`` and what they stand for. Received data is validated here."""
+"""Encoding and decoding of the messages of ``split.proto``. Received data is validated here."""
 
 from __future__ import annotations
 
@@ -19,27 +19,28 @@ from ianvs_specdec.net.split.split_pb2 import BFLOAT16, DESCRIPTOR, INT8, Draft,
 SERVICE = DESCRIPTOR.services_by_name["Split"].full_name
 DESCRIBE, DECODE = f"/{SERVICE}/Describe", f"/{SERVICE}/Decode"
 AUTHORIZATION = "authorization"
-"""The metadata key of the token, as ``Bearer TOKEN``."""
-
+"""Metadata key of the token, whose value is ``Bearer TOKEN``."""
 OPTIONS = (
-    # Bandwidth probes and their answers would be a third of all bytes: messages here are far below any window.
+    # Bandwidth probes would be a third of all bytes, and messages are far smaller than any window.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.enable_http_proxy", 0),
 )
-"""Of the channels of both sides."""
+"""gRPC channel options of both sides."""
 MESSAGE_OVERHEAD = 64 << 10
-"""Bytes that a message may have besides the tokens of a prompt: stop strings and the like."""
+"""Bytes of a message without its tokens, such as stop strings."""
 TENTHS = 1e4
-"""Of a millisecond in a second: the unit of times in the format."""
+"""Times in messages: tenths of a millisecond."""
 TOKEN_BYTES = 5
-"""The most that a token id of 32 bits takes."""
-
+"""Maximum size of a token id."""
+LARGEST = 127
+"""Largest absolute value of quantized states."""
+SCALE_BYTES = 4
 
 M = TypeVar("M", bound=Message)
 
 
 def parse_message(kind: type[M], data: bytes) -> M | None:
-    """None for what is no such message: what to say of it is not for the library to decide."""
+    """Decode a message, None if invalid."""
     try:
         return kind.FromString(data)
     except DecodeError:
@@ -47,12 +48,12 @@ def parse_message(kind: type[M], data: bytes) -> M | None:
 
 
 def encode_draft(tree: TokenTree, ahead: bool = False) -> Draft:
-    """The message of a tree's nodes behind its root, without scouts. ``ahead``: that the root comes is a guess."""
+    """The message for a tree, without its root and scouts. ``ahead``: the root is a guess."""
     return Draft(tokens=tree.tokens[1:], up=parent_offsets(tree), guess=tree.tokens[0] + 1 if ahead else 0)
 
 
 def decode_draft(draft: Draft, root: int, most: int) -> TokenTree:
-    """The tree of a draft behind ``root``, of its first ``most`` nodes. Raises ``ValueError`` where it makes none."""
+    """The first ``most`` nodes of a draft as a tree with the given root. Raises ``ValueError`` if it is no tree."""
     tokens = list(draft.tokens[:most])
     if not draft.up:
         return TokenTree.chain(root, tokens)
@@ -61,16 +62,16 @@ def decode_draft(draft: Draft, root: int, most: int) -> TokenTree:
 
 
 def parent_offsets(tree: TokenTree) -> Sequence[int]:
-    """How a message has the parents of a tree's nodes behind the root."""
+    """Per node after the root, the distance to its parent; empty for chains."""
     return () if tree.is_chain else [node - parent for node, parent in enumerate(tree.parents[1:], start=1)]
 
 
 def parents_from_offsets(up: Sequence[int], nodes: int) -> list[int]:
-    """The parents of ``nodes`` nodes, the root's -1 among them. Raises ``ValueError`` where they make no tree."""
+    """The parents of ``nodes`` nodes, -1 for the root. Raises ``ValueError`` if they form no tree."""
     if not up:
         return list(range(-1, nodes - 1))
     if len(up) != nodes - 1:
-        raise ValueError(f"{nodes - 1} tokens with {len(up)} parents make no tree")
+        raise ValueError(f"{nodes - 1} tokens with {len(up)} parents do not form a tree")
     parents = [-1, *(node - step for node, step in enumerate(up, start=1))]
     if any(not 0 <= parent < node for node, parent in enumerate(parents[1:], start=1)):
         raise ValueError("a node's parent comes before it in the tree")
@@ -78,7 +79,7 @@ def parents_from_offsets(up: Sequence[int], nodes: int) -> list[int]:
 
 
 def node_at(tree: TokenTree, tokens: Sequence[int]) -> int:
-    """The node that the path ``tokens`` from the root leads to."""
+    """The node at the end of the path ``tokens`` from the root."""
     nodes = [0]
     for token in tokens:
         nodes = [child for node in nodes for child in tree.children[node] if tree.tokens[child] == token]
@@ -86,21 +87,21 @@ def node_at(tree: TokenTree, tokens: Sequence[int]) -> int:
 
 
 def numerics_mismatch(edge: str, verifier: str) -> str:
-    """What is wrong where the halves of a sliced model have different numerics."""
-    reason = f"the edge computes with {edge or 'numerics it does not name'}, the verifier with {verifier or 'none'}"
+    """Error message for parts of a sliced model with different numerics."""
+    reason = f"the edge computes with {edge or 'unknown numerics'}, the verifier with {verifier or 'unknown ones'}"
     return f"{reason}: use the same dtype, quantization, instruction set and version on both sides"
 
 
 def write_sampling(message: Open, sampling: Sampling) -> None:
-    """Write ``sampling`` into a message. ``logprobs`` are not on offer."""
+    """Write ``sampling``, except ``logprobs``, into a message."""
     message.max_tokens, message.temperature, message.top_p = sampling.max_tokens, sampling.temperature, sampling.top_p
     message.top_k, message.repetition_penalty = sampling.top_k, sampling.repetition_penalty
     message.seed = str(sampling.seed)
     message.stop[:] = sampling.stop
 
 
-def sampling_of(message: Open) -> Sampling:
-    """Raises ``UserError`` for what cannot be sampled with."""
+def read_sampling(message: Open) -> Sampling:
+    """Raises ``UserError`` for invalid parameters."""
     if len(message.seed) > len(str(1 << 64)) or not message.seed.removeprefix("-").isdecimal():
         raise UserError("the seed must be a 64-bit integer")
     names = ("max_tokens", "temperature", "top_p", "top_k", "repetition_penalty")
@@ -108,17 +109,13 @@ def sampling_of(message: Open) -> Sampling:
     return build(Sampling, {**given, "seed": int(message.seed), "stop": tuple(message.stop)})
 
 
-LARGEST = 127
-SCALE_BYTES = 4
-
-
 def row_bytes(hidden: int, states: States) -> int:
-    """Bytes of a row of ``hidden`` numbers."""
+    """Bytes of one row of hidden states."""
     return SCALE_BYTES + hidden if states == INT8 else hidden * (2 if states == BFLOAT16 else 4)
 
 
 def pack_states(rows: Tensor, states: States) -> bytes:
-    """Float32 ``rows [rows, hidden]``. Only FLOAT32 keeps all their bits."""
+    """Encode float32 ``rows [rows, hidden]`` as little-endian bytes; only FLOAT32 is exact."""
     if states == BFLOAT16:
         return _bytes(rows.bfloat16().view(torch.int16))
     if states == INT8:
@@ -128,10 +125,10 @@ def pack_states(rows: Tensor, states: States) -> bytes:
 
 
 def unpack_states(data: bytes, hidden: int, states: States) -> Tensor:
-    """Float32 ``[rows, hidden]``. Raises ``ValueError`` where ``data`` is no whole number of rows."""
+    """Decode to float32 ``[rows, hidden]``. Raises ``ValueError`` for incomplete rows."""
     count, rest = divmod(len(data), row_bytes(hidden, states))
     if rest:
-        raise ValueError(f"{len(data)} bytes are no whole number of hidden states of {hidden} numbers")
+        raise ValueError(f"{len(data)} bytes are not a multiple of the size of a hidden state ({hidden} numbers)")
     if states == BFLOAT16:
         return torch.from_numpy(np.frombuffer(data, "<i2").copy()).view(torch.bfloat16).float().view(count, hidden)
     if states == INT8:

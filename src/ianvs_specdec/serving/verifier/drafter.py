@@ -1,4 +1,4 @@
-"""The drafter of an answer whose drafts come over the wire."""
+"""The drafter of a request whose drafts arrive over the network."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ianvs_specdec.net.split.wire import decode_draft, node_at
 
 
 class RemoteDrafter(Drafter):
-    """Hands on the drafts of one edge, of at most ``most`` tokens each.
+    """Proposes the drafts of one edge, each of at most ``most`` tokens.
 
-    Drafts are offered on one thread, and proposed and judged on the engine's.
+    ``offer`` is called on the event loop, the other methods on the engine's thread.
     """
 
     remote = True
@@ -23,25 +23,24 @@ class RemoteDrafter(Drafter):
         self._most = most
         self._lock = threading.Lock()
         self._waiting: deque[tuple[int | None, TokenTree]] = deque()
-        """Drafts behind the one that is verified, each with the token that it expects to build on."""
+        """Later drafts, each with the token that it expects as its root."""
         self._tree: TokenTree | None = None
-        """The draft that is verified."""
+        """The draft to verify."""
         self._last = -1
         """The last confirmed token; -1 before the prompt is read."""
-        self._whole = False
-        """Whether the last draft was accepted to its end, as those that were sent behind it assume."""
+        self._complete = False
+        """Whether the last draft was accepted to its end, as later drafts assume."""
         self.ready = False
         self.budget = 0
-        """Tokens that the speculation length granted the draft that was judged last."""
+        """Speculation length of the last proposal."""
 
     def offer(self, draft: Draft) -> bool:
-        """A draft has come. Returns whether it is the next to verify. Raises ``ValueError`` for one that makes no tree,
-        or whose turn it is not."""
+        """Add a draft. Returns whether it is the next to verify. Raises ``ValueError`` if invalid or too early."""
         guess = draft.guess - 1 if draft.guess else None
         tree = decode_draft(draft, -1, self._most)
         with self._lock:
             if self._last < 0 or (guess is None and self._tree is not None):
-                raise ValueError("a draft came before the answer to the message before it")
+                raise ValueError("a draft came before the answer to the previous message")
             if len(self._waiting) >= MAX_IN_FLIGHT:
                 raise ValueError(f"more than {MAX_IN_FLIGHT} drafts wait for their verdicts")
             if self._tree is not None:
@@ -51,19 +50,19 @@ class RemoteDrafter(Drafter):
             return self.ready
 
     def judged(self, tokens: list[int]) -> int | None:
-        """The engine has put out ``tokens``. Returns the last accepted node of the draft, None where there was none."""
+        """The engine emitted ``tokens``. Returns the last accepted node of the draft, None without a draft."""
         with self._lock:
             tree, self._tree, self._last = self._tree, None, tokens[-1]
-            self._whole = tree is not None and len(tokens) == len(tree)
+            self._complete = tree is not None and len(tokens) == len(tree)
             while self._waiting and self._tree is None:
                 self._take(*self._waiting.popleft())
             self.ready = self._tree is not None
         return None if tree is None else node_at(tree, tokens[:-1])
 
     def _take(self, guess: int | None, tree: TokenTree) -> None:
-        """Verify ``tree`` next, unless it builds on another outcome: then those behind it do, too."""
-        self._whole = guess is None or (self._whole and guess == self._last)
-        if self._whole:
+        """Verify ``tree`` next. A wrong guess invalidates it and the drafts after it."""
+        self._complete = guess is None or (self._complete and guess == self._last)
+        if self._complete:
             tree.tokens[0] = self._last
             self._tree, self.ready, self.budget = tree, True, 0
 
