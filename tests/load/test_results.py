@@ -64,7 +64,7 @@ def test_the_rounds_of_a_policy_count_together() -> None:
     assert found["ratios"]["theirs"]["latency.mean"]["ratio"] == pytest.approx(3.9 / 4.8, abs=1e-6)
     # The third request of one repeat is not that of the other.
     assert found["lossless"] == {"compared": 9, "same": 9, "share": 1.0}
-    first, *others = (replace(one, text="another") for one in theirs.rounds[1].answered)
+    first, *others = (replace(one, text="another") for one in theirs.rounds[1].requests)
     other = Measurement.of([theirs.rounds[0], round_of(1, [replace(first, status="failed"), *others])], plan)
     assert result(ours, plan, other, {})["lossless"] == {"compared": 8, "same": 3, "share": 0.375}
 
@@ -106,7 +106,7 @@ def test_tokens_count_where_they_came_and_the_warm_up_is_cut() -> None:
     assert found["requests"] == 0
     assert found["output_tokens_per_second"] == pytest.approx((8.5 + 2.0) / 8.5)
     assert found["requests_per_second"] == pytest.approx(1 / 8.5, abs=1e-6)
-    assert found["notes"] == ["no request came after the warm-up"]
+    assert found["notes"] == ["no request after the warm-up"]
 
 
 def test_the_clients_own_time_and_lateness_are_told() -> None:
@@ -117,4 +117,4 @@ def test_the_clients_own_time_and_lateness_are_told() -> None:
     assert (found["client_cpu_seconds"], found["client_cpu_seconds_total"]) == (0.5, 3.0)
     assert found["client_delay_p99"] == pytest.approx(0.3)
     assert found["ttft"]["p50"] == pytest.approx(0.1)
-    assert "the client sent late" in found["notes"][0]
+    assert "requests were sent late" in found["notes"][0]

@@ -1,4 +1,8 @@
-"""TODO"""
+"""Arrival times and prompts of requests. They are generated once per rate, so all policies get the same requests.
+
+A file of arrivals has guidellm's fields, one JSON object per line: ``relative_timestamp`` (seconds since guidellm
+began, from ``LEAD_IN`` on), ``messages`` and ``output_tokens_count`` (maximum tokens of the answer).
+"""
 
 from __future__ import annotations
 
@@ -17,28 +21,34 @@ POISSON, BURSTY, CONSTANT = "poisson", "bursty", "constant"
 PATTERNS = (POISSON, BURSTY, CONSTANT)
 BURST_SHAPE = 0.25
 """Shape of the gamma distribution of pauses: their standard deviation is twice their mean (Poisson: shape 1)."""
+MAX_REQUESTS = 100_000
+"""Per rate."""
+LEAD_IN = 2.0
+"""Seconds before the first request: guidellm reports its start about a second before it can send."""
+MIN_PAUSE = 1e-6
+"""Seconds between two requests: the time of a request identifies it."""
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """A request of a trace: ``seconds`` since the first one, and its tokens."""
+    """A request of a trace: ``seconds`` since the first one, and its token counts."""
 
     seconds: float
     prompt_tokens: int
     output_tokens: int
 
 
-def pause(pattern: str, rate: float, chance: random.Random) -> float:
-    """Seconds to the next request of a ``pattern`` with ``rate`` requests a second on average."""
+def pause(pattern: str, rate: float, rng: random.Random) -> float:
+    """Seconds to the next request of a ``pattern`` at a mean ``rate`` per second."""
     if pattern == CONSTANT:
         return 1 / rate
     shape = BURST_SHAPE if pattern == BURSTY else 1.0
-    return chance.gammavariate(shape, 1 / (shape * rate))
+    return rng.gammavariate(shape, 1 / (shape * rate))
 
 
 def scaled(trace: Sequence[Arrival], rate: float, duration: float) -> list[Arrival]:
-    """The first requests of a trace, as many as come in ``duration`` at ``rate``, stretched or squeezed to that time.
-    Raises UserError where the trace has too few."""
+    """The first ``rate * duration`` requests of a trace, with their times scaled to ``duration``. Raises UserError if
+    the trace is too short."""
     wanted = round(rate * duration)
     if wanted > len(trace):
         raise UserError(
@@ -47,25 +57,17 @@ def scaled(trace: Sequence[Arrival], rate: float, duration: float) -> list[Arriv
         )
     if wanted < 1:
         return []
-    chosen = trace[:wanted]
-    # Up to the request after them, since a pause belongs to the request before it.
+    selected = trace[:wanted]
+    # To the next request: each pause belongs to the request before it.
     after = trace[wanted].seconds if wanted < len(trace) else None
-    span = chosen[-1].seconds * wanted / max(1, wanted - 1) if after is None else after
+    span = selected[-1].seconds * wanted / max(1, wanted - 1) if after is None else after
     if span <= 0:
         raise UserError(f"the first {wanted} requests of the trace have the same time: give a higher rate or duration")
-    return [Arrival(one.seconds * duration / span, one.prompt_tokens, one.output_tokens) for one in chosen]
-
-
-MOST = 100_000
-"""Maximum requests of one rate."""
-LEAD_IN = 2.0
-"""Seconds before the first request can come: guidellm says that it has begun about a second before it can send."""
-TICK = 1e-6
-"""Seconds between two requests that come at the same time: a request is known again by when it came."""
+    return [Arrival(one.seconds * duration / span, one.prompt_tokens, one.output_tokens) for one in selected]
 
 
 def read_chats(path: Path) -> list[list[Message]]:
-    """The chats of a data file of Ianvs, each up to the first turn's question. Raises UserError with file and line."""
+    """The first turns of a data file of Ianvs as chats. Raises UserError with file and line."""
     chats = []
     for number, row in read_json_lines(path):
         where = f"{path}:{number}"
@@ -77,24 +79,23 @@ def read_chats(path: Path) -> list[list[Message]]:
     return chats
 
 
-def label(rate: float) -> str:
-    """A rate in the name of a file: all its digits, and no ``.0``."""
+def rate_label(rate: float) -> str:
+    """A rate as part of a file name, with all digits."""
     return repr(rate).removesuffix(".0")
 
 
-def times(pattern: str, rate: float, duration: float, seed: int) -> list[float]:
-    """Seconds at which requests come in ``duration`` seconds at ``rate`` a second on average, always the same for the
-    same arguments."""
+def arrival_times(pattern: str, rate: float, duration: float, seed: int) -> list[float]:
+    """Arrival times in ``duration`` seconds; the same arguments give the same times."""
     if pattern == CONSTANT:
-        return [index / rate for index in range(int(duration * rate + TICK))]
-    # A text as seed gives the same numbers in every version and on every machine.
-    chance = random.Random(f"{pattern} {rate!r} {seed}")
-    found: list[float] = []
-    now = pause(pattern, rate, chance)
+        return [index / rate for index in range(int(duration * rate + MIN_PAUSE))]
+    # String seeds are stable across versions and machines.
+    rng = random.Random(f"{pattern} {rate!r} {seed}")
+    times: list[float] = []
+    now = pause(pattern, rate, rng)
     while now < duration:
-        found.append(now)
-        now += pause(pattern, rate, chance)
-    return found
+        times.append(now)
+        now += pause(pattern, rate, rng)
+    return times
 
 
 def arrivals_text(
@@ -106,21 +107,21 @@ def arrivals_text(
     seed: int,
     max_tokens: int,
 ) -> str:
-    """A file of arrivals by a ``pattern``, or by a ``trace`` where there is one. Chats come in an order drawn from the
-    seed, the same at every rate. Raises UserError where no request comes, or more than ``MOST``."""
-    if rate * duration > MOST:
-        raise UserError(f"{rate:g} requests a second for {duration:g} s are more than {MOST}: lower one of them")
+    """A file of arrivals by ``trace``, or by ``pattern`` if it is empty. ``seed`` shuffles the chats, equally at all
+    rates. Raises UserError for no requests, or more than ``MAX_REQUESTS``."""
+    if rate * duration > MAX_REQUESTS:
+        raise UserError(f"{rate:g} requests per second for {duration:g} s are more than {MAX_REQUESTS}: lower them")
     if trace:
-        coming = scaled(trace, rate, duration)
+        arrivals = scaled(trace, rate, duration)
     else:
-        coming = [Arrival(second, 0, max_tokens) for second in times(pattern, rate, duration, seed)]
-    if not coming:
-        raise UserError(f"at {rate:g} requests a second none comes within {duration:g} s: give a longer duration")
+        arrivals = [Arrival(second, 0, max_tokens) for second in arrival_times(pattern, rate, duration, seed)]
+    if not arrivals:
+        raise UserError(f"no request at {rate:g} per second within {duration:g} s: give a longer duration")
     order = list(range(len(chats)))
     random.Random(seed).shuffle(order)
     lines, last = [], 0.0
-    for index, arrival in enumerate(coming):
-        last = round(max(LEAD_IN + arrival.seconds, last + TICK), 6)
+    for index, arrival in enumerate(arrivals):
+        last = round(max(LEAD_IN + arrival.seconds, last + MIN_PAUSE), 6)
         line = {
             "relative_timestamp": last,
             "messages": chats[order[index % len(order)]],

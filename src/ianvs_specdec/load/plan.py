@@ -38,7 +38,7 @@ def _typed(value: Any) -> Any:
 
 
 def _named(value: Any) -> Any:
-    """``a=1,b=2`` as a mapping; ``1`` alone has the name ""."""
+    """Parse ``a=1,b=2``; a single value has the name ""."""
     if not isinstance(value, str):
         return value
     parts = [item.rpartition("=") for item in value.split(",")]
@@ -48,7 +48,7 @@ def _named(value: Any) -> Any:
 
 
 def split(value: Any) -> list[Any]:
-    """Split at commas outside of brackets: ``table:[[1,4,5],[5,64,0]]`` is one policy."""
+    """Split at commas outside brackets: ``table:[[1,4,5],[5,64,0]]`` is one policy."""
     if not isinstance(value, str):
         return list(value) if isinstance(value, (list, tuple)) else [value]
     parts, depth = [""], 0
@@ -66,8 +66,8 @@ def different(values: Collection[Any]) -> None:
         raise ValueError(f"must be different from each other, and at least one, not {list(values)!r:.60}")
 
 
-def kept_to(check: Callable[[Any], Any]) -> AfterValidator:
-    """The values that ``check`` accepts. A fault lies with the option, whatever key the check names."""
+def checked_by(check: Callable[[Any], Any]) -> AfterValidator:
+    """A validator from a function that raises UserError; the key of its error is dropped."""
 
     def checked(value: Any) -> None:
         try:
@@ -82,7 +82,7 @@ TYPED = BeforeValidator(_typed)
 Whole = Annotated[int, Field(ge=0, le=LARGEST_COUNT), TYPED, called("a whole number from 0")]
 Positive = Annotated[int, Field(ge=1, le=LARGEST_COUNT), TYPED, called("a whole number from 1")]
 Named = Annotated[dict[str, float], BeforeValidator(_named)]
-Slo = Annotated[Named, kept_to(Objectives.parse), called("limits in seconds, such as ttft=0.5,tpot=0.05,latency=5")]
+Slo = Annotated[Named, checked_by(Objectives.parse), called("limits in seconds, such as ttft=0.5,tpot=0.05,latency=5")]
 Rates = Annotated[
     tuple[Annotated[float, Field(gt=0)], ...],
     BeforeValidator(lambda value: tuple(map(_typed, split(value)))),
@@ -91,21 +91,19 @@ Rates = Annotated[
     called("numbers above 0, such as 1,2,4"),
 ]
 
-
 AS_SERVED = "as-served"
 """Name of a running server's policy in the results."""
-SERVED = ("settings", "backend", "set", "policies", "concurrency", "queue")
-"""Keys for a server that is started here."""
-REACHED = ("url", "model", "api_key_env")
-"""Keys for a server that runs already."""
-FILES = ("settings", "data")
-MOST_REPEATS = 100
-"""The arrivals of all of them are made at the start, and their requests are counted together."""
-LONGEST = 7 * 86400.0
-"""Seconds of one round: a larger number is in another unit."""
+STARTED_KEYS = ("settings", "backend", "set", "policies", "concurrency", "queue")
+"""Keys for servers that are started here."""
+RUNNING_KEYS = ("url", "model", "api_key_env")
+"""Keys for a running server."""
+MAX_REPEATS = 100
+"""All arrivals are generated at the start."""
+MAX_SECONDS = 7 * 86400.0
+"""Duration of a round: more is a mistaken unit."""
 
 
-Duration = Annotated[float, TYPED, Field(gt=0, le=LONGEST), called("more than 0 seconds, at most 7 days")]
+Duration = Annotated[float, TYPED, Field(gt=0, le=MAX_SECONDS), called("more than 0 seconds, at most 7 days")]
 
 
 def _check_policies(policies: tuple[str, ...]) -> None:
@@ -115,14 +113,12 @@ def _check_policies(policies: tuple[str, ...]) -> None:
 
 
 Policies = Annotated[
-    tuple[str, ...], BeforeValidator(lambda value: tuple(map(str, split(value)))), kept_to(_check_policies)
+    tuple[str, ...], BeforeValidator(lambda value: tuple(map(str, split(value)))), checked_by(_check_policies)
 ]
 
 
 class SweepPlan(Settings):
-    """Times are in seconds, ``rates`` in requests a second. Either ``url`` is there, or ``settings``. Each setting is a
-    key of the YAML file and an option of ``specdec load``.
-    """
+    """Options of ``specdec load``, also keys of its YAML file: either ``url`` or ``settings``. Times in seconds."""
 
     noun: ClassVar[str] = "option"
 
@@ -139,7 +135,7 @@ class SweepPlan(Settings):
     queue: Whole | None = Field(None, description="see specdec serve")
     rates: Rates = Field(description="requests per second, such as 1,2,4")
     duration: Duration = Field(30.0, description="seconds of arrivals in each round")
-    repeats: Annotated[int, Field(ge=1, le=MOST_REPEATS), TYPED] = Field(
+    repeats: Annotated[int, Field(ge=1, le=MAX_REPEATS), TYPED] = Field(
         1, description="rounds of each policy at each rate, in turn, each repeat with new arrivals"
     )
     arrivals: Text = Field(POISSON, description=f"{', '.join(PATTERNS)}, or a trace (Azure CSV, Mooncake JSONL)")
@@ -149,7 +145,7 @@ class SweepPlan(Settings):
         0.0, description="temperature of the answers"
     )
     seed: Whole = Field(0, description="seed of arrivals, questions, the policies' order and the intervals")
-    warmup: Annotated[float, TYPED, Field(ge=0, le=LONGEST), called("0 or more seconds")] = Field(
+    warmup: Annotated[float, TYPED, Field(ge=0, le=MAX_SECONDS), called("0 or more seconds")] = Field(
         0.0, description="seconds at the start of each round that are excluded"
     )
     timeout: Duration = Field(300.0, description="seconds for one answer")
@@ -157,12 +153,12 @@ class SweepPlan(Settings):
 
     @property
     def trace(self) -> Path | None:
-        """The file of a trace, where arrivals come from one."""
+        """The file of the trace, None if ``arrivals`` is a pattern."""
         return None if self.arrivals in PATTERNS else Path(self.arrivals)
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> SweepPlan:
-        """Checked options; lists may be texts with commas. Raises UserError with the key at fault."""
+        """Validate options; lists may be strings with commas. Raises UserError with the key."""
         for name in values:
             if name not in cls.model_fields:
                 raise unknown(cls.noun, name, cls.names(), key=str(name))
@@ -179,11 +175,11 @@ class SweepPlan(Settings):
         return plan
 
     def _files(self) -> dict[str, Path]:
-        found = {name: Path(path) for name in FILES if (path := getattr(self, name))}
-        return found | ({"arrivals": self.trace} if self.trace else {})
+        files = {"settings": self.settings, "data": self.data, "arrivals": self.trace}
+        return {name: Path(path) for name, path in files.items() if path}
 
     def to_json(self) -> dict[str, Any]:
-        """Identity of a sweep: its options, with the contents of the files."""
+        """Identity of a sweep: its options and the digests of its files."""
         contents = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in self._files().items()}
         return {**self.model_dump(mode="json"), "contents": contents}
 
@@ -191,13 +187,11 @@ class SweepPlan(Settings):
 def _check_server(given: Collection[str]) -> None:
     if ("url" in given) == ("settings" in given):
         raise UserError("give --url of a running server, or --settings of a model to serve")
-    wrong = SERVED if "url" in given else REACHED
+    wrong = STARTED_KEYS if "url" in given else RUNNING_KEYS
     other, own = ("--settings", "--url") if "url" in given else ("--url", "--settings")
     for name in wrong:
         if name in given:
             raise UserError(f"{name} goes with {other}, not with {own}", key=name)
-    needed, why = (
-        ("model", "the name that the server knows") if "url" in given else ("policies", "such as fixed:0,fixed:4")
-    )
+    needed, why = ("model", "its name on the server") if "url" in given else ("policies", "such as fixed:0,fixed:4")
     if needed not in given:
         raise UserError(f"--{needed} is missing: {why}")

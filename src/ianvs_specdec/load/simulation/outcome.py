@@ -14,15 +14,15 @@ from ianvs_specdec.load.simulation.requests import SimulatedAnswer
 
 FORMAT, VERSION = "specdec-simulation", 1
 DIGITS = 7
-"""Significant digits of every figure."""
+"""Significant digits."""
 PERCENTILES = (50, 90, 99)
 TIMES = ("ttft", "tpot", "latency")
 
 
 @dataclass(frozen=True)
 class Span:
-    """A part of the time, up to ``until``: tokens put out, and means over the steps: requests that were decoding and
-    that waited, and the budget of one request (None: there was none)."""
+    """A time interval up to ``until``: emitted tokens, and means over the steps: decoding requests, waiting requests,
+    and speculation length (None without requests)."""
 
     until: float
     tokens: int
@@ -39,7 +39,7 @@ def outcome(
     busy_seconds: float,
     spans: Sequence[Span],
 ) -> dict[str, Any]:
-    """Times are seconds as the user sees them, the network included; figures are those of finished answers."""
+    """The result of a simulation, of finished answers. Times are in seconds, including the network."""
     before, rows = 0.0, []
     for span in spans:
         seconds = span.until - before
@@ -78,10 +78,10 @@ def _figures(answers: Sequence[SimulatedAnswer], plan: SimulationPlan) -> dict[s
     drafted, accepted, steps, tokens = (
         sum([getattr(answer, name) for answer in answers]) for name in ("drafted", "accepted", "steps", "tokens")
     )
-    put_out = tokens - len(answers)  # the first token of each comes of its prompt
+    decoded = tokens - len(answers)  # without the first tokens, from the prompts
     met = np.ones(len(answers), dtype=bool)
     for name, limit in plan.slo.items():
-        # An answer of one token has no time between tokens to be too long.
+        # NaN, of answers with one token, meets the objective.
         met &= ~(times[name] > limit)
     return {
         "requests_per_second": _rounded(len(answers) / plan.seconds),
@@ -90,8 +90,8 @@ def _figures(answers: Sequence[SimulatedAnswer], plan: SimulationPlan) -> dict[s
         "slo_goodput": _rounded(int(met.sum()) / plan.seconds) if plan.slo else None,
         "slo_attainment": _rounded(met.mean()) if plan.slo and len(answers) else None,
         "acceptance_rate": _rounded(accepted / drafted) if drafted else None,
-        "tokens_per_step": _rounded(put_out / steps) if steps else None,
-        "work_amplification": _rounded((drafted + steps) / put_out) if put_out else None,
+        "tokens_per_step": _rounded(decoded / steps) if steps else None,
+        "work_amplification": _rounded((drafted + steps) / decoded) if decoded else None,
     }
 
 

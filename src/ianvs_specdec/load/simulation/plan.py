@@ -1,4 +1,4 @@
-"""The simulated workload: number of edges, arrivals, network delays."""
+"""Options of ``specdec simulate``."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from pydantic import Field
 from ianvs_specdec.common.settings import Settings, Text, called
 from ianvs_specdec.load.arrivals import PATTERNS as OPEN_PATTERNS
 from ianvs_specdec.load.arrivals import POISSON
-from ianvs_specdec.load.plan import TYPED, Named, Slo, kept_to
+from ianvs_specdec.load.plan import TYPED, Named, Slo, checked_by
 
 CLOSED = "closed"
 PATTERNS = (*OPEN_PATTERNS, CLOSED)
 PER_EDGE = 1 / 60
 """Default requests per second of one edge: one per minute."""
 AT_ONCE, QUEUE = 64, 256
-"""Requests that share the steps, as in the engine, and that wait at the most, as with ``specdec serve``."""
-MOST_EDGES, MOST_TOKENS = 1_000_000, 1 << 20
+"""Defaults: requests that share the steps, as in the engine; waiting requests, as in ``specdec serve``."""
+MAX_EDGES, MAX_TOKENS = 1_000_000, 1 << 20
 
-Users = Annotated[int, Field(ge=1, le=MOST_EDGES), TYPED]
-Tokens = Annotated[int, Field(ge=1, le=MOST_TOKENS), TYPED]
-Places = Annotated[int, Field(ge=0, le=MOST_EDGES), TYPED]
+Users = Annotated[int, Field(ge=1, le=MAX_EDGES), TYPED]
+Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS), TYPED]
+Places = Annotated[int, Field(ge=0, le=MAX_EDGES), TYPED]
 Hours = Annotated[float, Field(gt=0, le=1e4), TYPED]
 Rate = Annotated[float, Field(gt=0, le=1e9), TYPED]
 Delay = Annotated[float, Field(ge=0, le=3600), TYPED]
 
 
-def _shares(values: Mapping[str, float] | None) -> None:
+def _check_probabilities(values: Mapping[str, float] | None) -> None:
     if not all(0 <= value <= 1 for value in (values or {}).values()):
         raise ValueError(f"must be from 0 to 1, not {', '.join(f'{value:g}' for value in (values or {}).values())}")
 
 
 class SimulationPlan(Settings):
-    """Each field but ``coming``, the requests of a trace, is an option of ``specdec simulate``."""
+    """The options, and ``coming``: the requests of a trace."""
 
     noun: ClassVar[str] = "option"
 
@@ -55,7 +55,7 @@ class SimulationPlan(Settings):
     traces: Text | None = Field(
         None, description="journal.sqlite, or what specdec decode wrote, to draw acceptance and lengths from"
     )
-    acceptance: Annotated[Named | None, kept_to(_shares), called("0.7 or chat=0.6,code=0.8")] = Field(
+    acceptance: Annotated[Named | None, checked_by(_check_probabilities), called("0.7 or chat=0.6,code=0.8")] = Field(
         None, description="how often a drafted token is right, without traces: 0.7 (default) or chat=0.6,code=0.8"
     )
     prompt_tokens: Tokens | None = Field(None, description="of each request (as recorded, else 256)")

@@ -1,4 +1,4 @@
-"""A simulated server and its users."""
+"""The simulated server and its users, as processes of SimPy."""
 
 from __future__ import annotations
 
@@ -27,17 +27,48 @@ from ianvs_specdec.load.simulation.requests import (
 )
 from ianvs_specdec.load.simulation.workload import Workload
 
+DELAY_SIGMA = 0.5
+"""Standard deviation of the logarithm of the edges' network delays: most are between half and twice the median."""
+SPANS = 60
+"""Time intervals of ``over_time``."""
+
+Process = Generator[simpy.Event, Any, None]
+
+
+def simulate(plan: SimulationPlan, costs: CostTable, length: Length, workload: Workload) -> dict[str, Any]:
+    """Simulate the plan with ``length``. Returns JSON, the same for the same seed."""
+    env = simpy.Environment()
+    metered = _MeteredLength(length, costs.largest_draft)
+    finished: list[SimulatedAnswer] = []
+
+    def on_finish(request: SimulatedRequest) -> None:
+        finished.append(request.answer())
+        if request.answered is not None:
+            request.answered.succeed()
+
+    server = Server(env, costs, metered, on_finish, at_once=plan.at_once, queue=plan.queue)
+    users = _Users(env, plan, workload, server)
+    spans: list[Span] = []
+    env.process(_sample(env, plan.seconds / SPANS, server, metered, spans))
+    # Once: the engine enters it in each step, which takes 10 % of a simulated step.
+    with torch.inference_mode():
+        # Processes at the end of the last span do not run.
+        env.run(until=plan.seconds)
+    spans.append(metered.span(plan.seconds, server.tally.emitted))
+    counts = {"sent": users.sent, "completed": len(finished), "refused": users.refused, "in_flight": server.in_flight}
+    return outcome(plan, costs, finished, counts, server.busy_seconds, spans)
+
 
 class Server:
-    """Takes requests at any time: ``at_once`` share the steps of the engine, ``queue`` more wait there in the order
-    they came, and what comes beyond is refused. ``told`` is called with each request when it is over."""
+    """The real engine, whose steps take the time of a cost table: ``at_once`` requests share its steps, ``queue`` more
+    wait, others are refused. ``on_finish`` gets each finished request."""
 
     def __init__(
         self,
         env: simpy.Environment,
         costs: CostTable,
         length: Length,
-        told: Callable[[SimulatedRequest], None],
+        on_finish: Callable[[SimulatedRequest], None],
         *,
         at_once: int,
         queue: int,
@@ -45,89 +76,57 @@ class Server:
         self.tally = EmittedTokens()
         self.in_flight = 0
         self.busy_seconds = 0.0
-        self._env, self._told, self._most = env, told, at_once + queue
+        self._env, self._on_finish, self._limit = env, on_finish, at_once + queue
         self._clock = VirtualClock()
         self._target = SimulatedTarget(costs)
-        self._engine = Engine(
-            cast(Any, self._target), length, at_once=at_once, meter=Emulation(costs, clock=self._clock)
-        )
+        meter = Emulation(costs, clock=self._clock)
+        self._engine = Engine(cast(Any, self._target), length, at_once=at_once, meter=meter)
         self._arrived: list[SimulatedRequest] = []
         self._wake = env.event()
         env.process(self._serve())
 
-    def ask(self, asked: UserRequest, delay: float = 0.0) -> SimulatedRequest | None:
-        """A request arrives now from a user who is ``delay`` seconds away. None: it is refused."""
-        if self.in_flight >= self._most:
+    def submit(self, request: UserRequest, delay: float) -> SimulatedRequest | None:
+        """A request arrives, from an edge with this network delay. Returns None if it is refused."""
+        if self.in_flight >= self._limit:
             return None
         self.in_flight += 1
-        request = SimulatedRequest(self._target, asked, self._env.now, delay, self._clock, self.tally)
-        self._arrived.append(request)
+        accepted = SimulatedRequest(self._target, request, self._env.now, delay, self._clock, self.tally)
+        self._arrived.append(accepted)
         if not self._wake.triggered:
             self._wake.succeed()
-        return request
+        return accepted
 
-    def _serve(self) -> Generator[simpy.Event, Any, None]:
+    def _serve(self) -> Process:
         env, engine, clock = self._env, self._engine, self._clock
         while True:
             if not (engine.busy or self._arrived):
                 self._wake = env.event()
                 yield self._wake
                 clock.time = env.now
-            # Whoever comes during a step is let in before the next one.
+            # Requests that arrive during a step join before the next one.
             for request in self._arrived:
                 engine.add(request)
             self._arrived.clear()
-            over = engine.step()
+            finished = engine.step()
             if (seconds := clock.time - env.now) > 0:
                 self.busy_seconds += seconds
                 yield env.timeout(seconds)
-            self.in_flight -= len(over)
-            for ended in over:
+            self.in_flight -= len(finished)
+            for ended in finished:
                 if ended.error is not None:
                     raise ended.error
                 assert isinstance(ended, SimulatedRequest)
-                self._told(ended)
+                self._on_finish(ended)
 
 
-DISTANCES = 0.5
-"""Standard deviation of the logarithm of the edges' network delays: most lie within half and twice the median."""
-SPANS = 60
-"""Time intervals of ``over_time``."""
-
-
-def simulate(plan: SimulationPlan, costs: CostTable, length: Length, workload: Workload) -> dict[str, Any]:
-    """Simulate the plan with ``length``: JSON, deterministic."""
-    env = simpy.Environment()
-    watched = _Watched(length, costs.largest_draft)
-    finished: list[SimulatedAnswer] = []
-
-    def told(request: SimulatedRequest) -> None:
-        finished.append(request.answer())
-        if request.answered is not None:
-            request.answered.succeed()
-
-    server = Server(env, costs, watched, told, at_once=plan.at_once, queue=plan.queue)
-    users = _Users(env, plan, workload)
-    users.begin(server)
-    spans: list[Span] = []
-    env.process(_watch(env, plan.seconds / SPANS, server, watched, spans))
-    # The engine would enter it for every step, which takes it a tenth of a step here.
-    with torch.inference_mode():
-        # The last span ends with the time, at which nothing is run any more.
-        env.run(until=plan.seconds)
-    spans.append(watched.span(plan.seconds, server.tally.emitted))
-    counts = {"sent": users.sent, "completed": len(finished), "refused": users.refused, "in_flight": server.in_flight}
-    return outcome(plan, costs, finished, counts, server.busy_seconds, spans)
-
-
-class _Watched:
-    """A length, and what it was asked and answered."""
+class _MeteredLength:
+    """Counts the calls and budgets of a length."""
 
     def __init__(self, length: Length, most: int) -> None:
         self._length, self._most = length, most
         self.learn = length.learn
         self._emitted = 0
-        self._begin()
+        self._reset()
 
     @property
     def confidence(self) -> float:
@@ -137,94 +136,91 @@ class _Watched:
         budgets = self._length.budgets(load)
         most = self._most
         self._steps += 1
-        self._asked += len(budgets)
+        self._requests += len(budgets)
         self._tokens += sum([budget if budget < most else most for budget in budgets])
         self._waiting += load.waiting
         return budgets
 
-    def _begin(self) -> None:
-        self._steps = self._asked = self._tokens = self._waiting = 0
+    def _reset(self) -> None:
+        self._steps = self._requests = self._tokens = self._waiting = 0
 
     def span(self, until: float, emitted: int) -> Span:
-        """The time interval since the last call."""
+        """The interval since the last call."""
         steps = self._steps
         found = Span(
             until,
             emitted - self._emitted,
-            self._asked / steps if steps else 0.0,
+            self._requests / steps if steps else 0.0,
             self._waiting / steps if steps else 0.0,
-            self._tokens / self._asked if self._asked else None,
+            self._tokens / self._requests if self._requests else None,
         )
         self._emitted = emitted
-        self._begin()
+        self._reset()
         return found
 
 
-def _watch(
-    env: simpy.Environment, every: float, server: Server, watched: _Watched, spans: list[Span]
-) -> Generator[simpy.Event, Any, None]:
+def _sample(
+    env: simpy.Environment, interval: float, server: Server, length: _MeteredLength, spans: list[Span]
+) -> Process:
     while True:
-        yield env.timeout(every)
-        spans.append(watched.span(env.now, server.tally.emitted))
+        yield env.timeout(interval)
+        spans.append(length.span(env.now, server.tally.emitted))
 
 
 class _Users:
-    """Every edge has its own distance and, where it waits for its answers, its own chance, so that what it asks does
-    not depend on how fast others are answered."""
+    """The edges' requests. With CLOSED arrivals each edge has its own random numbers, so its requests do not depend on
+    how fast others are answered."""
 
-    def __init__(self, env: simpy.Environment, plan: SimulationPlan, workload: Workload) -> None:
-        self._env, self._plan, self._workload = env, plan, workload
+    def __init__(self, env: simpy.Environment, plan: SimulationPlan, workload: Workload, server: Server) -> None:
+        self._env, self._plan, self._workload, self._server = env, plan, workload, server
         self.sent = self.refused = 0
-        chance = Random(f"edges {plan.seed}")
-        self._delays = [plan.network * math.exp(chance.gauss(0.0, DISTANCES)) for _ in range(plan.edges)]
-
-    def begin(self, server: Server) -> None:
-        """Ask ``server`` from now on."""
-        if self._plan.arrivals == CLOSED:
-            for edge in range(self._plan.edges):
-                self._env.process(self._edge(server, edge))
+        rng = Random(f"edges {plan.seed}")
+        self._delays = [plan.network * math.exp(rng.gauss(0.0, DELAY_SIGMA)) for _ in range(plan.edges)]
+        if plan.arrivals == CLOSED:
+            for edge in range(plan.edges):
+                env.process(self._edge(edge))
         else:
-            self._env.process(self._arrivals(server))
+            env.process(self._arrivals())
 
-    def _arrivals(self, server: Server) -> Generator[simpy.Event, Any, None]:
+    def _arrivals(self) -> Process:
         when, what = Random(f"arrivals {self._plan.seed}"), Random(f"requests {self._plan.seed}")
-        for seconds, coming in self._pauses(when):
+        for seconds, arrival in self._pauses(when):
             yield self._env.timeout(seconds)
             delay = self._delays[what.randrange(self._plan.edges)]
-            asked = self._workload.draw(what, coming)
+            request = self._workload.draw(what, arrival)
             self.sent += 1
             if delay:
-                self._env.process(self._under_way(server, asked, delay))
+                self._env.process(self._send_later(request, delay))
             else:
-                self._ask(server, asked, delay)
+                self._send(request, delay)
 
-    def _pauses(self, chance: Random) -> Iterator[tuple[float, Arrival | None]]:
-        """Seconds until the next request, and which one of a trace it is."""
+    def _pauses(self, rng: Random) -> Iterator[tuple[float, Arrival | None]]:
+        """Seconds until the next request, and the request if it is from a trace."""
         plan, before = self._plan, 0.0
         for arrival in plan.coming:
             yield arrival.seconds - before, arrival
             before = arrival.seconds
         while not plan.coming:
-            yield pause(plan.arrivals, plan.per_second, chance), None
+            yield pause(plan.arrivals, plan.per_second, rng), None
 
-    def _under_way(self, server: Server, asked: UserRequest, delay: float) -> Generator[simpy.Event, Any, None]:
+    def _send_later(self, request: UserRequest, delay: float) -> Process:
         yield self._env.timeout(delay)
-        self._ask(server, asked, delay)
+        self._send(request, delay)
 
-    def _ask(self, server: Server, asked: UserRequest, delay: float) -> SimulatedRequest | None:
-        request = server.ask(asked, delay)
-        self.refused += request is None
-        return request
+    def _send(self, request: UserRequest, delay: float) -> SimulatedRequest | None:
+        accepted = self._server.submit(request, delay)
+        self.refused += accepted is None
+        return accepted
 
-    def _edge(self, server: Server, edge: int) -> Generator[simpy.Event, Any, None]:
-        env, chance, delay = self._env, Random(f"edge {edge} {self._plan.seed}"), self._delays[edge]
-        thinking = self._plan.per_second / self._plan.edges
+    def _edge(self, edge: int) -> Process:
+        env, rng, delay = self._env, Random(f"edge {edge} {self._plan.seed}"), self._delays[edge]
+        rate = self._plan.per_second / self._plan.edges
         while True:
-            yield env.timeout(chance.expovariate(thinking))
-            asked = self._workload.draw(chance)
+            yield env.timeout(rng.expovariate(rate))
+            request = self._workload.draw(rng)
             self.sent += 1
             yield env.timeout(delay)
-            if (request := self._ask(server, asked, delay)) is not None:
-                request.answered = env.event()
-                yield request.answered
+            if (accepted := self._send(request, delay)) is not None:
+                accepted.answered = env.event()
+                yield accepted.answered
                 yield env.timeout(delay)
