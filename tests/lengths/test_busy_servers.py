@@ -10,7 +10,7 @@ import pytest
 from ianvs_specdec import lengths
 from ianvs_specdec.engine import costs
 from ianvs_specdec.engine.costs import CostTable, Grid
-from ianvs_specdec.load.simulation.plan import SimulationPlan
+from ianvs_specdec.load.plan import SimulationPlan
 from ianvs_specdec.load.simulation.simulator import simulate
 from ianvs_specdec.load.simulation.workload import RecordedAnswer, Workload, stated
 from tests.support.paths import EXAMPLE

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.load.arrivals import Arrival
-from ianvs_specdec.load.traces import read_trace
+from ianvs_specdec.load.arrivals import Arrival, read_trace
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 

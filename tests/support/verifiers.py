@@ -20,9 +20,9 @@ from ianvs_specdec.backends.split.edge.decode import Edge, Finish
 from ianvs_specdec.backends.split.edge.drafts import FarTarget
 from ianvs_specdec.backends.split.edge.session import Outage
 from ianvs_specdec.engine import Drafter
-from ianvs_specdec.serving.verifier.metrics import Metrics
 from ianvs_specdec.serving.verifier.server import Server
 from ianvs_specdec.serving.verifier.service import Limits, Service, load_model, token_digest
+from ianvs_specdec.serving.verifier.session import Metrics
 from tests.support.servers import Listener
 
 PATIENCE = 60.0

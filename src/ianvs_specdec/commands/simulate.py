@@ -12,7 +12,7 @@ from ianvs_specdec.commands.hyperparameters import add_settings, read_hyperparam
 from ianvs_specdec.commands.output import check_out, written
 from ianvs_specdec.common.errors import UserError, unknown
 from ianvs_specdec.load.arrivals import Arrival, scaled
-from ianvs_specdec.load.simulation.plan import PATTERNS, SimulationPlan
+from ianvs_specdec.load.plan import SIMULATED_PATTERNS, SimulationPlan
 from ianvs_specdec.records.identity import write_atomically
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     from ianvs_specdec.load.simulation.simulator import simulate
     from ianvs_specdec.load.simulation.workload import Workload
 
-    coming = [] if plan.arrivals in PATTERNS else _trace(plan)
+    coming = [] if plan.arrivals in SIMULATED_PATTERNS else _trace(plan)
     costs = tables.read(options.profile)
     length = _length(plan.policy, costs)
     # Nobody knows how long an answer of a trace may have been: as long as the longest.
@@ -70,11 +70,11 @@ def _shown(found: dict[str, Any], percentile: str) -> str:
 
 def _trace(plan: SimulationPlan) -> list[Arrival]:
     """The requests of the trace that ``--arrivals`` names, at its own rate or at ``--rate``."""
-    from ianvs_specdec.load.traces import read_trace
+    from ianvs_specdec.load.arrivals import read_trace
 
     path = Path(plan.arrivals)
     if not path.is_file():
-        raise unknown("--arrivals", plan.arrivals, (*PATTERNS, "the file of a trace"))
+        raise unknown("--arrivals", plan.arrivals, (*SIMULATED_PATTERNS, "the file of a trace"))
     trace = read_trace(path)
     if plan.rate is None:
         return [arrival for arrival in trace if arrival.seconds < plan.seconds]

@@ -21,7 +21,7 @@ from ianvs_specdec.plugin.settings import ModelSettings
 
 if TYPE_CHECKING:
     from ianvs_specdec.backends.specdec import EngineLLM
-    from ianvs_specdec.serving.verifier.metrics import Metrics
+    from ianvs_specdec.serving.verifier.session import Metrics
 
 SHORTEST_TOKEN = 16
 """Characters: a token that can be guessed protects nothing."""
@@ -110,9 +110,9 @@ def _model(options: argparse.Namespace) -> EngineLLM:
 
 
 async def _serve(options: argparse.Namespace, llm: EngineLLM, tokens: list[str] | None) -> None:
-    from ianvs_specdec.serving.verifier.metrics import Metrics
     from ianvs_specdec.serving.verifier.server import Server, tls_credentials
     from ianvs_specdec.serving.verifier.service import Limits, Service, load_model, token_digest
+    from ianvs_specdec.serving.verifier.session import Metrics
 
     served = load_model(llm, options.length, options.sessions)
     heap.keep()

@@ -14,14 +14,13 @@ from typing import Any
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.storage.claim import claim
 from ianvs_specdec.load import rounds
-from ianvs_specdec.load.arrivals import arrivals_text, rate_label, read_chats
+from ianvs_specdec.load.arrivals import arrivals_text, rate_label, read_chats, read_trace
 from ianvs_specdec.load.generator import check_installed
 from ianvs_specdec.load.output import to_csv
 from ianvs_specdec.load.plan import SweepPlan
 from ianvs_specdec.load.results import Measurement, result
 from ianvs_specdec.load.rounds import RoundKey
 from ianvs_specdec.load.servers import Server, ServerDied, start_server
-from ianvs_specdec.load.traces import read_trace
 from ianvs_specdec.records.identity import write_atomically
 from ianvs_specdec.records.run import current_run
 
@@ -81,7 +80,7 @@ def results(plan: SweepPlan, out: Path) -> list[dict[str, Any]]:
         measured = {}
         for policy in plan.policies:
             keys = [RoundKey(rate, policy, repeat) for repeat in range(plan.repeats)]
-            if finished := [one for key in keys if (one := rounds.read(out, key))]:
+            if finished := [kept for key in keys if (kept := rounds.read(out, key))]:
                 measured[policy] = Measurement.of(finished, plan)
         for policy, one in measured.items():
             others = {name: other for name, other in measured.items() if name != policy}

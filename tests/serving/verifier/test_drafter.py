@@ -8,7 +8,7 @@ pytest.importorskip("grpc", reason="needs the extra split: pip install 'ianvs-sp
 
 from ianvs_specdec.net.split import MAX_IN_FLIGHT
 from ianvs_specdec.net.split.split_pb2 import Draft
-from ianvs_specdec.serving.verifier.drafter import RemoteDrafter
+from ianvs_specdec.serving.verifier.session import RemoteDrafter
 
 
 @pytest.fixture

@@ -21,9 +21,7 @@ from ianvs_specdec.net.split import split_pb2 as pb
 from ianvs_specdec.net.split.wire import read_sampling
 from ianvs_specdec.records.identity import FileDigests
 from ianvs_specdec.serving.protocol import served_name
-from ianvs_specdec.serving.verifier.drafter import RemoteDrafter
-from ianvs_specdec.serving.verifier.metrics import Metrics
-from ianvs_specdec.serving.verifier.session import Outbox, Session, StreamError
+from ianvs_specdec.serving.verifier.session import Metrics, Outbox, RemoteDrafter, Session, StreamError
 from ianvs_specdec.serving.verifier.slices import Slices, SliceSession
 
 log = logging.getLogger(__name__)

@@ -28,8 +28,7 @@ from ianvs_specdec.net.split.wire import (
     row_bytes,
     unpack_states,
 )
-from ianvs_specdec.serving.verifier.metrics import Metrics
-from ianvs_specdec.serving.verifier.session import Outbox, Stream, StreamError
+from ianvs_specdec.serving.verifier.session import Metrics, Outbox, Stream, StreamError
 from ianvs_specdec.targets.native.range import LayerRange, Rows
 from ianvs_specdec.targets.native.target import PROMPT_ROWS, NativeTarget
 
