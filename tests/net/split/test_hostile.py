@@ -12,7 +12,7 @@ from ianvs_specdec.backends.split.edge.session import Outage
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.net.split.split_pb2 import FAILED, INVALID, UNAUTHENTICATED, Draft, Up
-from ianvs_specdec.serving.verifier.service import MOST_STOPS, Limits
+from ianvs_specdec.serving.verifier.service import MAX_STOPS, Limits
 from ianvs_specdec.serving.verifier.session import Session
 from tests.net.split.conftest import PROMPT
 from tests.support.split_client import TOKENS, clients, opening
@@ -42,7 +42,7 @@ FIRST = {
     "tokens that there are not": (opening(prompt=[5, 1 << 31]), INVALID),
     "a temperature below zero": (opening(temperature=-1.0), INVALID),
     "a seed without an end": (opening(seed="1" * 5000), INVALID),
-    "a stop string too many": (opening(stop=["x"] * (MOST_STOPS + 1)), INVALID),
+    "a stop string too many": (opening(stop=["x"] * (MAX_STOPS + 1)), INVALID),
     "a mode of another version": (opening(mode=9), INVALID),
 }
 

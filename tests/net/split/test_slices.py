@@ -16,7 +16,7 @@ from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.net.split.split_pb2 import BUSY, IDLE, INT8, INVALID, PROMPT, TREE, Cut, Draft, Open, Rows, Slice, Up
 from ianvs_specdec.net.split.wire import write_sampling
 from ianvs_specdec.serving.verifier.service import Limits
-from ianvs_specdec.serving.verifier.slices import MOST_WORKS
+from ianvs_specdec.serving.verifier.slices import MAX_PENDING
 from ianvs_specdec.targets.native.range import LayerRange
 from ianvs_specdec.targets.native.target import NativeTarget, numerics
 from tests.support.split_client import clients
@@ -89,12 +89,12 @@ def test_what_waits_of_one_edge_and_what_shares_a_step_is_bounded(client, verifi
     for each in (*edges, flood):
         assert each.hear().HasField("opened")
     deadline = time.monotonic() + PATIENCE
-    while len(slices._waiting) < MOST_WORKS + 3 and time.monotonic() < deadline:
+    while len(slices._waiting) < MAX_PENDING + 3 and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(0.2)
     waiting = len(slices._waiting)
     gate.set()
-    assert waiting == MOST_WORKS + 3
+    assert waiting == MAX_PENDING + 3
     for each in edges:
         assert len(each.hear().chosen.tokens) == 40
     assert max(map(len, steps)) == 40

@@ -157,7 +157,7 @@ class Service:
             raise StreamError(pb.BUSY, f"{len(self.sessions)} sessions are open, the maximum of this verifier")
         fingerprint, model = first.open.fingerprint or first.cut.fingerprint, self._model
         if fingerprint and fingerprint != model.fingerprint:
-            reason = f"this verifier now serves {model.name}, not the model that the session began with"
+            reason = f"this verifier now serves {model.name}, another model than the session began with"
             raise StreamError(pb.ANOTHER_MODEL, f"{reason}: repeat the request, so that one model answers all of it")
         session = self._open_answer(outbox, first.open) if first.HasField("open") else self._cut(outbox, first.cut)
         self.sessions.add(session)
