@@ -105,10 +105,10 @@ def test_what_the_verifier_refuses_is_told_once(folder, running):
 
 
 def test_what_fails_on_the_verifiers_side_ends_its_session_alone(folder, running, client, alone, monkeypatch, caplog):
-    def broken(self, emitted):
+    def broken(self, *arguments):
         raise RuntimeError("nobody thought of this")
 
-    monkeypatch.setattr(Session, "_emitted", broken)
+    monkeypatch.setattr(Session, "_send", broken)
     assert client().say(opening()).error() == FAILED
     assert "nobody thought of this" in caplog.text
     monkeypatch.undo()
