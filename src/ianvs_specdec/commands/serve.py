@@ -77,11 +77,10 @@ def run(options: argparse.Namespace) -> int:
     key = _key(options.api_key_env)
     try:
         from ianvs_specdec.serving.app import Service, create_app
-        from ianvs_specdec.serving.connections import possible
-        from ianvs_specdec.serving.engine import Engine, Serving
+        from ianvs_specdec.serving.engine import Engine, EngineClient
         from ianvs_specdec.serving.metrics import Metrics
         from ianvs_specdec.serving.protocol import served_name
-        from ianvs_specdec.serving.server import serve, url_of
+        from ianvs_specdec.serving.server import max_connections, serve, url_of
         from ianvs_specdec.serving.tokens import token_routes
         from ianvs_specdec.serving.ui import Feed
 
@@ -97,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
             "specdec serve: every client that reaches this port can use it; --api-key-env requires a key",
             file=sys.stderr,
         )
-    most = possible(options.connections)
+    most = max_connections(options.connections)
     if most < options.connections:
         reason = f"at most {most} concurrent connections, limited by the open files of this process (ulimit -n)"
         print(f"specdec serve: {reason}", file=sys.stderr)
@@ -112,7 +111,7 @@ def run(options: argparse.Namespace) -> int:
     if case is None:
         name = options.name or served_name(settings.own.model)
         metrics = Metrics(name, settings.backend)
-        engine: Serving = Engine(llm, options.queue, concurrency, metrics)
+        engine: EngineClient = Engine(llm, options.queue, concurrency, metrics)
         window = llm.chat.window if isinstance(llm, LoadedLLM) else None
         service = Service((name,), *limits, window)
         app = create_app(service, engine, metrics, token_routes(llm, service))

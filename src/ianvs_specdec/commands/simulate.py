@@ -11,8 +11,8 @@ from ianvs_specdec import lengths
 from ianvs_specdec.commands.hyperparameters import add_settings, read_hyperparameters, settings_of
 from ianvs_specdec.commands.output import check_out, written
 from ianvs_specdec.common.errors import UserError, unknown
-from ianvs_specdec.load.patterns import Arrival, scaled
-from ianvs_specdec.load.simulation.plan import PATTERNS, UserPlan
+from ianvs_specdec.load.arrivals import Arrival, scaled
+from ianvs_specdec.load.plan import SIMULATED_PATTERNS, SimulationPlan
 from ianvs_specdec.records.identity import write_atomically
 
 if TYPE_CHECKING:
@@ -30,22 +30,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--profile", required=True, type=Path, metavar="FILE", help="cost table, as `specdec profile` writes it")
     add("--out", required=True, type=Path, metavar="FILE", help="JSON to write")
-    add("--policy", required=True, metavar="POLICY", help=UserPlan.model_fields["policy"].description)
-    add_settings(parser, UserPlan, "coming", "policy")
+    add("--policy", required=True, metavar="POLICY", help=SimulationPlan.model_fields["policy"].description)
+    add_settings(parser, SimulationPlan, "coming", "policy")
 
 
 def run(options: argparse.Namespace) -> int:
     check_out(options.out)
-    given = read_hyperparameters(None, (), "", settings_of(options, UserPlan))
-    plan = given.check(UserPlan.parse)
+    given = read_hyperparameters(None, (), "", settings_of(options, SimulationPlan))
+    plan = given.check(SimulationPlan.parse)
     if plan.traces is not None and plan.acceptance is not None:
         raise UserError("--acceptance and --traces exclude each other: give one")
 
     from ianvs_specdec.engine import costs as tables
-    from ianvs_specdec.load.simulation.users import simulate
+    from ianvs_specdec.load.simulation.simulator import simulate
     from ianvs_specdec.load.simulation.workload import Workload
 
-    coming = [] if plan.arrivals in PATTERNS else _trace(plan)
+    coming = [] if plan.arrivals in SIMULATED_PATTERNS else _trace(plan)
     costs = tables.read(options.profile)
     length = _length(plan.policy, costs)
     # Nobody knows how long an answer of a trace may have been: as long as the longest.
@@ -68,13 +68,13 @@ def _shown(found: dict[str, Any], percentile: str) -> str:
     return "-" if value is None else f"{value:.4g} s"
 
 
-def _trace(plan: UserPlan) -> list[Arrival]:
+def _trace(plan: SimulationPlan) -> list[Arrival]:
     """The requests of the trace that ``--arrivals`` names, at its own rate or at ``--rate``."""
-    from ianvs_specdec.load.traces import read_trace
+    from ianvs_specdec.load.arrivals import read_trace
 
     path = Path(plan.arrivals)
     if not path.is_file():
-        raise unknown("--arrivals", plan.arrivals, (*PATTERNS, "the file of a trace"))
+        raise unknown("--arrivals", plan.arrivals, (*SIMULATED_PATTERNS, "the file of a trace"))
     trace = read_trace(path)
     if plan.rate is None:
         return [arrival for arrival in trace if arrival.seconds < plan.seconds]
@@ -91,7 +91,7 @@ def _length(policy: str, costs: CostTable) -> Length:
     return lengths.create(policy)
 
 
-def _recorded(plan: UserPlan) -> list[RecordedAnswer]:
+def _recorded(plan: SimulationPlan) -> list[RecordedAnswer]:
     from ianvs_specdec.load.simulation import workload
 
     if plan.traces is not None:

@@ -21,7 +21,7 @@ from ianvs_specdec.plugin.settings import ModelSettings
 
 if TYPE_CHECKING:
     from ianvs_specdec.backends.specdec import EngineLLM
-    from ianvs_specdec.serving.verifier.metrics import Metrics
+    from ianvs_specdec.serving.verifier.session import Metrics
 
 SHORTEST_TOKEN = 16
 """Characters: a token that can be guessed protects nothing."""
@@ -110,23 +110,22 @@ def _model(options: argparse.Namespace) -> EngineLLM:
 
 
 async def _serve(options: argparse.Namespace, llm: EngineLLM, tokens: list[str] | None) -> None:
-    from ianvs_specdec.serving.verifier.metrics import Metrics
-    from ianvs_specdec.serving.verifier.served import served_by
-    from ianvs_specdec.serving.verifier.server import Server, credentials_of
-    from ianvs_specdec.serving.verifier.service import Bounds, Service, digest
+    from ianvs_specdec.serving.verifier.server import Server, tls_credentials
+    from ianvs_specdec.serving.verifier.service import Limits, Service, load_model, token_digest
+    from ianvs_specdec.serving.verifier.session import Metrics
 
-    served = served_by(llm, options.length, options.sessions)
+    served = load_model(llm, options.length, options.sessions)
     heap.keep()
     try:
         metrics = Metrics(served.name, llm.occupancy)
-        bounds = Bounds(options.sessions, options.most_draft, options.idle)
-        known = None if tokens is None else [digest(token) for token in tokens]
-        service = Service(served, bounds, known, metrics)
+        limits = Limits(options.sessions, options.most_draft, options.idle)
+        known = None if tokens is None else [token_digest(token) for token in tokens]
+        service = Service(served, limits, known, metrics)
         metrics.watch(lambda: len(service.sessions))
-        credentials = credentials_of(options.tls_cert, options.tls_key) if options.tls_cert else None
+        credentials = tls_credentials(options.tls_cert, options.tls_key) if options.tls_cert else None
         server = Server(service, options.sessions, served.target.window, credentials)
         port = server.bind(options.host, options.port)
-        server.end_on(signal.SIGTERM, signal.SIGINT)
+        server.stop_on(signal.SIGTERM, signal.SIGINT)
         with _told(metrics, options.metrics_port):
             await server.run(lambda: print(f"listening on {options.host}:{port}", flush=True), options.grace)
     finally:

@@ -14,7 +14,7 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.draft_model.drafter import DraftModel
 from ianvs_specdec.net.link import Path as NetworkPath
-from ianvs_specdec.net.link.thread import Link
+from ianvs_specdec.net.link.link import Link
 from tests.net.split.conftest import PROMPT
 from tests.support.models import build_model
 from tests.support.verifiers import PATIENCE, edge_of

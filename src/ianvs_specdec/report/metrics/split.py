@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from ianvs_specdec.net.split.breakeven import longest_way
+from ianvs_specdec.net.split.breakeven import break_even_round_trip
 from ianvs_specdec.report.metrics.table import Table
 
 Column = NDArray[np.float64]
@@ -35,7 +35,7 @@ def break_even(table: Table) -> float:
         return np.nan
     service = work / rounds
     hidden = max(hidden, service * (rounds - waits))
-    return longest_way(stream, anew=waits, shares=shares, drafting=drafting, service=service, hidden=hidden)
+    return break_even_round_trip(stream, fresh=waits, shares=shares, drafting=drafting, service=service, hidden=hidden)
 
 
 RATIOS: dict[str, Callable[[Table], tuple[Column, Column]]] = {

@@ -82,7 +82,7 @@ class Controller:
     def measured(self) -> dict[str, float]:
         """The round trip, the verifier's own time, and the time to draft a token, in seconds."""
         way = self._way.value if self._way.value is not None else self.opening
-        return {"way": way or 0.0, "service": self.service.value or 0.0, "draft": self._draft.value or 0.0}
+        return {"round_trip": way or 0.0, "service": self.service.value or 0.0, "draft": self._draft.value or 0.0}
 
     def choose(self, budget: int) -> int:
         """The length of the next draft, at most ``budget``."""

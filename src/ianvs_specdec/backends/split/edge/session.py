@@ -13,7 +13,7 @@ from ianvs_specdec.backends.split.edge.connection import Broken, Connection, Str
 from ianvs_specdec.backends.split.edge.drafts import Sent
 from ianvs_specdec.common.errors import AnswerError
 from ianvs_specdec.net.split.split_pb2 import BUSY, IDLE, STREAM, Down, End, Model, Open, Tokens, Up, Verdict
-from ianvs_specdec.net.split.wire import TENTHS, draft_of
+from ianvs_specdec.net.split.wire import TENTHS, encode_draft
 
 SHORTEST_PAUSE, LONGEST_PAUSE, PAUSE_SHARE = 0.02, 0.25, 0.02
 """Seconds between two attempts to reach the verifier: this share of the time that it has been gone, so that it hardly
@@ -83,7 +83,7 @@ class Session:
     def send(self, draft: Sent | None) -> None:
         """What is sent over a stream that breaks is lost; ``receive`` reports the break."""
         if self._stream is not None and draft is not None:
-            self._stream.send(Up(draft=draft_of(draft.tree, draft.ahead)))
+            self._stream.send(Up(draft=encode_draft(draft.tree, draft.ahead)))
 
     def receive(self, wait: bool = True) -> Event | None:
         """What comes of it next; None where there is nothing yet and ``wait`` is False."""

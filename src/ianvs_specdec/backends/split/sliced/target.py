@@ -20,7 +20,7 @@ from ianvs_specdec.engine.request import Request
 from ianvs_specdec.engine.tree import TokenTree
 from ianvs_specdec.net.split import split_pb2 as pb
 from ianvs_specdec.net.split.states import packed
-from ianvs_specdec.net.split.wire import set_sampling, up_of
+from ianvs_specdec.net.split.wire import write_sampling, parent_offsets
 from ianvs_specdec.targets.native.layer_range import Rows
 from ianvs_specdec.targets.native.target import PROMPT_ROWS, NativeTarget
 
@@ -269,10 +269,10 @@ class SlicedSequence:
             message.kind = pb.PROMPT if piece.last else pb.READ
         else:
             message.kind = pb.TREE
-            message.up[:] = up_of(piece)
+            message.up[:] = parent_offsets(piece)
         if not self._begun:
             # Stop strings are text, and looked for on the edge.
-            set_sampling(message.begins, replace(self.sampling, stop=()))
+            write_sampling(message.begins, replace(self.sampling, stop=()))
         self._begun, self._path = True, ()
         return message
 

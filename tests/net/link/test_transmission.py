@@ -7,16 +7,16 @@ import itertools
 import pytest
 
 from ianvs_specdec.net.link import Path
-from ianvs_specdec.net.link.outages import Outages, Schedule
+from ianvs_specdec.net.link.path import Schedule
 from ianvs_specdec.net.link.record import Direction
-from ianvs_specdec.net.link.way import HEADERS, SEGMENT, Line, Way
+from ianvs_specdec.net.link.transmission import HEADERS, SEGMENT, Channel, Line, Outages
 
 SMALL = 40
 
 
-def way(path: Path, name: str = "0 up") -> tuple[Way, Direction]:
+def way(path: Path, name: str = "0 up") -> tuple[Channel, Direction]:
     counts = Direction()
-    return Way(Line(path, path.up, Outages(path.outage, path.seed, 0.0)), name, counts), counts
+    return Channel(Line(path, path.up, Outages(path.outage, path.seed, 0.0)), name, counts), counts
 
 
 def took(path: Path, count: int, gap: float, name: str = "0 up") -> list[float]:
@@ -82,7 +82,7 @@ def test_full_segments_take_the_bandwidth_less_their_headers(queue: float) -> No
     sender, counts = way(Path(delay=0.001, up=10e6, queue=queue))
     now = 0.0
     while now < 10:
-        now = max(now, sender.line.opens())
+        now = max(now, sender.line.has_room_at())
         sender.arrival(now, SEGMENT)
     assert counts.bytes * 8 / now == pytest.approx(10e6 * SEGMENT / (SEGMENT + HEADERS), rel=0.02)
 
@@ -91,6 +91,6 @@ def test_a_queue_holds_no_more_than_its_bound() -> None:
     sender, _ = way(Path(up=8e6, queue=0.1))
     now, longest = 0.0, 0.0
     while now < 2:
-        now = max(now, sender.line.opens())
+        now = max(now, sender.line.has_room_at())
         longest = max(longest, sender.arrival(now, SEGMENT) - now)
     assert longest == pytest.approx(0.1, rel=0.01)

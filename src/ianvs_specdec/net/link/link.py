@@ -1,4 +1,4 @@
-"""A link inside the process that uses it, for tests and small benchmarks."""
+"""A link: listens on an address and forwards connections over an emulated path."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, TypeVar
 
-from ianvs_specdec.net.addresses import address, bind, written
+from ianvs_specdec.net.addresses import bind, format_address, parse_address
 from ianvs_specdec.net.link.path import Path
 from ianvs_specdec.net.link.record import LinkRecord
 from ianvs_specdec.net.link.relay import Relay, exact_loop
@@ -20,15 +20,18 @@ Result = TypeVar("Result")
 ANY_PORT = "127.0.0.1:0"
 
 
-def say(line: str) -> None:
+def print_warning(line: str) -> None:
     print(f"specdec link: {line}", file=sys.stderr, flush=True)
 
 
 class Link:
     """``with Link(to="127.0.0.1:8000", path=Path(delay=0.025)) as link:`` connects to ``link.address`` instead.
 
-    It runs in a thread of its own, which shares Python's lock with the others: where these compute, deliveries are late
-    by some milliseconds (``summary()`` counts them). To measure times, use the command ``specdec link``.
+    The context manager runs the link in a thread, for tests and small benchmarks: other threads that compute delay
+    deliveries by some milliseconds (counted in ``summary()``). To measure times, use the command ``specdec link``.
+
+    ``to``, ``listen``: ``HOST:PORT``; the constructor starts to listen. ``record``: file to write. ``warn`` gets a line
+    if the target cannot be reached. Raises UserError, or OSError for the record, also at the end of ``with``.
     """
 
     def __init__(
@@ -37,30 +40,25 @@ class Link:
         path: Path | None = None,
         listen: str = ANY_PORT,
         record: pathlib.Path | None = None,
-        tell: Callable[[str], None] = say,
+        warn: Callable[[str], None] = print_warning,
     ) -> None:
-        """``to``, ``listen``: ``HOST:PORT``; listening begins here, so ``address`` is known. ``record``: a file to
-        write. ``tell`` gets a line where the target cannot be reached. Raises UserError, or OSError for the record; so
-        does the end of ``with``.
-        """
-        self._path, self._target, self._tell = path or Path(), address(to, "to"), tell
-        where = address(listen, "listen", any_port=True)
+        self._path, self._target, self._warn = path or Path(), parse_address(to, "to"), warn
+        where = parse_address(listen, "listen", any_port=True)
         self._listener = bind(*where, listening=True)
-        self.address = written(where[0], self._listener.getsockname()[1])
-        """Where it listens, ``HOST:PORT``."""
+        self.address = format_address(where[0], self._listener.getsockname()[1])
         try:
             self._record = LinkRecord(record, {"listen": self.address, "to": to, **self._path.to_json()})
         except OSError:
             self._listener.close()
             raise
 
-    async def run(self, ready: Callable[[], None], ended: asyncio.Event) -> None:
-        """In the event loop that runs, until ``ended`` is set. ``ready`` is called when connections are accepted."""
-        self._loop, self._relay = asyncio.get_running_loop(), Relay(self._path, self._target, self._record, self._tell)
+    async def run(self, ready: Callable[[], None], stop: asyncio.Event) -> None:
+        """Run in the current event loop until ``stop`` is set. ``ready`` is called once connections are accepted."""
+        self._loop, self._relay = asyncio.get_running_loop(), Relay(self._path, self._target, self._record, self._warn)
         await self._relay.listen(self._listener)
         ready()
         try:
-            await ended.wait()
+            await stop.wait()
         finally:
             await self._relay.close()
 
@@ -74,29 +72,29 @@ class Link:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._loop.call_soon_threadsafe(self._ended.set)
+        self._loop.call_soon_threadsafe(self._stop.set)
         self._over.result()
 
     def outage(self, seconds: float) -> None:
-        """Nothing passes from now on for ``seconds``; connections stay or are reset as the path says."""
+        """Start an outage. Connections stay open or are reset, see ``Path.on_outage``."""
         self._call(lambda: self._relay.outage(seconds))
 
     def cut(self) -> None:
-        """Reset all connections, at both ends, at once."""
+        """Reset all connections at both ends."""
         self._call(self._relay.cut)
 
-    def so_far(self) -> dict[str, Any]:
-        """``summary``, called on the event loop of ``run``."""
+    def current_summary(self) -> dict[str, Any]:
+        """``summary`` for callers on the event loop of ``run``."""
         return self._relay.summary()
 
     def summary(self) -> dict[str, Any]:
-        """The record's summary, of everything up to now."""
+        """The summary of the record so far."""
         return self._call(self._relay.summary)
 
     def _main(self) -> None:
         async def main() -> None:
-            self._ended = asyncio.Event()
-            await self.run(lambda: self._started.set_result(None), self._ended)
+            self._stop = asyncio.Event()
+            await self.run(lambda: self._started.set_result(None), self._stop)
 
         try:
             with asyncio.Runner(loop_factory=exact_loop) as runner:
@@ -106,8 +104,8 @@ class Link:
         else:
             self._over.set_result(None)
 
-    def _call(self, asked: Callable[[], Result]) -> Result:
+    def _call(self, function: Callable[[], Result]) -> Result:
         async def call() -> Result:
-            return asked()
+            return function()
 
         return asyncio.run_coroutine_threadsafe(call(), self._loop).result()
