@@ -13,15 +13,15 @@ from ianvs_specdec.common.settings import Settings, build
 from ianvs_specdec.common.types import Completion, Encoding, Hints, Message, Occupancy, Sampling
 from ianvs_specdec.records.identity import FileDigests, machine
 
-MOST_THREADS = 1024
+MAX_THREADS = 1024
 """Of one operation. Libraries start all they are asked for, and end the process where the system gives no more."""
-Threads = Annotated[int, Field(ge=1, le=MOST_THREADS, description="CPU threads of one operation")]
+Threads = Annotated[int, Field(ge=1, le=MAX_THREADS, description="CPU threads of one operation")]
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 Truncate = Annotated[bool, Field(description="truncate a prompt that exceeds the model's window")]
 
-Plain = str | tuple[int, ...]
+RawPrompt = str | tuple[int, ...]
 """A text, or token ids, that is continued as it is, without a chat template."""
-Asked = list[Message] | Plain
+PromptInput = list[Message] | RawPrompt
 
 OnChunk = Callable[[str, int], None]
 """Called with each piece of text as it becomes final and the number of tokens in it (0 where not known before the end).
@@ -33,8 +33,8 @@ NO_HINTS = Hints()
 
 def check_threads(value: Any, option: str = "threads") -> None:
     """Raise UserError unless the value of an option is a possible number of threads, or None."""
-    if value is not None and (type(value) is not int or not 1 <= value <= MOST_THREADS):
-        raise UserError(f"{option} must be a whole number from 1 to {MOST_THREADS}, not {value!r}", key="threads")
+    if value is not None and (type(value) is not int or not 1 <= value <= MAX_THREADS):
+        raise UserError(f"{option} must be a whole number from 1 to {MAX_THREADS}, not {value!r}", key="threads")
 
 
 class LLM(ABC):

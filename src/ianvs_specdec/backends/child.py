@@ -1,20 +1,32 @@
-"""A process that a back end starts and owns: its pipes, its log, its end."""
+"""Child processes of a back end: start, pipes, log and shutdown."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from multiprocessing.connection import wait
 from pathlib import Path
+from typing import Any
+
+from ianvs_specdec.common.errors import UserError
 
 GRACE = 15.0
 """Seconds that a process has to end by itself."""
 TAIL_LINES = 3
 """Lines of a log that an error shows."""
+
+
+READY = "listening on "
+START_SECONDS = 600.0
+SHOWN = 300
+"""Characters that an error shows of what a server wrote."""
 
 
 class ChildProcess:
@@ -82,3 +94,54 @@ class ChildProcess:
         written = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
         lines = [line.strip() for line in written.splitlines() if line.strip()]
         return " | ".join(lines[-TAIL_LINES:]) or "it wrote nothing"
+
+
+class ServerProcess(ChildProcess):
+    """A ``specdec`` server. ``arguments[0]`` is the command; ``address`` is ``HOST:PORT``.
+
+    Raises UserError if it does not start.
+    """
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        super().__init__(
+            f"specdec {arguments[0]}", [sys.executable, "-m", "ianvs_specdec", *arguments, "--exit-with-parent"]
+        )
+        try:
+            if not wait([self._output.fileno()], START_SECONDS):
+                raise UserError(f"{self.name} was not ready after {START_SECONDS:g} s: {self._last_words()}")
+            line = self._line()
+            if not line.startswith(READY):
+                raise UserError(f"{self.name} printed {line[:SHOWN]!r} instead of its address")
+            self.address = line.removeprefix(READY).split()[0].rstrip(",")
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self) -> Any:
+        """What it says of itself. Raises ``UserError`` where it has ended."""
+        try:
+            self._input.write(b"\n")
+            self._input.flush()
+        except OSError as error:
+            raise self._dead() from error
+        return json.loads(self._line())
+
+    def check(self) -> None:
+        """Raise ``UserError`` where it has ended."""
+        if self._process.poll() is not None:
+            raise self._dead()
+
+    def close(self) -> None:
+        super().close()
+        self._output.close()
+
+    def _line(self) -> str:
+        line = self._output.readline().decode("utf-8", "replace").strip()
+        if not line:
+            raise self._dead()
+        return line
+
+    def _dead(self) -> UserError:
+        end = self._end() or "does not answer"
+        last_words = self._last_words().removeprefix(f"{self.name}: ")[-SHOWN:]
+        return UserError(f"{self.name}, which this job started, {end}: {last_words} (its log: {self.log})")

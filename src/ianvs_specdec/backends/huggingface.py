@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ianvs_specdec.backends.local import LocalLLM
 from ianvs_specdec.backends.prompts import TextOutput
-from ianvs_specdec.backends.quantization import own
+from ianvs_specdec.backends.quantization import built_in
 from ianvs_specdec.common.types import Hints, Sampling, Trace
 from ianvs_specdec.models.rotary import window_of
 
@@ -25,7 +25,7 @@ class HuggingfaceLLM(LocalLLM):
     def _prepare(self) -> None:
         from transformers import GenerationConfig
 
-        if (rounded := own(self.quantization)) is not None:
+        if (rounded := built_in(self.quantization)) is not None:
             from ianvs_specdec.targets.registry import quantize
 
             quantize(self._model, rounded)

@@ -128,7 +128,7 @@ def judge_all(pairs: Pairs) -> list[float | None]:
     return [verdict.score for verdict in found]
 
 
-def kept_ratings(pairs: Pairs) -> list[list[float | None]]:
+def stored_ratings(pairs: Pairs) -> list[list[float | None]]:
     """The ratings of each query's turns that the journal has. Nobody is asked. Empty for a query without a judge."""
     panel, asked = _Panel.of(pairs)
     if panel is None:

@@ -1,4 +1,4 @@
-"""Models that run in this process: a Hugging Face folder, loaded, warmed up and asked."""
+"""Back ends that tokenize prompts in this process, and models in Hugging Face format that run in it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from ianvs_specdec.backends.base import NO_HINTS, Asked, DType, OnChunk, Threads, Truncate
-from ianvs_specdec.backends.loaded import LoadedLLM
+from ianvs_specdec.backends.base import LLM, NO_HINTS, DType, OnChunk, PromptInput, Threads, Truncate
 from ianvs_specdec.backends.prompts import (
     Chat,
     TextOutput,
@@ -23,9 +22,9 @@ from ianvs_specdec.backends.prompts import (
     model_folder,
     vocabulary_of,
 )
-from ianvs_specdec.backends.quantization import Quantization, arguments
+from ianvs_specdec.backends.quantization import Quantization, loading_arguments
 from ianvs_specdec.backends.top_logprobs import letters_of
-from ianvs_specdec.common.errors import not_installed, packages
+from ianvs_specdec.common.errors import UserError, not_installed, packages
 from ianvs_specdec.common.settings import Settings, Text
 from ianvs_specdec.common.types import Completion, Hints, Sampling, Trace
 from ianvs_specdec.models import loading
@@ -45,6 +44,48 @@ def instructions() -> dict[str, str]:
     return {"instructions": torch.backends.cpu.get_cpu_capability(), **limit}
 
 
+class TokenizingLLM(LLM):
+    """A back end that tokenizes prompts in this process, and loads its model with the first request."""
+
+    scores: ClassVar[bool] = False
+    """Whether ``Hints.top`` and ``Hints.scored`` add to ``Trace.confidence``."""
+
+    truncate_prompts: bool
+    """See ``prompts.Chat``."""
+
+    _chat: Chat | None = None
+
+    def generate(
+        self, messages: PromptInput, sampling: Sampling, on_chunk: OnChunk | None = None, hints: Hints = NO_HINTS
+    ) -> Completion:
+        self.check(sampling)
+        self.load()
+        # A loaded model may know more about its hardware.
+        self.check(sampling)
+        # Truncated tokens would have no scores.
+        truncate = self.truncate_prompts and not hints.scored
+        return self._answer(messages, sampling, on_chunk, hints, truncate=truncate)
+
+    @property
+    def chat(self) -> Chat:
+        """The tokenizer of the loaded model."""
+        assert self._chat is not None
+        return self._chat
+
+    @abstractmethod
+    def _answer(
+        self, asked: PromptInput, sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
+    ) -> Completion:
+        """``generate`` with a loaded model. ``truncate``: truncate a prompt that exceeds the window."""
+
+
+def require_tokenizer(llm: LLM) -> TokenizingLLM:
+    """Return ``llm``. Raises UserError if the back end does not tokenize prompts in this process."""
+    if not isinstance(llm, TokenizingLLM):
+        raise UserError(f"the back end {llm.backend} takes chats only: ask /v1/chat/completions", key="backend")
+    return llm
+
+
 class LocalOptions(Settings):
     """What all back ends have that load a model in this process."""
 
@@ -55,7 +96,7 @@ class LocalOptions(Settings):
     truncate_prompts: Truncate = False
 
 
-class LocalLLM(LoadedLLM):
+class LocalLLM(TokenizingLLM):
     """A causal LM in Hugging Face format, run by transformers or by our engine. How a chat becomes a prompt, and what
     happens to one that is too long, is said in ``prompts.Chat``."""
 
@@ -135,7 +176,7 @@ class LocalLLM(LoadedLLM):
         what = f"the model {self.model}"
         self._check_device()
         self._default_threads = self._default_threads or torch.get_num_threads()
-        placed = arguments(self.quantization, folder, self._device())
+        placed = loading_arguments(self.quantization, folder, self._device())
         dtype = self.options.dtype if self.options.dtype == "auto" else getattr(torch, self.options.dtype)
         model = loading.load(loading.CAUSAL, folder, what=what, key="model", dtype=dtype, **placed)
         try:
@@ -181,7 +222,7 @@ class LocalLLM(LoadedLLM):
 
     def _answer(
         self,
-        asked: Asked,
+        asked: PromptInput,
         sampling: Sampling,
         on_chunk: OnChunk | None,
         hints: Hints,
@@ -215,7 +256,7 @@ class LocalLLM(LoadedLLM):
         return Completion(text, ids, len(prompt_ids), len(ids), finish_reason, trace, truncated)
 
     def _prompt(
-        self, asked: Asked, sampling: Sampling, hints: Hints = NO_HINTS, *, truncate: bool
+        self, asked: PromptInput, sampling: Sampling, hints: Hints = NO_HINTS, *, truncate: bool
     ) -> tuple[list[int], int]:
         """As ``Chat.prompt``, and this thread computes with the model's threads."""
         self._set_threads()

@@ -11,7 +11,7 @@ from typing import Any
 
 from ianvs_specdec import drafters
 from ianvs_specdec.backends.base import NO_HINTS
-from ianvs_specdec.backends.specdec import of_method
+from ianvs_specdec.backends.specdec import engine_backend
 from ianvs_specdec.common.types import Completion, Hints, Message, Sampling
 
 Prompt = str | Sequence[int]
@@ -32,7 +32,7 @@ class LLM:
 
     def __init__(self, model: str, method: str = "autoregressive", **options: Any) -> None:
         drafters.method_of(method)  # raises for one that does not exist
-        self._engine = of_method(drafters.resolve(method))(str(model), **options)
+        self._engine = engine_backend(drafters.resolve(method))(str(model), **options)
         self._engine.load()
 
     def generate(

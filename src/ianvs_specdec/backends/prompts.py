@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.backends.base import LLM, NO_HINTS, Asked, OnChunk
+from ianvs_specdec.backends.base import LLM, NO_HINTS, OnChunk, PromptInput
 from ianvs_specdec.benchmarks.thoughts import answer_start, marks, opened
 from ianvs_specdec.common.errors import AbandonedError, ContextWindowError, PromptError, UserError, packages
 from ianvs_specdec.common.types import Hints, Sampling, Trace
@@ -120,7 +120,7 @@ class Chat:
         self._skipped = special.keys() - self._marks
 
     def prompt(
-        self, asked: Asked, sampling: Sampling, hints: Hints = NO_HINTS, *, truncate: bool
+        self, asked: PromptInput, sampling: Sampling, hints: Hints = NO_HINTS, *, truncate: bool
     ) -> tuple[list[int], int]:
         """The prompt's ids, and how many were left out at its front. Raises ContextWindowError for one that does not
         fit, unless ``truncate`` permits to cut it, and PromptError for one that has no token, or one that the model
@@ -129,7 +129,7 @@ class Chat:
         return self._fitted(self.encoded(asked, sampling, hints), sampling, hints, truncate=truncate)
 
     def encoded(
-        self, asked: Asked, sampling: Sampling, hints: Hints = NO_HINTS, *, special: bool | None = None
+        self, asked: PromptInput, sampling: Sampling, hints: Hints = NO_HINTS, *, special: bool | None = None
     ) -> list[int]:
         """The ids of a chat, or of what is continued as it is: ids, or a text, with the special tokens that the
         tokenizer adds where ``special``; None: as generation has them. Raises PromptError as ``prompt``."""

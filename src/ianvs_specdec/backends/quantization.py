@@ -19,24 +19,24 @@ PACKAGES = {
 """What a quantization needs: to round while the model is loaded, or for checkpoints stored in that format."""
 
 Quantization = Literal["none", "int8", "int4", "bitsandbytes-int8", "bitsandbytes-nf4", "gptq", "awq"]
-Own = Literal["int8", "int4"]
-OWN: tuple[Own, ...] = ("int8", "int4")
+BuiltIn = Literal["int8", "int4"]
+BUILT_IN: tuple[BuiltIn, ...] = ("int8", "int4")
 STORED = ("gptq", "awq")
 
 
-def own(name: str | None) -> Own | None:
+def built_in(name: str | None) -> BuiltIn | None:
     """The quantization, if it is one of our own."""
-    return next((each for each in OWN if each == name), None)
+    return next((each for each in BUILT_IN if each == name), None)
 
 
-def arguments(name: str | None, folder: Path, device: str) -> dict[str, Any]:
+def loading_arguments(name: str | None, folder: Path, device: str) -> dict[str, Any]:
     """Further arguments of ``from_pretrained``; such a model is placed on ``device`` by it.
 
     Raises UserError if the package is not installed, or the checkpoint in ``folder`` is not one of that kind.
     """
     if name is None:
         return {}
-    if name in OWN:
+    if name in BUILT_IN:
         if device != "cpu":
             message = f"quantization {name} is computed on the CPU, not on {device}"
             instead = "bitsandbytes-int8" if name == "int8" else "bitsandbytes-nf4"

@@ -20,7 +20,7 @@ from ianvs_specdec.backends.base import NO_HINTS
 from ianvs_specdec.backends.emulated import LARGEST_SCALE, Emulated
 from ianvs_specdec.backends.local import LocalLLM, LocalOptions
 from ianvs_specdec.backends.prompts import TextOutput, local_folder
-from ianvs_specdec.backends.quantization import own
+from ianvs_specdec.backends.quantization import built_in
 from ianvs_specdec.common.errors import ContextWindowError
 from ianvs_specdec.common.settings import Settings, Text
 from ianvs_specdec.common.types import Completion, Encoding, Hints, Message, Occupancy, Sampling, Trace
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Shared:
+class SharedEngine:
     """A model whose requests others make (see ``EngineLLM.shared``)."""
 
     target: Target
@@ -117,7 +117,7 @@ class EngineLLM(LocalLLM):
         return target_of(
             self._model,
             consume=True,
-            quantization=own(self.quantization),
+            quantization=built_in(self.quantization),
             engine=self.engine,
         )
 
@@ -147,7 +147,7 @@ class EngineLLM(LocalLLM):
         # Its thread would keep the weights of a model that was never closed.
         self._ending = weakref.finalize(self, self._batcher.close)
 
-    def shared(self, length: Length, at_once: int) -> Shared:
+    def shared(self, length: Length, at_once: int) -> SharedEngine:
         """The loaded model for requests that the caller makes, on an engine of its own in place of the one so far:
         ``length`` rules it, and ``at_once`` requests share its steps."""
         from ianvs_specdec.engine.loop import Engine
@@ -158,7 +158,7 @@ class EngineLLM(LocalLLM):
         self._ending()
         memory = for_sequences(self._target.device)
         self._serve(Engine(self._target, length, memory, at_once, self._emulation))
-        return Shared(self._target, self._drafter, self._batcher, self._eos_ids, self._chat.text)
+        return SharedEngine(self._target, self._drafter, self._batcher, self._eos_ids, self._chat.text)
 
     def encode(self, messages: list[Message], sampling: Sampling, layers: Sequence[int]) -> Encoding:
         import numpy as np
@@ -252,7 +252,7 @@ class EngineLLM(LocalLLM):
 
 
 @functools.cache
-def of_method(method: str) -> type[EngineLLM]:
+def engine_backend(method: str) -> type[EngineLLM]:
     """The back end that drafts with ``method``."""
     entry = drafters.METHODS[method]
     own = type(f"{entry.backend}Options", (EngineOptions, entry.options), {"__module__": __name__})
@@ -264,5 +264,5 @@ def of_method(method: str) -> type[EngineLLM]:
 def __getattr__(name: str) -> Any:
     for method, entry in drafters.METHODS.items():
         if entry.class_name == name:
-            return of_method(method)
+            return engine_backend(method)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -49,7 +49,7 @@ def letters_of(tokens: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
     return list(best.items())
 
 
-class ToldLogprobs:
+class StreamedLogprobs:
     """Collects ``logprobs.content`` of a streamed chat completion, as OpenAI's protocol has it."""
 
     def __init__(self) -> None:

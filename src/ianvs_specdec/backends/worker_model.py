@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.backends.answering import PendingAnswer, chat_of
-from ianvs_specdec.backends.base import NO_HINTS, Asked, OnChunk
-from ianvs_specdec.backends.loaded import LoadedLLM
-from ianvs_specdec.backends.local import WARM_UP
+from ianvs_specdec.backends.base import NO_HINTS, OnChunk, PromptInput
+from ianvs_specdec.backends.local import WARM_UP, TokenizingLLM
 from ianvs_specdec.backends.process import WorkerProcess
 from ianvs_specdec.backends.prompts import model_folder
 from ianvs_specdec.common.errors import packages
@@ -19,7 +18,7 @@ from ianvs_specdec.common.sampling import LARGEST_COUNT
 from ianvs_specdec.common.types import Completion, Hints, Sampling, Step
 
 
-class WorkerLLM(LoadedLLM):
+class WorkerLLM(TokenizingLLM):
     """The prompt is tokenised here, as for local models, and the worker is sent token ids. Times are those at which its
     engine's steps were done."""
 
@@ -68,7 +67,7 @@ class WorkerLLM(LoadedLLM):
                 raise
 
     def _answer(
-        self, asked: Asked, sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
+        self, asked: PromptInput, sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
     ) -> Completion:
         worker, chat = self._worker, self._chat
         assert worker is not None

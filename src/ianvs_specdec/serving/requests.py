@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ianvs_specdec.backends.base import LLM, OnChunk, Plain
-from ianvs_specdec.backends.loaded import LoadedLLM, loaded
+from ianvs_specdec.backends.base import LLM, OnChunk, RawPrompt
+from ianvs_specdec.backends.local import TokenizingLLM, require_tokenizer
 from ianvs_specdec.common.errors import UserError, unknown
 from ianvs_specdec.common.settings import build
 from ianvs_specdec.common.types import Completion, Hints, Message, Sampling
@@ -83,7 +83,7 @@ class ChatRequest:
     """Which of them this is."""
     total: int = 1
     """Choices for all prompts."""
-    prompts: tuple[Plain, ...] = ()
+    prompts: tuple[RawPrompt, ...] = ()
     echo: bool = False
     """Whether the answer begins with the prompt."""
     alone: bool = False
@@ -98,7 +98,7 @@ class ChatRequest:
 
     def choices(self) -> list[ChatRequest]:
         """The requests of the choices, prompt by prompt."""
-        prompts: list[tuple[Plain, ...]] = [(prompt,) for prompt in self.prompts] or [()]
+        prompts: list[tuple[RawPrompt, ...]] = [(prompt,) for prompt in self.prompts] or [()]
         return [replace(self, prompts=prompt, choice=index) for prompt in prompts for index in range(self.n)]
 
     def with_defaults(self, defaults: Sampling) -> ChatRequest:
@@ -117,7 +117,7 @@ class ChatRequest:
         self._check(llm, sampling)
         if not self.prompts:
             return llm.generate(self.messages, sampling, on_chunk, hints)
-        model, prompt = loaded(llm), self.prompts[0]
+        model, prompt = require_tokenizer(llm), self.prompts[0]
         if not self.echo:
             return model.generate(prompt, sampling, on_chunk, hints)
         ids = tuple(model.chat.encoded(prompt, sampling, hints))
@@ -140,7 +140,7 @@ class ChatRequest:
         return completion
 
     def _check(self, llm: LLM, sampling: Sampling) -> None:
-        if self.prompts and not isinstance(llm, LoadedLLM):
+        if self.prompts and not isinstance(llm, TokenizingLLM):
             raise wrong("model", f"the back end {llm.backend} takes chats only: ask /v1/chat/completions")
         if (self.hints.top or self.scored) and not getattr(llm, "scores", False):
             what = "a prompt's tokens" if self.scored else "alternatives"
@@ -255,7 +255,7 @@ def _whole(given: Mapping[str, Any], name: str, least: int, most: int) -> int | 
     return value
 
 
-def _prompts(given: Any) -> tuple[Plain, ...]:
+def _prompts(given: Any) -> tuple[RawPrompt, ...]:
     entries = given if isinstance(given, list) and given and isinstance(given[0], str | list) else [given]
     prompts = [tuple(entry) if isinstance(entry, list) else entry for entry in entries]
     for prompt in prompts:

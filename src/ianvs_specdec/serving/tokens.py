@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from ianvs_specdec import __version__
 from ianvs_specdec.backends.base import LLM
-from ianvs_specdec.backends.loaded import loaded
+from ianvs_specdec.backends.local import require_tokenizer
 from ianvs_specdec.backends.prompts import Chat
 from ianvs_specdec.common.errors import ChatTemplateError, UserError
 from ianvs_specdec.serving.app import Service, read_body, refused
@@ -48,7 +48,7 @@ def token_routes(llm: LLM, service: Service) -> list[Route]:
             asked = service.models[0] if given.get("model") is None else given["model"]
             given = known({**given, "model": asked}, service.models, ("model", *read), REFUSED)
             try:
-                return JSONResponse(answer(loaded(llm).chat, service, given))
+                return JSONResponse(answer(require_tokenizer(llm).chat, service, given))
             except UserError as error:
                 param = "messages" if isinstance(error, ChatTemplateError) else read[0]
                 raise wrong(param, str(error)) from error

@@ -20,8 +20,8 @@ pytest.importorskip("grpc", reason="needs the extra split: pip install 'ianvs-sp
 
 from ianvs_specdec.backends import backend
 from ianvs_specdec.backends.base import LLM
+from ianvs_specdec.backends.child import ServerProcess
 from ianvs_specdec.backends.split import process
-from ianvs_specdec.backends.split.process import Started
 from ianvs_specdec.common.errors import AbandonedError, UserError
 from ianvs_specdec.common.types import Hints, Sampling, Trace
 from ianvs_specdec.plugin.settings import ModelSettings
@@ -195,7 +195,7 @@ def test_a_verifier_with_another_model_is_refused(folder: Path, verifier: Verifi
 
 
 def test_a_server_that_ends_when_it_should_leaves_no_log() -> None:
-    started = Started(["link", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:1"])
+    started = ServerProcess(["link", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:1"])
     assert started.log.exists()
     started.close()
     assert not started.log.exists()
@@ -204,12 +204,12 @@ def test_a_server_that_ends_when_it_should_leaves_no_log() -> None:
 def test_a_server_that_is_never_ready_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "START_SECONDS", 0.01)
     with pytest.raises(UserError, match=r"specdec link was not ready after 0.01 s"):
-        Started(["link", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:1"])
+        ServerProcess(["link", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:1"])
 
 
 def test_a_server_ends_with_a_process_that_is_killed() -> None:
-    start = "from ianvs_specdec.backends.split.process import Started; import time"
-    link = "Started(['link', '--listen', '127.0.0.1:0', '--to', '127.0.0.1:1'])"
+    start = "from ianvs_specdec.backends.child import ServerProcess; import time"
+    link = "ServerProcess(['link', '--listen', '127.0.0.1:0', '--to', '127.0.0.1:1'])"
     owner = subprocess.Popen(
         [sys.executable, "-c", f"{start}\nstarted = {link}\nprint(started.pid, flush=True)\ntime.sleep(600)"],
         stdout=subprocess.PIPE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ianvs_specdec.backends.split.edge.drafts import Drafts, FarTarget
+from ianvs_specdec.backends.split.edge.drafts import Drafts, RemoteTarget
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import Drafter
 
@@ -45,7 +45,7 @@ class Tree:
 
 
 def drafting(drafter):
-    target = FarTarget(1000, None, None, None)
+    target = RemoteTarget(1000, None, None, None)
     drafts = Drafts(drafter, target, [1, 2], Sampling(max_tokens=50), ())
     drafts.confirm([3])
     return drafts

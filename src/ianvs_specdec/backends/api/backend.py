@@ -12,7 +12,7 @@ from ianvs_specdec.backends.api.endpoints import Endpoint, trusted
 from ianvs_specdec.backends.api.options import ApiOptions
 from ianvs_specdec.backends.api.secrets import check_no_secrets
 from ianvs_specdec.backends.base import LLM, NO_HINTS, OnChunk
-from ianvs_specdec.backends.specdec import of_method
+from ianvs_specdec.backends.specdec import engine_backend
 from ianvs_specdec.backends.top_logprobs import TOP
 from ianvs_specdec.common.errors import UserError, unknown, warn_once
 from ianvs_specdec.common.settings import Settings
@@ -151,4 +151,4 @@ def _baseline(settings: Mapping[str, Any], extra_body: Mapping[str, Any]) -> LLM
             raise unknown("key in api_baseline", str(key), known, key="api_baseline")
     if not isinstance(settings.get("model"), str):
         raise UserError("api_baseline must name the folder of a model under model", key="api_baseline")
-    return of_method("autoregressive")(**settings)
+    return engine_backend("autoregressive")(**settings)

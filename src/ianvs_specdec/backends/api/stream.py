@@ -20,7 +20,7 @@ from ianvs_specdec.backends.api.failures import (
     of_event,
 )
 from ianvs_specdec.backends.base import OnChunk
-from ianvs_specdec.backends.top_logprobs import ToldLogprobs, all_certain
+from ianvs_specdec.backends.top_logprobs import StreamedLogprobs, all_certain
 from ianvs_specdec.backends.untrusted import MOST_TOKENS, ImplausibleNumber, no_number, whole
 from ianvs_specdec.benchmarks.thoughts import answer_start
 from ianvs_specdec.common.types import Completion, Trace
@@ -78,7 +78,7 @@ class StreamedAnswer:
     def __init__(self, on_chunk: OnChunk | None = None, *, logprobs: bool = False, most: Most | None = None) -> None:
         self._on_chunk = on_chunk
         self._most = most or Most()
-        self._logprobs = ToldLogprobs() if logprobs else None
+        self._logprobs = StreamedLogprobs() if logprobs else None
         self._line = bytearray()
         self._data: list[bytes] = []
         self._strange = bytearray()
@@ -263,7 +263,7 @@ class StreamedAnswer:
         reasoned = self._detail("completion_tokens_details", "reasoning_tokens", MOST_TOKENS)
         return min(reasoned, tokens) if not self._reasoning else 0
 
-    def _tell_confidence(self, told: ToldLogprobs, text: str, tokens: int, trace: Trace) -> None:
+    def _tell_confidence(self, told: StreamedLogprobs, text: str, tokens: int, trace: Trace) -> None:
         """Put the server's log-probabilities into the trace. Raises AttemptError where there are none."""
         if trace.confidence is not None:
             return

@@ -12,10 +12,10 @@ from pydantic import Field
 
 from ianvs_specdec.backends.base import DType, Threads, Truncate
 from ianvs_specdec.backends.local import instructions
-from ianvs_specdec.backends.official.layout import check_head, check_model, old_head, old_model
+from ianvs_specdec.backends.official.layout import check_head, check_model, convert_head, convert_model
 from ianvs_specdec.backends.process import WorkerProcess, environment, missing, probe, python_of
 from ianvs_specdec.backends.prompts import model_digest, model_folder
-from ianvs_specdec.backends.specdec import of_method
+from ianvs_specdec.backends.specdec import engine_backend
 from ianvs_specdec.backends.untrusted import MOST_DRAFTED, MOST_TOKENS, listed, whole
 from ianvs_specdec.backends.worker_model import WorkerLLM
 from ianvs_specdec.common.errors import UserError
@@ -155,14 +155,14 @@ class PublishedLLM(WorkerLLM):
             "device": self.options.device,
             "threads": self.options.threads,
         }
-        return of_method("autoregressive")(self.model, **options).identity(digests)
+        return engine_backend("autoregressive")(self.model, **options).identity(digests)
 
     def _start(self, folder: Path) -> WorkerProcess:
         self.versions()
         # The package has read the folders when it is ready.
         with tempfile.TemporaryDirectory(prefix=f"specdec-{self.backend}-") as made:
             arguments = {
-                "model": str(old_model(folder, Path(made) / "model", self._eos_ids)),
+                "model": str(convert_model(folder, Path(made) / "model", self._eos_ids)),
                 "dtype": self.options.dtype,
                 "threads": self.options.threads,
                 **self._parts(Path(made)),
@@ -214,7 +214,7 @@ class EagleLlmLLM(PublishedLLM):
         return {**super().identity(digests), "head": digests.folder(model_folder(self.options.head, key="head"))}
 
     def _parts(self, folder: Path) -> dict[str, str]:
-        return {"head": str(old_head(model_folder(self.options.head, key="head"), folder / "head"))}
+        return {"head": str(convert_head(model_folder(self.options.head, key="head"), folder / "head"))}
 
     def _window(self, worker: WorkerProcess) -> int:
         # Its cache is as long as the model's window, and a step puts a whole tree behind the context.

@@ -30,7 +30,7 @@ def check_model(model: Path) -> dict[str, Any]:
     return config
 
 
-def old_model(model: Path, folder: Path, eos_ids: list[int]) -> Path:
+def convert_model(model: Path, folder: Path, eos_ids: list[int]) -> Path:
     """``folder`` with the contents of ``model``. Raises ``UserError`` as ``check_model`` does."""
     config = check_model(model)
     folder = _fresh(folder)
@@ -61,7 +61,7 @@ def check_head(head: Path) -> dict[str, Any]:
     return config
 
 
-def old_head(head: Path, folder: Path) -> Path:
+def convert_head(head: Path, folder: Path) -> Path:
     """``folder`` with the head in ``head``. Raises ``UserError`` as ``check_head`` does."""
     import torch
 

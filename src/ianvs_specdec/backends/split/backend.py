@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ianvs_specdec.backends import prompts
-from ianvs_specdec.backends.base import NO_HINTS, Asked, OnChunk
-from ianvs_specdec.backends.loaded import LoadedLLM
-from ianvs_specdec.backends.local import WARM_UP, instructions
+from ianvs_specdec.backends.base import NO_HINTS, OnChunk, PromptInput
+from ianvs_specdec.backends.local import WARM_UP, TokenizingLLM, instructions
 from ianvs_specdec.backends.split.cloud import Cloud, check_packages
 from ianvs_specdec.backends.split.edge.settings import EdgeSettings
-from ianvs_specdec.backends.split.options import SplitOptions, chosen, edge_settings, link_options
+from ianvs_specdec.backends.split.options import SplitOptions, edge_settings, link_options, named_value
 from ianvs_specdec.backends.split.target import ENGINE, VerifierModel
 from ianvs_specdec.common.errors import AbandonedError, AnswerError, UserError, packages
 from ianvs_specdec.common.sampling import LARGEST_COUNT, Sampling
@@ -28,7 +27,7 @@ LONGEST_TASK = 100
 """Characters of a task that a verifier takes."""
 
 
-class SplitSpecDecLLM(LoadedLLM):
+class SplitSpecDecLLM(TokenizingLLM):
     """The edge drafts in this process, and a verifier computes the model (docs/backends.md, docs/split.md).
 
     One request at a time: an edge has one user. Lossless and Speedup compare with the autoregressive stream of the same
@@ -45,11 +44,11 @@ class SplitSpecDecLLM(LoadedLLM):
         self.truncate_prompts = given.truncate_prompts
         self._address, self._length = given.verifier, None if given.length is None else str(given.length)
         target = {name: value for name, value in given.given().items() if name in ENGINE}
-        beside = chosen(given.beside, given.named, "beside") or {}
+        beside = named_value(given.beside, given.named, "beside") or {}
         if given.verifier is not None and beside:
             raise UserError("beside: a running verifier has its own drafting method; leave it out", key="beside")
         self._target = VerifierModel(model, target, beside)
-        self._edge_settings = edge_settings(chosen(given.edge, given.named, "edge"), given.threads)
+        self._edge_settings = edge_settings(named_value(given.edge, given.named, "edge"), given.threads)
         self._link_options = link_options(given.link)
         self._loading = threading.Lock()
         self._cloud: Cloud | None = None
@@ -97,13 +96,13 @@ class SplitSpecDecLLM(LoadedLLM):
 
     def _opened(self) -> Edge:
         from ianvs_specdec.backends.answering import chat_of
-        from ianvs_specdec.backends.split.edge.settings import target_of
+        from ianvs_specdec.backends.split.edge.settings import remote_target
 
         folder = prompts.model_folder(self.model)
         self._cloud = cloud = Cloud(self.options, self._target.command(self._length), self._link_options, folder)
         self._chat, _ = chat_of(folder, self.model, cloud.model.window or LARGEST_COUNT)
         self._set_threads()
-        target = target_of(cloud.model, folder, self._edge_settings.dtype)
+        target = remote_target(cloud.model, folder, self._edge_settings.dtype)
         return self._edge_settings.edge(cloud.connection, cloud.model, target)
 
     def _set_threads(self) -> None:
@@ -114,7 +113,7 @@ class SplitSpecDecLLM(LoadedLLM):
             torch.set_num_threads(threads)
 
     def _answer(
-        self, asked: Asked, sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
+        self, asked: PromptInput, sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
     ) -> Completion:
         chat, edge, cloud = self._chat, self._edge, self._cloud
         assert chat is not None

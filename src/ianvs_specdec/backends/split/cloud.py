@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ianvs_specdec.backends.split.process import Started
+from ianvs_specdec.backends.child import ServerProcess
 from ianvs_specdec.common.errors import UserError, not_installed
 from ianvs_specdec.records.identity import FileDigests
 
@@ -39,9 +39,9 @@ class Cloud:
         self, options: FarOptions, command: Sequence[str], link: Mapping[str, Any], folder: Path, *, timed: bool = False
     ) -> None:
         from ianvs_specdec.backends.split.edge.connection import Access, Connection
-        from ianvs_specdec.backends.split.edge.settings import token_in
+        from ianvs_specdec.backends.split.edge.settings import read_token
 
-        self._started: list[Started] = []
+        self._started: list[ServerProcess] = []
         self._asking = threading.Lock()
         try:
             address = options.verifier or self._start(command)
@@ -50,7 +50,7 @@ class Cloud:
             token_file, authority = (
                 None if file is None else Path(file) for file in (options.token_file, options.verifier_ca)
             )
-            self.connection = Connection(Access(address, token_in(token_file), authority, via))
+            self.connection = Connection(Access(address, read_token(token_file), authority, via))
             self.model = self.connection.describe(FIRST_PATIENCE, timed=timed)
             if options.verifier is not None:
                 _check_model(self.model, folder)
@@ -59,7 +59,7 @@ class Cloud:
             raise
 
     def _start(self, arguments: Sequence[str]) -> str:
-        self._started.append(Started(arguments))
+        self._started.append(ServerProcess(arguments))
         return self._started[-1].address
 
     def bytes(self) -> tuple[int, int]:

@@ -59,7 +59,7 @@ class SlicedOptions(FarOptions):
     patience: Annotated[float, Field(gt=0)] = Field(60.0, description="seconds until a verifier counts as gone")
 
 
-def chosen(value: Any, named: Mapping[str, Any] | None, key: str) -> Any:
+def named_value(value: Any, named: Mapping[str, Any] | None, key: str) -> Any:
     """The value of the option ``key``. A text is one that the option ``named`` explains, so that a word stands in
     tables of test cases. Raises ``UserError``."""
     if not isinstance(value, str) or not named:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ianvs_specdec import drafters
-from ianvs_specdec.backends.specdec import of_method
+from ianvs_specdec.backends.specdec import engine_backend
 from ianvs_specdec.common.errors import UserError, unknown
 from ianvs_specdec.records.identity import FileDigests
 
@@ -32,7 +32,7 @@ class VerifierModel:
         name, known = beside.get("backend", PLAIN), {method.backend: key for key, method in drafters.METHODS.items()}
         if name not in known:
             raise unknown("back end of our engine in beside", name, known, key="beside")
-        chosen = of_method(known[name])
+        chosen = engine_backend(known[name])
         own = {key: value for key, value in beside.items() if key != "backend"}
         for key in own:
             if key not in (options_of := drafters.method_of(chosen.method).options.names()):

@@ -7,7 +7,7 @@ from typing import Any
 
 from ianvs_specdec import lengths
 from ianvs_specdec.backends.prompts import model_digest, model_folder
-from ianvs_specdec.backends.specdec import EngineLLM, Shared
+from ianvs_specdec.backends.specdec import EngineLLM, SharedEngine
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.drafters.datastore import fingerprint
 from ianvs_specdec.records.identity import FileDigests
@@ -20,7 +20,7 @@ UNTOLD = "full"
 
 
 @dataclass(frozen=True)
-class Served(Shared):
+class Served(SharedEngine):
     """See ``split.proto`` for ``fingerprint`` and ``tokenizer``."""
 
     name: str

@@ -34,7 +34,7 @@ LARGEST_ANSWER = 16 << 20
 """Bytes of one message of a verifier."""
 
 
-class Broken(Exception):
+class StreamBroken(Exception):
     """The stream broke, or could not be had: nothing is wrong with what was asked."""
 
 
@@ -137,7 +137,7 @@ class Stream:
 
     def __init__(self, call: Callable[[Any], Any]) -> None:
         self._up: queue.SimpleQueue[Up | None] = queue.SimpleQueue()
-        self._down: queue.SimpleQueue[tuple[float, Down | Broken]] = queue.SimpleQueue()
+        self._down: queue.SimpleQueue[tuple[float, Down | StreamBroken]] = queue.SimpleQueue()
         self.arrived = 0.0
         """When the message came that was received last (``time.perf_counter``)."""
         self._call = call(iter(self._up.get, None))
@@ -148,15 +148,15 @@ class Stream:
         self._up.put(message)
 
     def receive(self, wait: bool = True, patience: float | None = None) -> Down | None:
-        """The next message; None where there is none and ``wait`` is False. Raises ``Broken``, also after ``patience``
-        seconds."""
+        """Return the next message, or None if there is none and ``wait`` is False. Raises ``StreamBroken``, also
+        after ``patience`` seconds without a message."""
         try:
             self.arrived, message = self._down.get(wait, patience)
         except queue.Empty:
             if wait:
-                raise Broken(f"the verifier says nothing for {patience:g} s") from None
+                raise StreamBroken(f"the verifier says nothing for {patience:g} s") from None
             return None
-        if isinstance(message, Broken):
+        if isinstance(message, StreamBroken):
             raise message
         return message
 
@@ -175,7 +175,7 @@ class Stream:
                 self._down.put((time.perf_counter(), message))
         except grpc.RpcError as error:
             reason = _reason(error)
-        self._down.put((time.perf_counter(), Broken(reason)))
+        self._down.put((time.perf_counter(), StreamBroken(reason)))
 
 
 def _is_untrusted(reason: str) -> bool:

@@ -23,7 +23,7 @@ LAST_ANSWERS = 0.75
 TRIALS = 0.03
 """Of the time may go to answers in the mode that was slower, to see whether it still is."""
 
-Choice = Literal["split", "stream", "auto"]
+Mode = Literal["split", "stream", "auto"]
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Controller:
     drafting was tried it is taken to bring whole drafts. The slower mode is tried again within ``TRIALS`` of the time.
     """
 
-    def __init__(self, length: int | None = None, *, mode: Choice = "split", in_flight: int = 0) -> None:
+    def __init__(self, length: int | None = None, *, mode: Mode = "split", in_flight: int = 0) -> None:
         self._length, self._mode, self._in_flight = length, mode, in_flight
         self._right, self._wrong = PRIOR_ACCEPTED, PRIOR_REJECTED
         self._way, self._draft = Mean(), Mean()

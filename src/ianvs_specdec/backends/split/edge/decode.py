@@ -9,8 +9,8 @@ from typing import Any
 
 from ianvs_specdec.backends.split.edge.connection import Connection
 from ianvs_specdec.backends.split.edge.controller import Controller
-from ianvs_specdec.backends.split.edge.drafts import Drafts, FarTarget
-from ianvs_specdec.backends.split.edge.session import Alone, Event, Outage, Reopened, Session
+from ianvs_specdec.backends.split.edge.drafts import Drafts, RemoteTarget
+from ianvs_specdec.backends.split.edge.session import Event, FinishLocally, Outage, Reopened, Session
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling, SplitTrace, Step, Trace
 from ianvs_specdec.engine import Decoded, Drafter
@@ -38,7 +38,7 @@ class Edge:
     connection: Connection
     model: Model
     drafter: Drafter
-    target: FarTarget
+    target: RemoteTarget
     controller: Controller
     outage: Outage
     in_flight: int = 1
@@ -61,7 +61,7 @@ class Edge:
         decoding = _Decoding(self, opening, drafts, on_tokens)
         try:
             decoding.run()
-        except Alone as alone:
+        except FinishLocally as alone:
             decoding.go_on_alone(sampling, str(alone))
         finally:
             decoding.close()

@@ -21,7 +21,7 @@ from ianvs_specdec.engine import Context, Drafter, Observation, Output, TokenTre
 from ianvs_specdec.engine.sampling import Noise
 
 
-class FarTarget:
+class RemoteTarget:
     """What a drafter may ask of a target that is elsewhere (see ``contracts.Target``)."""
 
     kind = "verifier"
@@ -57,7 +57,7 @@ class Drafts:
     def __init__(
         self,
         drafter: Drafter,
-        target: FarTarget,
+        target: RemoteTarget,
         prompt: Sequence[int],
         sampling: Sampling,
         prediction: Sequence[int],

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal
 
-from ianvs_specdec.backends.split.edge.connection import Broken, Connection, Stream
+from ianvs_specdec.backends.split.edge.connection import Connection, Stream, StreamBroken
 from ianvs_specdec.backends.split.edge.drafts import Sent
 from ianvs_specdec.common.errors import AnswerError
 from ianvs_specdec.net.split.split_pb2 import BUSY, IDLE, STREAM, Down, End, Model, Open, Tokens, Up, Verdict
@@ -29,7 +29,7 @@ class Outage:
     patience: float = 10.0
 
 
-class Alone(Exception):
+class FinishLocally(Exception):
     """The verifier cannot be had, and the edge is to finish by itself."""
 
 
@@ -45,7 +45,7 @@ class Session:
     """``opening`` says what is asked. ``output`` is what was confirmed, kept by the caller that takes the events.
 
     Raises ``AnswerError`` for what the verifier refuses, and where it cannot be had and the policy is to fail;
-    ``Alone`` where the edge is to finish by itself.
+    ``FinishLocally`` where the edge is to finish by itself.
     """
 
     def __init__(self, connection: Connection, model: Model, opening: Open, outage: Outage) -> None:
@@ -67,7 +67,7 @@ class Session:
         self._stream: Stream | None = None
         try:
             self._open()
-        except Broken as broken:
+        except StreamBroken as broken:
             self._recover(str(broken))
 
     @property
@@ -91,7 +91,7 @@ class Session:
         try:
             down = self._stream.receive(wait)
             return None if down is None else self._take(down)
-        except Broken as broken:
+        except StreamBroken as broken:
             self._recover(str(broken))
             return self.end or Reopened()
 
@@ -152,37 +152,37 @@ class Session:
         patience = inf if self._outage.policy == "wait" else self._outage.patience
         try:
             self.lost += recover(again, self._connection, patience, reason)
-        except Broken as broken:
+        except StreamBroken as broken:
             self._give_up(str(broken))
 
     def _give_up(self, reason: str) -> None:
         if self._outage.policy == "edge":
-            raise Alone(reason)
+            raise FinishLocally(reason)
         raise AnswerError(f"no verifier for {self._outage.patience:g} s (--patience): {reason}")
 
 
 def refusal(down: Down) -> Exception:
-    """What to raise for a message that ends a stream: ``Broken`` where to open it anew may help."""
+    """What to raise for a message that ends a stream: ``StreamBroken`` where to open it anew may help."""
     error = down.error
     if not down.HasField("error"):
         return AnswerError("the verifier says what this version does not know: use the same version on both sides")
     if error.code in (IDLE, BUSY):
-        return Broken(error.message)
+        return StreamBroken(error.message)
     return AnswerError(f"the verifier refuses: {error.message}")
 
 
 def recover(again: Callable[[], object], connection: Connection, patience: float, reason: str) -> float:
     """Open a stream with ``again`` in place of one that broke for ``reason``. Returns the seconds without one. Raises
-    ``Broken`` where there is none after ``patience`` seconds."""
+    ``StreamBroken`` where there is none after ``patience`` seconds."""
     began = time.monotonic()
     while True:
         gone = time.monotonic() - began
         if gone > patience:
-            raise Broken(reason)
+            raise StreamBroken(reason)
         try:
             again()
             return time.monotonic() - began
-        except Broken as broken:
+        except StreamBroken as broken:
             reason = str(broken)
         time.sleep(min(max(SHORTEST_PAUSE, PAUSE_SHARE * (time.monotonic() - began)), LONGEST_PAUSE))
         connection.renew()

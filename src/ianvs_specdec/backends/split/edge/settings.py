@@ -18,7 +18,7 @@ from ianvs_specdec.records.identity import FileDigests
 if TYPE_CHECKING:
     from ianvs_specdec.backends.split.edge.connection import Connection
     from ianvs_specdec.backends.split.edge.decode import Edge, Finish
-    from ianvs_specdec.backends.split.edge.drafts import FarTarget
+    from ianvs_specdec.backends.split.edge.drafts import RemoteTarget
     from ianvs_specdec.common.types import Sampling
     from ianvs_specdec.engine import Decoded, Drafter
     from ianvs_specdec.net.split.split_pb2 import Model
@@ -96,7 +96,7 @@ class EdgeSettings(Settings):
             raise UserError(f"length {text!r}: {rule}", key="length")
         return None if text == "auto" else int(number)
 
-    def edge(self, connection: Connection, model: Model, target: FarTarget) -> Edge:
+    def edge(self, connection: Connection, model: Model, target: RemoteTarget) -> Edge:
         """Loads what drafts. ``model`` is what the verifier serves, and ``target`` stands for it here."""
         from ianvs_specdec.backends.split.edge.controller import Controller
         from ianvs_specdec.backends.split.edge.decode import Edge
@@ -112,21 +112,21 @@ class EdgeSettings(Settings):
         return Edge(connection, model, drafter, target, controller, outage, self.in_flight, finish)
 
 
-def target_of(model: Model, folder: Path | None, dtype: str) -> FarTarget:
+def remote_target(model: Model, folder: Path | None, dtype: str) -> RemoteTarget:
     """What drafters may ask of the target. Raises ``UserError`` where ``folder`` has another tokenizer than it."""
     import torch
 
-    from ianvs_specdec.backends.split.edge.drafts import FarTarget
+    from ianvs_specdec.backends.split.edge.drafts import RemoteTarget
     from ianvs_specdec.drafters.datastore import fingerprint
 
     own = fingerprint(folder) if folder is not None else ""
     if own and model.tokenizer and own != model.tokenizer:
         reason = f"{folder} has another tokenizer than {model.name}, which the verifier serves"
         raise UserError(f"{reason}: the same ids would be other tokens. Name a folder with its tokenizer as model")
-    return FarTarget(model.vocabulary, model.window or None, getattr(torch, dtype), folder)
+    return RemoteTarget(model.vocabulary, model.window or None, getattr(torch, dtype), folder)
 
 
-def token_in(file: Path | None) -> str:
+def read_token(file: Path | None) -> str:
     """The token that a verifier knows this edge by. Raises ``UserError`` for a file without one."""
     if file is None:
         return ""

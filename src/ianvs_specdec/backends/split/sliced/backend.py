@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ianvs_specdec.backends.prompts import local_folder, model_folder
-from ianvs_specdec.backends.specdec import EngineLLM, Shared
+from ianvs_specdec.backends.specdec import EngineLLM, SharedEngine
 from ianvs_specdec.backends.split.backend import SplitSpecDecLLM
 from ianvs_specdec.backends.split.cloud import Cloud, check_packages
-from ianvs_specdec.backends.split.options import SlicedOptions, chosen, drafting, link_options
+from ianvs_specdec.backends.split.options import SlicedOptions, drafting, link_options, named_value
 from ianvs_specdec.backends.split.target import ENGINE, VerifierModel
 from ianvs_specdec.common.errors import AbandonedError, AnswerError, UserError
 from ianvs_specdec.common.sampling import Sampling
@@ -66,7 +66,7 @@ class SlicedSpecDecLLM(EngineLLM):
         self._cloud: Cloud | None = None
 
     def _drafting(self) -> dict[str, Any]:
-        self.method, values = drafting(chosen(self.options.edge, self.options.named, "edge"))
+        self.method, values = drafting(named_value(self.options.edge, self.options.named, "edge"))
         return values
 
     def check(self, sampling: Sampling) -> None:
@@ -98,7 +98,7 @@ class SlicedSpecDecLLM(EngineLLM):
     def profile(self, seconds: float) -> CostTable:
         raise UserError("the steps of a sliced model depend on the link and the verifier: profile the whole model")
 
-    def shared(self, length: Length, at_once: int) -> Shared:
+    def shared(self, length: Length, at_once: int) -> SharedEngine:
         raise UserError("a verifier computes a whole model: leave backend out", key="backend")
 
     def lossy(self, sampling: Sampling) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ianvs_specdec.backends.split.edge.connection import FRAME_BYTES, Broken, Connection, Stream
+from ianvs_specdec.backends.split.edge.connection import FRAME_BYTES, Connection, Stream, StreamBroken
 from ianvs_specdec.backends.split.edge.session import recover, refusal
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Sampling
@@ -136,7 +136,7 @@ class SlicedTarget:
                 for sequence, _ in parts:
                     sequence.stream = stream
                 return self._chosen(parts, stream, wanted) if wanted else []
-            except Broken as broken:
+            except StreamBroken as broken:
                 self._recover(parts, str(broken))
             except AnswerError:
                 self.close()
@@ -149,7 +149,7 @@ class SlicedTarget:
         try:
             if self._stream.receive(wait=False) is not None:
                 self.close()
-        except Broken:
+        except StreamBroken:
             self.close()
 
     def _open(self) -> Stream:
@@ -194,7 +194,7 @@ class SlicedTarget:
             time.sleep(PAUSE)
         try:
             lost = recover(self._open, self._connection, self._left, reason)
-        except Broken as broken:
+        except StreamBroken as broken:
             raise AnswerError(f"no verifier for {self._patience:g} s (patience): {broken}") from broken
         for sequence, _ in parts:
             sequence.counts.add(breaks=1, lost=lost)
