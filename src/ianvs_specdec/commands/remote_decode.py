@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
             answers.append(answer)
             rows.append(_row(request.prompt, answer, tokenizer, request.task))
             if own := answer.split.alone:
-                message = f"prompt {number}: the last {own} tokens are the draft model's own ({answer.why})"
+                message = f"prompt {number}: the last {own} tokens are the draft model's own ({answer.outage_reason})"
                 print(f"specdec decode: {message}", file=sys.stderr)
     finally:
         connection.close()

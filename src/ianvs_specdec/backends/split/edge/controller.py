@@ -84,7 +84,7 @@ class Controller:
         way = self._way.value if self._way.value is not None else self.opening
         return {"way": way or 0.0, "service": self.service.value or 0.0, "draft": self._draft.value or 0.0}
 
-    def choose(self, budget: int) -> int:
+    def choose_length(self, budget: int) -> int:
         """The length of the next draft, at most ``budget``."""
         if self._length is not None:
             return min(self._length, budget)
@@ -101,7 +101,7 @@ class Controller:
         hit = self.acceptance ** (length + 1)
         return min(self._in_flight, 1) + sum(hit**ahead >= WORTH_SENDING for ahead in range(1, self._in_flight))
 
-    def begin(self) -> bool:
+    def choose_mode(self) -> bool:
         """Whether the verifier is to draft, or decode plainly, in the answer that begins now."""
         streams = self._mode == "stream" if self._mode != "auto" else self._chosen()
         self._paces[not streams].answers += 1
@@ -121,23 +121,23 @@ class Controller:
         most = (LONGEST + 1) / max((self.opening or 0.0) + self.measured["service"], 1e-9)
         return self._paces[False].rate or most
 
-    def brought(self, streams: bool, tokens: int, seconds: float) -> None:
+    def record_answer(self, streams: bool, tokens: int, seconds: float) -> None:
         """``tokens`` came in one mode in ``seconds``."""
         if tokens:
             self._paces[streams].add(tokens, seconds)
 
-    def drafted(self, tokens: int, seconds: float) -> None:
+    def record_draft_time(self, tokens: int, seconds: float) -> None:
         """Drafting ``tokens`` took ``seconds``."""
         if tokens:
             self._draft.add(seconds / tokens)
 
-    def answered(self, drafted: int, accepted: int) -> None:
+    def record_verdict(self, drafted: int, accepted: int) -> None:
         """Of a draft of ``drafted`` levels ``accepted`` were accepted."""
         self._right += accepted
         self._wrong += accepted < drafted
         if self._right + self._wrong > MEMORY:
             self._right, self._wrong = self._right / 2, self._wrong / 2
 
-    def travelled(self, way: float) -> None:
+    def record_round_trip(self, way: float) -> None:
         """A draft and its verdict were ``way`` seconds on their way, with no other draft before them."""
         self._way.add(max(0.0, way))

@@ -25,10 +25,11 @@ Finish = Callable[[Sequence[int], Sampling], Decoded]
 @dataclass
 class Answer(Decoded):
     """``trace.bytes_up`` and ``bytes_down`` are those of the messages, with what gRPC puts before each; HTTP/2, TLS and
-    TCP add theirs. ``why`` says why the last tokens are the edge's own, if they are."""
+    TCP add theirs. ``outage_reason``: why the edge generated the
+    last tokens itself, "" if it did not."""
 
     split: SplitTrace
-    why: str = ""
+    outage_reason: str = ""
 
 
 @dataclass
@@ -88,7 +89,7 @@ class _Decoding:
 
     def run(self) -> None:
         edge = self._edge
-        self._opening.mode = STREAM if edge.controller.begin() else SPLIT
+        self._opening.mode = STREAM if edge.controller.choose_mode() else SPLIT
         session = self._session = Session(edge.connection, edge.model, self._opening, edge.outage)
         if session.way is not None and not session.breaks:
             edge.controller.opening = session.way
@@ -106,7 +107,7 @@ class _Decoding:
             raise UserError("policy edge needs a draft model, which can finish an answer: method draft_model")
         decoded = edge.finish(context.tokens, replace(sampling, max_tokens=context.remaining))
         self._put_out(decoded.token_ids)
-        answer.finish_reason, answer.why = decoded.finish_reason, why
+        answer.finish_reason, answer.outage_reason = decoded.finish_reason, why
         self._split.alone = len(decoded.token_ids)
 
     def close(self) -> None:
@@ -121,7 +122,7 @@ class _Decoding:
     def _wait(self, session: Session) -> Event:
         """Send the next draft where it is the edge's turn, draft ahead, and return what comes of it."""
         drafts, controller, ends = self._drafts, self._edge.controller, self._edge.model.ends
-        length = 0 if session.streams or session.fresh else controller.choose(session.budget)
+        length = 0 if session.streams or session.fresh else controller.choose_length(session.budget)
         if not (session.streams or session.fresh or drafts.sent):
             session.send(drafts.next(length, ends))
         while True:
@@ -156,24 +157,24 @@ class _Decoding:
 
     def _judged(self, session: Session, verdict: Verdict, now: float) -> list[int]:
         drafts, controller = self._drafts, self._edge.controller
-        sent, tokens = drafts.verdict(verdict.node, verdict.token)
+        sent, tokens = drafts.apply_verdict(verdict.node, verdict.token)
         if not drafts.sent:
             # Until now the edge drafted on.
             drafts.unhidden += now - session.arrived
         drafted, accepted = len(sent.tree) - 1, len(tokens) - 1
         self.answer.trace.steps.append(Step(drafted, accepted, len(tokens), drafted + 1))
-        controller.drafted(*drafts.taken())
-        controller.answered(sent.tree.depth, accepted)
+        controller.record_draft_time(*drafts.taken())
+        controller.record_verdict(sent.tree.depth, accepted)
         if sent.ahead:
             self._split.hidden += len(sent.tree) * controller.measured["draft"]
         else:
             self._split.waits += 1
-            controller.travelled(session.arrived - sent.at - session.seconds)
+            controller.record_round_trip(session.arrived - sent.at - session.seconds)
         return tokens
 
     def _tell_pace(self, session: Session) -> None:
         """Have the controller know what the mode brought. What comes next is counted anew."""
-        self._edge.controller.brought(session.streams, self._count, self._last - self._first)
+        self._edge.controller.record_answer(session.streams, self._count, self._last - self._first)
         self._first, self._count = 0.0, 0
 
     def _put_out(self, tokens: list[int]) -> None:

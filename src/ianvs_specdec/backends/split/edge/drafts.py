@@ -94,7 +94,7 @@ class Drafts:
             self._drafter.begin(self._target, self.context, self._target.nothing())  # type: ignore[arg-type]
             self._begun = True
 
-    def verdict(self, node: int, token: int) -> tuple[Sent, list[int]]:
+    def apply_verdict(self, node: int, token: int) -> tuple[Sent, list[int]]:
         """The verifier accepted the draft up to ``node``, and puts out ``token`` behind it. Returns that draft, and the
         tokens that were confirmed."""
         if not self.sent or node >= len(self.sent[0].tree):
