@@ -54,7 +54,7 @@ def test_servers_tell_the_first_token_only() -> None:
     told = StreamedLogprobs()
     for letter in ("C", "A"):
         top = [{"token": letter, "logprob": -0.1}, {"token": " D", "logprob": -3.0}]
-        told.take({"content": [{"token": letter, "logprob": -0.1, "top_logprobs": top}]})
+        told.add({"content": [{"token": letter, "logprob": -0.1, "top_logprobs": top}]})
     assert dict(told.letters) == {"C": -0.1, "D": -3.0}
 
 

@@ -18,20 +18,21 @@ from typing import Any
 from ianvs_specdec.common.errors import UserError
 
 GRACE = 15.0
-"""Seconds that a process has to end by itself."""
+"""Seconds until a process is killed."""
 TAIL_LINES = 3
 """Lines of a log that an error shows."""
 
 
 READY = "listening on "
 START_SECONDS = 600.0
-SHOWN = 300
-"""Characters that an error shows of what a server wrote."""
+MAX_SHOWN = 300
+"""Characters of a server's output that an error shows."""
 
 
 class ChildProcess:
-    """``command`` until ``close``. It is expected to end when its standard input does: so it ends with this process,
-    however that ends. Standard error goes to the file ``log``, which is kept where the process died.
+    """A process that runs ``command`` until ``close``, and that must exit at the end of its standard input.
+
+    So it ends with this process, however that ends. Standard error goes to ``log``, which is kept after a failure.
     """
 
     def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
@@ -39,7 +40,7 @@ class ChildProcess:
         handle, log = tempfile.mkstemp(prefix=f"specdec-{name.split()[-1].lower()}-", suffix=".log")
         self.log = Path(log)
         with os.fdopen(handle, "wb") as stderr:
-            # In a session of its own: an interrupt is for this process, which then ends that one.
+            # In its own session: Ctrl-C interrupts this process only, which then ends the child.
             self._process = subprocess.Popen(
                 list(command),
                 stdin=subprocess.PIPE,
@@ -57,15 +58,14 @@ class ChildProcess:
         return self._process.pid
 
     def close(self) -> None:
-        """End the process and everything that it started. Does nothing when that has happened."""
+        """End the process and its children. Idempotent."""
         died = True
         with contextlib.suppress(ChildProcessError):
             died = self._has_ended()
         with contextlib.suppress(OSError):
             self._input.close()
         deadline = time.monotonic() + GRACE
-        # It may have children, in its group. The group is killed before its leader is waited for: until then no other
-        # process has its number.
+        # The group is killed before its leader is reaped: until then its id is not reused.
         with contextlib.suppress(ChildProcessError, ProcessLookupError, PermissionError):
             while not self._has_ended() and time.monotonic() < deadline:
                 time.sleep(0.02)
@@ -75,13 +75,13 @@ class ChildProcess:
             self.log.unlink(missing_ok=True)
 
     def _has_ended(self) -> bool:
-        """Whether the process has ended, without taking note of it. Raises ChildProcessError once that was done."""
+        """Whether the process has ended, without reaping it. Raises ChildProcessError once it is reaped."""
         if not hasattr(os, "waitid"):  # macOS before Python 3.13
             return self._process.poll() is not None
         return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def _end(self) -> str | None:
-        """How the process ended, None where it does not within ``GRACE``."""
+        """How the process ended, None if it has not within ``GRACE``."""
         try:
             status = self._process.wait(GRACE)
         except subprocess.TimeoutExpired:
@@ -111,14 +111,14 @@ class ServerProcess(ChildProcess):
                 raise UserError(f"{self.name} was not ready after {START_SECONDS:g} s: {self._last_words()}")
             line = self._line()
             if not line.startswith(READY):
-                raise UserError(f"{self.name} printed {line[:SHOWN]!r} instead of its address")
+                raise UserError(f"{self.name} printed {line[:MAX_SHOWN]!r} instead of its address")
             self.address = line.removeprefix(READY).split()[0].rstrip(",")
         except BaseException:
             self.close()
             raise
 
     def ask(self) -> Any:
-        """What it says of itself. Raises ``UserError`` where it has ended."""
+        """The status that it reports, as JSON. Raises UserError if it has ended."""
         try:
             self._input.write(b"\n")
             self._input.flush()
@@ -127,7 +127,7 @@ class ServerProcess(ChildProcess):
         return json.loads(self._line())
 
     def check(self) -> None:
-        """Raise ``UserError`` where it has ended."""
+        """Raise UserError if it has ended."""
         if self._process.poll() is not None:
             raise self._dead()
 
@@ -143,5 +143,5 @@ class ServerProcess(ChildProcess):
 
     def _dead(self) -> UserError:
         end = self._end() or "does not answer"
-        last_words = self._last_words().removeprefix(f"{self.name}: ")[-SHOWN:]
+        last_words = self._last_words().removeprefix(f"{self.name}: ")[-MAX_SHOWN:]
         return UserError(f"{self.name}, which this job started, {end}: {last_words} (its log: {self.log})")

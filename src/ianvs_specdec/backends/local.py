@@ -33,10 +33,11 @@ from ianvs_specdec.models.rotary import window_of
 from ianvs_specdec.records.identity import FileDigests
 
 WARM_UP = Sampling(max_tokens=8)
+WARM_UP_CHAT: PromptInput = [{"role": "user", "content": "1 2 3 1 2 3"}]
 
 
 def instructions() -> dict[str, str]:
-    """The instruction set that torch computes with, and the highest that oneDNN is permitted, if that is limited."""
+    """The instruction set that torch uses, and the limit of oneDNN's, if it is limited."""
     import torch
 
     limits = [os.environ[name] for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA") if os.environ.get(name)]
@@ -87,9 +88,9 @@ def require_tokenizer(llm: LLM) -> TokenizingLLM:
 
 
 class LocalOptions(Settings):
-    """What all back ends have that load a model in this process."""
+    """Options of all back ends that load a model in this process."""
 
-    dtype: DType = Field("auto", description="the type of the weights; auto = the one that they are stored in")
+    dtype: DType = Field("auto", description="the type of the weights; auto = as stored")
     device: Text = Field("auto", description="cpu, cuda, cuda:1, mps; auto = the first accelerator, else the CPU")
     threads: Threads | None = None
     quantization: Quantization | None = Field(None, description="round the weights to few bits")
@@ -97,16 +98,15 @@ class LocalOptions(Settings):
 
 
 class LocalLLM(TokenizingLLM):
-    """A causal LM in Hugging Face format, run by transformers or by our engine. How a chat becomes a prompt, and what
-    happens to one that is too long, is said in ``prompts.Chat``."""
+    """A causal LM in Hugging Face format, run by transformers or by our engine. Prompts: see ``prompts.Chat``."""
 
     local: ClassVar[bool] = True
     letters: ClassVar[bool] = True
     method: str
-    """How the back end decodes, as recorded with each answer."""
+    """The decoding method, as recorded with each answer."""
 
     engine: str = "auto"
-    """What computes in our engine, by which the baseline is decoded; one of ``ENGINES``."""
+    """The engine of the baseline, one of ``ENGINES``."""
 
     Options: ClassVar[type[Settings]] = LocalOptions
 
@@ -147,7 +147,7 @@ class LocalLLM(TokenizingLLM):
         return {**self.identity(digests), **own, **self.computed_by()}
 
     def computed_by(self) -> dict[str, str]:
-        """How the journal's key names what computes in our engine: on a GPU it is torch, whatever was asked for."""
+        """The engine in journal keys. On a GPU it is always torch."""
         return {} if self.device_name.startswith(("cuda", "mps")) else {"engine": self.engine}
 
     def check_files(self) -> None:
@@ -163,7 +163,6 @@ class LocalLLM(TokenizingLLM):
             try:
                 self._load()
             except BaseException:
-                # Half a model is none.
                 self.close()
                 raise
 
@@ -194,8 +193,7 @@ class LocalLLM(TokenizingLLM):
         self._held = self._weights_memory()
 
     def _warm_up(self) -> None:
-        # Into whatever window.
-        self._answer([{"role": "user", "content": "1 2 3 1 2 3"}], WARM_UP, None, NO_HINTS, truncate=True)
+        self._answer(WARM_UP_CHAT, WARM_UP, None, NO_HINTS, truncate=True)
 
     def _check_device(self) -> None:
         if self.device_name != "auto":
@@ -212,13 +210,13 @@ class LocalLLM(TokenizingLLM):
 
     @abstractmethod
     def _prepare(self) -> None:
-        """What the back end needs once the model is there."""
+        """Set up what decodes with the loaded model."""
 
     @abstractmethod
     def _decode(
         self, prompt_ids: list[int], sampling: Sampling, output: TextOutput, prediction: list[int], hints: Hints
     ) -> tuple[list[int], str, Trace]:
-        """Output ids with the one that ended the output, finish reason, trace from the call on."""
+        """Return output ids (the end token included), finish reason and trace."""
 
     def _answer(
         self,
@@ -231,15 +229,13 @@ class LocalLLM(TokenizingLLM):
         most: int | None = None,
         begun: Sequence[int] = (),
     ) -> Completion:
-        """As there. ``most``: the tokens after which to leave off; ``begun``: those that the answer has already."""
+        """``most``: stop after this many tokens. ``begun``: the first tokens of the answer."""
         started = time.perf_counter()
         prompt_ids, truncated = self._prompt(asked, sampling, hints, truncate=truncate)
         chat = self.chat
         prediction = chat.ids(hints.prediction)
         output = TextOutput(chat, sampling, on_chunk, begun)
-        # What is continued as it is opens no thoughts.
-        if isinstance(asked, list):
-            output.follow(prompt_ids)
+        output.begin(asked, prompt_ids)
         offset = time.perf_counter() - started
         prompt_ids = [*prompt_ids, *begun]
         ids, finish_reason, trace = list(begun), "length", Trace()
@@ -248,8 +244,7 @@ class LocalLLM(TokenizingLLM):
             rest, finish_reason, trace = self._decode(prompt_ids, left, output, prediction, hints)
             ids += rest
         trace.chunks = [(seconds + offset, tokens) for seconds, tokens in trace.chunks]
-        text = output.finish(ids)
-        output.tell(ids, text, trace, sampling.logprobs)
+        text = output.finish(ids, trace, logprobs=sampling.logprobs)
         if sampling.logprobs:
             trace.letters, trace.first = letters_of((chat.text([i]), value) for i, value in trace.first), []
             trace.top = [[(chat.piece(int(i)), value) for i, value in token] for token in trace.top]
@@ -258,24 +253,24 @@ class LocalLLM(TokenizingLLM):
     def _prompt(
         self, asked: PromptInput, sampling: Sampling, hints: Hints = NO_HINTS, *, truncate: bool
     ) -> tuple[list[int], int]:
-        """As ``Chat.prompt``, and this thread computes with the model's threads."""
+        """As ``Chat.prompt``. Sets the number of torch threads of this Python thread."""
         self._set_threads()
         return self.chat.prompt(asked, sampling, hints, truncate=truncate)
 
     def _set_threads(self) -> None:
-        """Of this thread: torch keeps the number for each."""
+        # torch has one number per Python thread.
         import torch
 
-        if torch.get_num_threads() != (wanted := self.options.threads or self._default_threads):
-            torch.set_num_threads(wanted)
+        if torch.get_num_threads() != (threads := self.options.threads or self._default_threads):
+            torch.set_num_threads(threads)
 
     def memory(self) -> int | None:
-        """Bytes of the weights as they lie in memory, each once, packed copies and what drafts included."""
+        """Bytes of the weights in memory, including packed copies and the drafter; shared tensors count once."""
         return None if self._model is None else self._held
 
     @abstractmethod
     def _weights_memory(self) -> int:
-        """Bytes of the weights of the model and of what drafts for it, once something was generated."""
+        """Bytes of the weights of the model and the drafter, after the warm-up."""
 
     def hardware(self) -> Mapping[str, Any]:
         import torch
@@ -296,4 +291,4 @@ class LocalLLM(TokenizingLLM):
             torch.cuda.empty_cache()
 
     def _release(self) -> None:
-        """Drop what ``_prepare`` made."""
+        """Undo ``_prepare``."""

@@ -199,7 +199,7 @@ def test_a_check_finds_an_environment_that_cannot_serve(
     parse(name)
     (tmp_path / "text").write_text("no program")
     (tmp_path / "text").chmod(0o755)
-    message = rf"cannot run .*text \({key}\), which is to be the Python of an environment with {name}"
+    message = rf"cannot run .*text \({key}\), the Python of the environment with {name}"
     with pytest.raises(UserError, match=message) as error:
         parse(name, **{key: str(tmp_path / "text")})
     assert error.value.key == key

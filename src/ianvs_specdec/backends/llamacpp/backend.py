@@ -10,9 +10,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from ianvs_specdec import lengths
-from ianvs_specdec.backends.answering import chat_of
 from ianvs_specdec.backends.base import Threads, Truncate
-from ianvs_specdec.backends.prompts import Chat, check_model, model_digest, model_folder
+from ianvs_specdec.backends.prompts import Chat, check_model, load_chat, model_digest, model_folder
 from ianvs_specdec.backends.specdec import EngineLLM
 from ianvs_specdec.common.errors import UserError, packages
 from ianvs_specdec.common.settings import Count, Settings
@@ -101,7 +100,7 @@ class LlamaCppLLM(EngineLLM):
             self._chat, self._eos_ids = Chat(tokenizer, model.window, model.vocabulary), tokenizer.ends
         else:
             # The folder's own, so that prompts are those of every other back end to the last token.
-            self._chat, ends = chat_of(model_folder(self.model), self.model, model.window)
+            self._chat, ends = load_chat(model_folder(self.model), self.model, model.window)
             self._eos_ids = frozenset(ends)
         self._model = self._target = model
         self._drafter = drafters.create(self.method, {})

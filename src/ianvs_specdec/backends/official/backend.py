@@ -16,7 +16,7 @@ from ianvs_specdec.backends.official.layout import check_head, check_model, conv
 from ianvs_specdec.backends.process import WorkerProcess, environment, missing, probe, python_of
 from ianvs_specdec.backends.prompts import model_digest, model_folder
 from ianvs_specdec.backends.specdec import engine_backend
-from ianvs_specdec.backends.untrusted import MOST_DRAFTED, MOST_TOKENS, listed, whole
+from ianvs_specdec.backends.untrusted import MAX_DRAFT_TOKENS, MAX_TOKENS, bounded_int, bounded_list
 from ianvs_specdec.backends.worker_model import WorkerLLM
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.settings import Count, Settings, Text
@@ -68,9 +68,9 @@ def steps_of(received: Sequence[int], kept: Sequence[int], drafts: Any) -> list[
     among them. Steps that decided nothing of what was kept are left out. Raises ValueError, TypeError or KeyError for
     drafts that cannot be.
     """
-    steps, left = [], sum(kept) - whole(drafts["prefills"], "prefills", sum(received))
-    for told in listed(drafts["steps"], "steps", MOST_TOKENS):
-        drafted, accepted, verified = (whole(count, "a step's count", MOST_DRAFTED) for count in told)
+    steps, left = [], sum(kept) - bounded_int(drafts["prefills"], "prefills", sum(received))
+    for told in bounded_list(drafts["steps"], "steps", MAX_TOKENS):
+        drafted, accepted, verified = (bounded_int(count, "a step's count", MAX_DRAFT_TOKENS) for count in told)
         emitted = min(accepted + 1, left)
         if emitted > 0:
             steps.append(Step(drafted, accepted, emitted, verified))
@@ -183,7 +183,7 @@ class PublishedLLM(WorkerLLM):
     def hardware(self) -> Mapping[str, Any]:
         # In the words of our engine: times are compared where these are the same. The versions are in ``identity``.
         threads = {} if self._worker is not None else {"threads": self.options.threads}
-        told = {**threads, **self._told("threads", "instructions")}
+        told = {**threads, **self._reported("threads", "instructions")}
         return {**super().hardware(), "device": "cpu", **instructions(), **told}
 
 

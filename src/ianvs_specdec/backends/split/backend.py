@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ianvs_specdec.backends import prompts
 from ianvs_specdec.backends.base import NO_HINTS, OnChunk, PromptInput
-from ianvs_specdec.backends.local import WARM_UP, TokenizingLLM, instructions
+from ianvs_specdec.backends.local import WARM_UP, WARM_UP_CHAT, TokenizingLLM, instructions
 from ianvs_specdec.backends.split.cloud import Cloud, check_packages
 from ianvs_specdec.backends.split.edge.settings import EdgeSettings
 from ianvs_specdec.backends.split.options import SplitOptions, edge_settings, link_options, named_value
@@ -89,18 +89,17 @@ class SplitSpecDecLLM(TokenizingLLM):
                 return
             try:
                 self._edge = self._opened()
-                self._answer([{"role": "user", "content": "1 2 3 1 2 3"}], WARM_UP, None, NO_HINTS, truncate=True)
+                self._answer(WARM_UP_CHAT, WARM_UP, None, NO_HINTS, truncate=True)
             except BaseException:
                 self._end()
                 raise
 
     def _opened(self) -> Edge:
-        from ianvs_specdec.backends.answering import chat_of
         from ianvs_specdec.backends.split.edge.settings import remote_target
 
         folder = prompts.model_folder(self.model)
         self._cloud = cloud = Cloud(self.options, self._target.command(self._length), self._link_options, folder)
-        self._chat, _ = chat_of(folder, self.model, cloud.model.window or LARGEST_COUNT)
+        self._chat, _ = prompts.load_chat(folder, self.model, cloud.model.window or LARGEST_COUNT)
         self._set_threads()
         target = remote_target(cloud.model, folder, self._edge_settings.dtype)
         return self._edge_settings.edge(cloud.connection, cloud.model, target)
@@ -123,8 +122,7 @@ class SplitSpecDecLLM(TokenizingLLM):
         before, started = cloud.bytes(), time.perf_counter()
         prompt, truncated = chat.prompt(asked, sampling, hints, truncate=truncate)
         output = prompts.TextOutput(chat, sampling, on_chunk)
-        if isinstance(asked, list):
-            output.follow(prompt)
+        output.begin(asked, prompt)
 
         def put_out(tokens: list[int]) -> None:
             if hints.given_up is not None and hints.given_up():
@@ -145,8 +143,7 @@ class SplitSpecDecLLM(TokenizingLLM):
         trace.chunks = [(seconds + offset, tokens) for seconds, tokens in trace.chunks]
         trace.bytes_up, trace.bytes_down = (now - then for now, then in zip(cloud.bytes(), before, strict=True))
         ids = answer.token_ids
-        text = output.finish(ids)
-        output.tell(ids, text, trace, logprobs=False)
+        text = output.finish(ids, trace, logprobs=False)
         return Completion(text, ids, len(prompt), len(ids), answer.finish_reason, trace, truncated)
 
     def target(self) -> str:

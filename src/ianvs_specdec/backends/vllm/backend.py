@@ -10,7 +10,7 @@ from ianvs_specdec.backends import process
 from ianvs_specdec.backends.process import WorkerProcess, missing, python_of
 from ianvs_specdec.backends.prompts import local_folder, model_digest, model_folder
 from ianvs_specdec.backends.top_logprobs import TOP
-from ianvs_specdec.backends.untrusted import MOST_DRAFTED, MOST_TOKENS, listed, whole
+from ianvs_specdec.backends.untrusted import MAX_DRAFT_TOKENS, MAX_TOKENS, bounded_int, bounded_list
 from ianvs_specdec.backends.vllm.options import MODEL_FREE, VllmOptions
 from ianvs_specdec.backends.worker_model import WorkerLLM
 from ianvs_specdec.common.errors import UserError
@@ -55,8 +55,8 @@ def steps_of(received: Sequence[int], kept: Sequence[int], drafts: Any) -> list[
     """
     steps: list[Step] = []
     waiting = [
-        (whole(drafted, "a draft", MOST_DRAFTED), whole(accepted, "what a draft gave", drafted))
-        for drafted, accepted in listed(drafts, "drafts", MOST_TOKENS)
+        (bounded_int(drafted, "a draft", MAX_DRAFT_TOKENS), bounded_int(accepted, "what a draft gave", drafted))
+        for drafted, accepted in bounded_list(drafts, "drafts", MAX_TOKENS)
     ]
     for index in range(1, len(received)):
         accepted = received[index] - 1
@@ -165,7 +165,7 @@ class VllmLLM(WorkerLLM):
         worker = WorkerProcess(NAME, command, self._arguments(folder), environment(threads), HINTS)
         if lacking := READY - worker.ready.keys():
             worker.close()
-            raise UserError(f"the vLLM process does not say that it is ready: no {', '.join(sorted(lacking))}")
+            raise UserError(f"the vLLM process does not report that it is ready: no {', '.join(sorted(lacking))}")
         # What it runs on, rather than what the package's name says.
         self._found = (version, bool(worker.ready["cpu"]))
         return worker
@@ -200,4 +200,4 @@ class VllmLLM(WorkerLLM):
         return "vllm"
 
     def hardware(self) -> Mapping[str, Any]:
-        return {**super().hardware(), **self._told("device", "threads", "instructions", "vllm", "torch")}
+        return {**super().hardware(), **self._reported("device", "threads", "instructions", "vllm", "torch")}
