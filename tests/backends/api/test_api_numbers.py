@@ -98,7 +98,9 @@ def test_more_tokens_than_were_asked_for_are_not_believed(serve: Serve) -> None:
     for options, most in (({}, MAX_TOKENS), ({"max_tokens": None, "max_completion_tokens": 500}, 500)):
         with llm(server, api_retries=0, api_extra_body=options) as model:
             assert ask(model, str(most), max_tokens=MAX_TOKENS).completion_tokens == most
-            with pytest.raises(AnswerError, match="impossible value: completion_tokens must be a whole number from 0 to"):
+            with pytest.raises(
+                AnswerError, match="impossible value: completion_tokens must be a whole number from 0 to"
+            ):
                 ask(model, str(2 * most), max_tokens=MAX_TOKENS)
 
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from ianvs_specdec.backends.split.edge.controller import LONGEST, Controller
+from ianvs_specdec.backends.split.edge.controller import MAX_LENGTH, Controller
 from ianvs_specdec.net.split.breakeven import round_seconds, round_tokens
 
 
@@ -28,7 +28,7 @@ def test_a_fixed_length_is_kept_within_the_budget():
 
 def test_distance_and_acceptance_make_drafts_longer():
     near, far = (measured(way, 0.005, 0.002, 6) for way in (0.0, 0.2))
-    assert near.choose_length(64) < far.choose_length(64) <= LONGEST
+    assert near.choose_length(64) < far.choose_length(64) <= MAX_LENGTH
     poor, good = (measured(0.02, 0.005, 0.002, accepted) for accepted in (1, 7))
     assert poor.choose_length(64) < good.choose_length(64)
     assert measured(0.0, 0.005, 0.1, 0).choose_length(64) == 0, "nothing is accepted"

@@ -55,7 +55,7 @@ def test_what_the_verifier_took_is_told_without_the_waits_for_drafts(verifier, f
 
 def test_drafts_sent_ahead_do_not_wait_for_the_way(verifier, folder, monkeypatch):
     # A model of random weights is never sure.
-    for name in ("drafts.WORTH_SENDING", "outlook.LEAST_LIKELY"):
+    for name in ("drafts.MIN_SEND_PROBABILITY", "drafts.MIN_PROBABILITY"):
         monkeypatch.setattr(f"ianvs_specdec.backends.split.edge.{name}", 0.0)
     with (
         Link(to=verifier.address, path=NetworkPath(delay=0.05)) as link,

@@ -1,4 +1,4 @@
-"""Split speculative decoding as a back end: this process is the edge, and a verifier elsewhere decides."""
+"""Back end ``SplitSpecDec``: this process drafts, and a remote verifier decides."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ianvs_specdec.backends import prompts
 from ianvs_specdec.backends.base import NO_HINTS, OnChunk, PromptInput
 from ianvs_specdec.backends.local import WARM_UP, WARM_UP_CHAT, TokenizingLLM, instructions
-from ianvs_specdec.backends.split.cloud import Cloud, check_packages
 from ianvs_specdec.backends.split.edge.settings import EdgeSettings
 from ianvs_specdec.backends.split.options import SplitOptions, edge_settings, link_options, named_value
-from ianvs_specdec.backends.split.target import ENGINE, VerifierModel
+from ianvs_specdec.backends.split.verifier import ENGINE_OPTIONS, Cloud, VerifierModel, check_packages
 from ianvs_specdec.common.errors import AbandonedError, AnswerError, UserError, packages
 from ianvs_specdec.common.sampling import LARGEST_COUNT, Sampling
 from ianvs_specdec.common.settings import Settings
@@ -23,15 +22,14 @@ from ianvs_specdec.records.identity import FileDigests, machine
 if TYPE_CHECKING:
     from ianvs_specdec.backends.split.edge.decode import Edge
 
-LONGEST_TASK = 100
-"""Characters of a task that a verifier takes."""
+MAX_TASK = 100
+"""Characters of a task's name that a verifier accepts."""
 
 
 class SplitSpecDecLLM(TokenizingLLM):
-    """The edge drafts in this process, and a verifier computes the model (docs/backends.md, docs/split.md).
+    """The edge drafts in this process, and a verifier runs the model (docs/split.md). One request at a time.
 
-    One request at a time: an edge has one user. Lossless and Speedup compare with the autoregressive stream of the same
-    verifier over the same link.
+    The baseline is the autoregressive stream of the same verifier over the same link.
     """
 
     backend: ClassVar[str] = "SplitSpecDec"
@@ -43,7 +41,7 @@ class SplitSpecDecLLM(TokenizingLLM):
         given = self.options
         self.truncate_prompts = given.truncate_prompts
         self._address, self._length = given.verifier, None if given.length is None else str(given.length)
-        target = {name: value for name, value in given.given().items() if name in ENGINE}
+        target = {name: value for name, value in given.given().items() if name in ENGINE_OPTIONS}
         beside = named_value(given.beside, given.named, "beside") or {}
         if given.verifier is not None and beside:
             raise UserError("beside: a running verifier has its own drafting method; leave it out", key="beside")
@@ -59,10 +57,9 @@ class SplitSpecDecLLM(TokenizingLLM):
         if sampling.logprobs:
             raise UserError("logprobs: a verifier sends none; leave it out", key="logprobs")
         if key := "min_tokens" if sampling.min_tokens else "ignore_eos" if sampling.ignore_eos else "":
-            raise UserError(f"{key}: a verifier ends answers where the model does: leave it out", key=key)
+            raise UserError(f"{key}: not supported by verifiers; leave it out", key=key)
         if not sampling.greedy and not self.options.acceptance:
-            reason = "above temperature 0 back end SplitSpecDec samples in its own way"
-            raise UserError(f"{reason}: add acceptance: coupled", key="temperature")
+            raise UserError("SplitSpecDec needs acceptance: coupled above temperature 0", key="temperature")
 
     def check_files(self) -> None:
         if self._address is None:
@@ -105,7 +102,7 @@ class SplitSpecDecLLM(TokenizingLLM):
         return self._edge_settings.edge(cloud.connection, cloud.model, target)
 
     def _set_threads(self) -> None:
-        """Of this thread: torch keeps the number for each."""
+        # torch has one number per Python thread.
         import torch
 
         if (threads := self._edge_settings.threads) is not None and torch.get_num_threads() != threads:
@@ -124,7 +121,7 @@ class SplitSpecDecLLM(TokenizingLLM):
         output = prompts.TextOutput(chat, sampling, on_chunk)
         output.begin(asked, prompt)
 
-        def put_out(tokens: list[int]) -> None:
+        def emit(tokens: list[int]) -> None:
             if hints.given_up is not None and hints.given_up():
                 raise AbandonedError
             if output.emit is not None:
@@ -132,9 +129,7 @@ class SplitSpecDecLLM(TokenizingLLM):
 
         offset, prediction = time.perf_counter() - started, chat.ids(hints.prediction)
         try:
-            answer = edge.decode(
-                prompt, sampling, prediction=prediction, task=hints.task[:LONGEST_TASK], on_tokens=put_out
-            )
+            answer = edge.decode(prompt, sampling, prediction=prediction, task=hints.task[:MAX_TASK], on_tokens=emit)
         except AnswerError as error:
             if not isinstance(error, AbandonedError):
                 cloud.check()
@@ -151,7 +146,7 @@ class SplitSpecDecLLM(TokenizingLLM):
 
     @property
     def processes(self) -> tuple[int, ...]:
-        """The ids of the processes that were started, the verifier first."""
+        """See ``Cloud.processes``."""
         return self._cloud.processes if self._cloud is not None else ()
 
     def hardware(self) -> Mapping[str, Any]:
