@@ -72,15 +72,6 @@ def probe(command: Sequence[str], key: str, package: str) -> Message:
     return found
 
 
-def missing(python: str, key: str, package: str, install: str) -> UserError:
-    """The error for an environment without ``package``, which is ``install`` on the package index."""
-    return UserError(
-        f"there is no {package} in the environment of {python}: install {install} there, or name the Python of an "
-        f"environment that has it under {key}",
-        key=key,
-    )
-
-
 def environment(threads: int | None = None) -> dict[str, str]:
     """Environment variables without Python paths of this environment, and with access to hubs disabled."""
     kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}

@@ -8,11 +8,11 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ianvs_specdec.backends.base import NO_HINTS, OnChunk, PromptInput
 from ianvs_specdec.backends.local import WARM_UP, WARM_UP_CHAT, TokenizingLLM
-from ianvs_specdec.backends.process import WorkerProcess
+from ianvs_specdec.backends.process import Message, WorkerProcess, probe, python_of
 from ianvs_specdec.backends.prompts import Chat, TextOutput, load_chat, model_folder
 from ianvs_specdec.backends.top_logprobs import Triple, triple
 from ianvs_specdec.backends.untrusted import (
@@ -25,7 +25,7 @@ from ianvs_specdec.backends.untrusted import (
     logprob,
     top_logprob,
 )
-from ianvs_specdec.common.errors import AnswerError, packages, visible
+from ianvs_specdec.common.errors import AnswerError, UserError, packages, visible
 from ianvs_specdec.common.sampling import LARGEST_COUNT
 from ianvs_specdec.common.types import Completion, Hints, Sampling, Step, Trace
 
@@ -122,15 +122,49 @@ class PendingAnswer:
 class WorkerLLM(TokenizingLLM):
     """A model in a worker process, which receives and returns token ids. Times are those of its engine's steps."""
 
+    package: ClassVar[str]
+    """The name of what the worker runs, in messages."""
+    python_option: ClassVar[str]
+    """The option that names the worker's Python."""
+    required: ClassVar[tuple[str, ...]]
+    """Packages in the worker's environment, ``package`` first."""
+
     speculates = True
     """Whether the worker reports the drafts of each answer."""
 
     def __init__(self, model: str, **options: Any) -> None:
         super().__init__(model, **options)
+        self._versions: Message | None = None
         self.truncate_prompts = self.options.truncate_prompts
         self._loading = threading.Lock()
         self._worker: WorkerProcess | None = None
         self._eos_ids: list[int] = []
+
+    @abstractmethod
+    def _script(self) -> list[str]:
+        """The worker's script and its arguments."""
+
+    def python(self) -> str:
+        """The worker's Python. Raises UserError if there is none."""
+        return python_of(getattr(self.options, self.python_option), self.python_option, self.package)
+
+    def command(self) -> list[str]:
+        return [self.python(), *self._script()]
+
+    def versions(self) -> Message:
+        """What the worker reports about installed packages. Raises UserError if one is missing."""
+        if self._versions is None:
+            found = probe(self.command(), self.python_option, self.package)
+            for name in self.required:
+                if found.get(name) is None:
+                    package = self.package if name == self.required[0] else name
+                    raise UserError(
+                        f"there is no {package} in the environment of {self.python()}: install {name} there, or name "
+                        f"the Python of an environment that has it under {self.python_option}",
+                        key=self.python_option,
+                    )
+            self._versions = found
+        return self._versions
 
     @abstractmethod
     def _start(self, folder: Path) -> WorkerProcess:

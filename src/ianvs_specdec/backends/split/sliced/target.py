@@ -117,7 +117,7 @@ class SlicedTarget:
         return outputs
 
     def ended(self, number: int) -> None:
-        """Release an answer's number; the verifier is told with the next message, or now if there is no other answer."""
+        """Release the number of an answer. The verifier is told at once if there is no other answer."""
         self._numbers.discard(number)
         self._ended.append(number)
         if not self._numbers and self._stream is not None:
