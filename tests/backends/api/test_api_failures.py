@@ -38,7 +38,7 @@ FOREIGN = f"be{ESCAPES}fore{MARKS}after"
         (refusal("402 Payment Required"), ["status 402: Payment Required"]),
         (refusal("429 Too Many", error("none left", code="insufficient_quota")), ["status 429: none left"]),
         (refusal("308 Moved", headers="Location: https://other/v1\r\n"), ["it redirects to https://other/v1"]),
-        (refusal("200 OK", "<html><title>Login</title>", "text/html"), ["text/html", "'Login'", "mostly ends in /v1"]),
+        (refusal("200 OK", "<html><title>Login</title>", "text/html"), ["an HTML page 'Login'", "mostly ends in /v1"]),
         (refusal("200 OK", "just\na text", "text/plain"), ["it answers, not with a stream of events: just a text"]),
         (refusal("418 Teapot", "[" * 60_000), ["status 418: [[["]),
     ],

@@ -113,7 +113,7 @@ def test_a_mapping_of_the_job_reaches_it_whole(folder: Path) -> None:
     ("sampling", "options", "message"),
     [
         (Sampling(logprobs=True), {}, "sends none"),
-        (Sampling(temperature=0.5), {}, "add acceptance: coupled"),
+        (Sampling(temperature=0.5), {}, "acceptance: coupled"),
     ],
 )
 def test_what_a_verifier_cannot_sample(sampling: Sampling, options: dict[str, Any], message: str, folder: Path) -> None:

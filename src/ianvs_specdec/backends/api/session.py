@@ -19,7 +19,6 @@ from ianvs_specdec.backends.api.failures import (
     NO_STREAM,
     AttemptError,
     RetryOutlook,
-    message_of,
     of_exception,
     of_status,
     shortened,
@@ -92,27 +91,6 @@ class Rate:
             self._spent_until -= units * self._seconds_each
 
 
-class Budget:
-    """Limits retries to a share of the requests, so that an outage does not cause a flood."""
-
-    def __init__(self, share: float) -> None:
-        self._share = share
-        self._requests = self._retries = 0
-        self._lock = threading.Lock()
-
-    def begin(self) -> None:
-        with self._lock:
-            self._requests += 1
-
-    def permits(self) -> bool:
-        """Whether one more retry is permitted, which is then counted."""
-        with self._lock:
-            if self._retries >= FREE_RETRIES + self._share * self._requests:
-                return False
-            self._retries += 1
-            return True
-
-
 class Call:
     """A request and its attempts so far."""
 
@@ -145,7 +123,8 @@ class Session:
         self._endpoints = Endpoints(endpoints)
         self._secrets = Secrets([secret for endpoint in endpoints for secret in endpoint.secrets()])
         self._places = Places(limits.api_concurrency)
-        self._budget = Budget(limits.api_retry_budget)
+        self._retry_budget, self._counting = limits.api_retry_budget, threading.Lock()
+        self._begun = self._retried = 0
         self._requests, self._tokens = Rate(limits.api_rate), Rate(limits.api_token_rate)
         rates = (("api_rate", limits.api_rate), ("api_token_rate", limits.api_token_rate))
         self._rates = " and ".join(name for name, rate in rates if rate is not None)
@@ -173,7 +152,8 @@ class Session:
 
     def answer(self, call: Call) -> Completion:
         """Try until there is an answer. Raises AnswerError, or UserError if no request would be answered."""
-        self._budget.begin()
+        with self._counting:
+            self._begun += 1
         while True:
             endpoint = self._admit(call)
             pieces = self._secrets.redacted_stream(call.on_chunk) if call.on_chunk is not None else None
@@ -233,7 +213,6 @@ class Session:
             ) as reply:
                 if reply.status != 200:
                     raise of_status(reply.status, reply.headers, _body(reply))
-                _check_stream(reply)
                 while not answer.done and (data := reply.read()):
                     answer.feed(data, call.seconds())
                 return answer.completion()
@@ -294,8 +273,12 @@ class Session:
             return f"api_retries permits {self._retries} after the first"
         if begin > call.deadline:
             return f"it would begin after the deadline (api_deadline, {call.deadline - call.started:g} s)"
-        if failure.outlook is RetryOutlook.TEMPORARY and not self._budget.permits():
-            return "api_retry_budget is used up"
+        if failure.outlook is RetryOutlook.TEMPORARY:
+            with self._counting:
+                # Retries are a share of the requests, so that an outage does not cause a flood.
+                if self._retried >= FREE_RETRIES + self._retry_budget * self._begun:
+                    return "api_retry_budget is used up"
+                self._retried += 1
         return ""
 
     def _sleep(self, call: Call, until: float) -> None:
@@ -316,16 +299,6 @@ def _body(reply: Reply) -> bytes:
         return reply.read_all(MAX_BODY)
     except (OSError, ProtocolError):
         return b""
-
-
-def _check_stream(reply: Reply) -> None:
-    """Raise AttemptError unless the reply is a stream of events."""
-    content_type = reply.headers.get("content-type", "")
-    if not content_type.startswith(("text/html", "application/json")):
-        return
-    message, _ = message_of(_body(reply), content_type)
-    reason = f"it answers with {content_type} and not with a stream of events: {message}"
-    raise AttemptError(NO_STREAM, reason, RetryOutlook.ENDPOINT)
 
 
 def _explained(kind: str, reason: str, endpoint: Endpoint) -> str:

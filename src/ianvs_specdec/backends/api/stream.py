@@ -233,9 +233,13 @@ class StreamedAnswer:
         value = _part(self._usage or {}, group).get(name)
         return 0 if value is None else bounded_int(value, name, most)
 
+    @property
+    def _reasoning_tokens(self) -> int:
+        return self._detail("completion_tokens_details", "reasoning_tokens", MAX_TOKENS)
+
     def _chunks(self, tokens: int) -> list[tuple[float, int]]:
         """Times and token counts, which add up to ``tokens``."""
-        hidden = self._hidden(tokens)
+        hidden = min(self._reasoning_tokens, tokens) if not self._reasoning else 0
         chunks, before = [], 0
         for index, (seconds, characters, counted) in enumerate(self._pieces):
             last = index == len(self._pieces) - 1
@@ -247,7 +251,7 @@ class StreamedAnswer:
 
     def _set_thoughts(self, text: str, trace: Trace) -> None:
         """Set the number of thought tokens, separate or in the text, and the time when the answer began."""
-        before, counted = self._before, self._detail("completion_tokens_details", "reasoning_tokens", MAX_TOKENS)
+        before, counted = self._before, self._reasoning_tokens
         start = answer_start(text)
         if not before and start != 0:
             upto = len(text) if start is None else start
@@ -255,11 +259,6 @@ class StreamedAnswer:
         if before or counted:
             trace.thinking = min(trace.tokens, counted or sum(tokens for _, tokens in trace.chunks[:before]))
             trace.answered = trace.chunks[before][0] if text and before < len(trace.chunks) else None
-
-    def _hidden(self, tokens: int) -> int:
-        """Output tokens of hidden reasoning."""
-        reasoned = self._detail("completion_tokens_details", "reasoning_tokens", MAX_TOKENS)
-        return min(reasoned, tokens) if not self._reasoning else 0
 
     def _set_confidence(self, received: StreamedLogprobs, text: str, tokens: int, trace: Trace) -> None:
         """Set the trace's log-probabilities. Raises AttemptError if there are none."""
@@ -271,11 +270,8 @@ class StreamedAnswer:
         if tokens and lack:
             reason = f"it does not return {lack}, which logprobs: true requests: leave that out, or use another server"
             raise AttemptError("no logprobs", reason, RetryOutlook.ENDPOINT)
-        trace.confidence, trace.characters, trace.letters = (
-            received.triples,
-            received.characters(text),
-            received.letters,
-        )
+        trace.confidence, trace.letters = received.triples, received.letters
+        trace.characters = received.characters(text)
 
     def _engine(self, tokens: int, trace: Trace) -> list[int]:
         """Set decoding statistics of the trace. Returns token ids, empty if the server does not send them."""
