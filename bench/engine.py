@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from bench.command import Report, columns, command, environment, interval, numbers, ratio_line, to_json, words
 from bench.shapes import SHAPES, bytes_read, random_model, save
 from bench.statistics import middle
-from ianvs_specdec.backends.quantization import OWN
+from ianvs_specdec.backends.quantization import BUILT_IN
 from ianvs_specdec.benchmarks.files import positive
 from ianvs_specdec.common.types import ENGINES
 
@@ -99,7 +99,9 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--model", type=Path, metavar="DIR", help="a model of your own in place of a shape")
     add("--device", default="cuda")
     add("--dtype", choices=floats, default="bfloat16", help="of the weights that are not quantized (bfloat16)")
-    add("--quantization", type=words("none", *OWN), default=["none"], metavar="A,B", help="none, int8, int4 (none)")
+    add(
+        "--quantization", type=words("none", *BUILT_IN), default=["none"], metavar="A,B", help="none, int8, int4 (none)"
+    )
     add("--engine", type=words(*ENGINES), default=["auto"], metavar="A,B", help=f"{', '.join(ENGINES)} (auto)")
     add("--llamacpp", metavar="PYTHON", help="Python of an environment that has llama-cpp-python, to measure it too")
     add("--threads", type=int, metavar="N", help="CPU threads of each engine")

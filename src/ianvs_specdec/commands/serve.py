@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ianvs_specdec.backends import BACKENDS, backend
 from ianvs_specdec.backends.api.secrets import check_no_secrets
 from ianvs_specdec.backends.base import LLM
-from ianvs_specdec.backends.loaded import LoadedLLM
+from ianvs_specdec.backends.loaded import TokenizingLLM
 from ianvs_specdec.backends.prompts import chat_template
 from ianvs_specdec.commands import parent, tls
 from ianvs_specdec.commands.hyperparameters import add_template, read_hyperparameters
@@ -112,7 +112,7 @@ def run(options: argparse.Namespace) -> int:
         name = options.name or served_name(settings.own.model)
         metrics = Metrics(name, settings.backend)
         engine: EngineClient = Engine(llm, options.queue, concurrency, metrics)
-        window = llm.chat.window if isinstance(llm, LoadedLLM) else None
+        window = llm.chat.window if isinstance(llm, TokenizingLLM) else None
         service = Service((name,), *limits, window)
         app = create_app(service, engine, metrics, token_routes(llm, service))
     else:

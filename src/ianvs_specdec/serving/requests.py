@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ianvs_specdec.backends.base import LLM, OnChunk, Plain
-from ianvs_specdec.backends.loaded import LoadedLLM, loaded
+from ianvs_specdec.backends.loaded import TokenizingLLM, loaded
 from ianvs_specdec.common.errors import UserError, unknown
 from ianvs_specdec.common.settings import validated
 from ianvs_specdec.common.types import Completion, Hints, Message, Sampling
@@ -135,7 +135,7 @@ class ChatRequest:
         return completion
 
     def _check(self, llm: LLM, sampling: Sampling) -> None:
-        if self.prompts and not isinstance(llm, LoadedLLM):
+        if self.prompts and not isinstance(llm, TokenizingLLM):
             raise invalid("model", f"the back end {llm.backend} takes chats only: use /v1/chat/completions")
         if (self.hints.top or self.scored) and not getattr(llm, "scores", False):
             what = "a prompt's tokens" if self.scored else "alternatives"
