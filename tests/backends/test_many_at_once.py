@@ -62,9 +62,9 @@ class Pool:
         self._threads = ThreadPoolExecutor(32)
 
     def ask(
-        self, text: str, sampling: Sampling, given_up: Callable[[], bool] | None = None, on_chunk: Any = None
+        self, text: str, sampling: Sampling, cancelled: Callable[[], bool] | None = None, on_chunk: Any = None
     ) -> Future[Completion]:
-        return self._threads.submit(self.llm.generate, chat(text), sampling, on_chunk, Hints(given_up=given_up))
+        return self._threads.submit(self.llm.generate, chat(text), sampling, on_chunk, Hints(cancelled=cancelled))
 
     def begun(self) -> tuple[Future[Completion], threading.Event]:
         """A request without end that has begun to answer, and what ends it."""

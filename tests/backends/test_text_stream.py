@@ -38,7 +38,7 @@ def test_a_text_is_encoded_once_and_only_while_it_is_wanted(tokenizer: Any) -> N
     first.append(0)
     assert chat.encoded(TEXT, Sampling()) == first[:-1]
     with pytest.raises(AbandonedError):
-        chat.encoded("another", Sampling(), Hints(given_up=lambda: True))
+        chat.encoded("another", Sampling(), Hints(cancelled=lambda: True))
     assert encoded == [TEXT]
 
 

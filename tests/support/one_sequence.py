@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ianvs_specdec.engine import Output, Target, TokenTree
-from ianvs_specdec.engine.contracts import SequenceState, pieces
+from ianvs_specdec.engine.contracts import SequenceState, prompt_chunks
 
 
 class OneSequence:
@@ -22,15 +22,15 @@ class OneSequence:
         return self._state
 
     @property
-    def reach(self) -> int | None:
-        return self.state.reach
+    def position_limit(self) -> int | None:
+        return self.state.position_limit
 
     def prefill(self, ids: Sequence[int], features: Sequence[int] = ()) -> Output:
         """A new sequence of these tokens: logits ``[1, vocabulary]`` after the last, hidden states of all."""
         if self._state is not None:
             self._state.close()
         self._state = self.target.open(features)
-        parts = [self.target.step([(self._state, piece)])[0] for piece in pieces(ids, self.target.prompt_rows)]
+        parts = [self.target.step([(self._state, piece)])[0] for piece in prompt_chunks(ids, self.target.prompt_rows)]
         return Output(parts[-1].logits, tuple(map(torch.cat, zip(*(part.hidden for part in parts), strict=True))))
 
     def verify(self, tree: TokenTree) -> Output:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ianvs_specdec.engine import Output, Target
-from ianvs_specdec.engine.contracts import Piece
+from ianvs_specdec.engine.contracts import StepInput
 
 
 class Watched:
@@ -16,7 +16,7 @@ class Watched:
     def __init__(self, target: Target, prompt_rows: int | None = None) -> None:
         self._target = target
         self.prompt_rows = prompt_rows or target.prompt_rows
-        self.steps: list[list[Piece]] = []
+        self.steps: list[list[StepInput]] = []
         self.open_now: list[Any] = []
         self.most = 0
 
@@ -36,6 +36,6 @@ class Watched:
         self.most = max(self.most, len(self.open_now))
         return sequence
 
-    def step(self, parts: Sequence[tuple[Any, Piece]]) -> list[Output]:
+    def step(self, parts: Sequence[tuple[Any, StepInput]]) -> list[Output]:
         self.steps.append([piece for _, piece in parts])
         return self._target.step(parts)

@@ -48,10 +48,10 @@ class Emulated:
     def start(self, target: Target, drafter: Drafter, memory: int | None) -> Emulation:
         """The emulation for an engine over ``target``. Without a scale, this machine is measured first."""
         from ianvs_specdec.backends.emulation import Emulation, scale_for
-        from ianvs_specdec.engine.loop import MOST_AT_ONCE
+        from ianvs_specdec.engine.loop import MAX_BATCH_SIZE
         from ianvs_specdec.targets.profiling import profile
 
         scale = self.scale
         if scale is None:
-            scale = scale_for(self.costs, profile(target, drafter, MEASURING, memory=memory), MOST_AT_ONCE)
+            scale = scale_for(self.costs, profile(target, drafter, MEASURING, memory=memory), MAX_BATCH_SIZE)
         return Emulation(self.costs, scale)

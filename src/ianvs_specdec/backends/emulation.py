@@ -10,8 +10,8 @@ from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ianvs_specdec.engine.batch import StepTimer
 from ianvs_specdec.engine.costs import CostTable
-from ianvs_specdec.engine.meter import Meter
 
 if TYPE_CHECKING:
     from ianvs_specdec.engine.batch import Batch
@@ -56,7 +56,7 @@ class WallClock:
             pass
 
 
-class Emulation(Meter):
+class Emulation(StepTimer):
     """Stretches drafts and steps to ``scale`` times the seconds that ``costs`` has for them.
 
     What the engine does between its steps, such as putting out tokens, is within the next one's time. A step for which
@@ -89,9 +89,9 @@ class Emulation(Meter):
         self._overran = False
 
     def add(self, phase: str, seconds: float, batch: Batch) -> None:
-        if phase == "draft" and batch.asked:
-            sizes = tuple([request.drafted for request in batch.asked])
-            behind = sum([request.stats.unread_tokens for request in batch.asked])
+        if phase == "draft" and batch.drafted:
+            sizes = tuple([request.drafted for request in batch.drafted])
+            behind = sum([request.stats.unread_tokens for request in batch.drafted])
             self.draft = self._hold(self._draft_seconds(sizes, behind))
         elif phase == "compute" and batch.outputs:
             prompts = sum([request.stats.context_tokens for request in batch.reading])

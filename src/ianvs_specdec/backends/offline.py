@@ -60,9 +60,9 @@ class LLM:
         """The pieces of one answer, to a prompt or to a chat, as they become final. The generator's return value is the
         ``Completion``. Closing it ends the request."""
         pieces: queue.SimpleQueue[str | Completion | Exception] = queue.SimpleQueue()
-        given_up = threading.Event()
+        cancelled = threading.Event()
         asked: Any = prompt if _is_chat(prompt) else _plain(prompt)
-        hints = replace(hints, given_up=given_up.is_set)
+        hints = replace(hints, cancelled=cancelled.is_set)
 
         def _answer() -> None:
             try:
@@ -76,7 +76,7 @@ class LLM:
             while isinstance(piece := pieces.get(), str):
                 yield piece
         finally:
-            given_up.set()
+            cancelled.set()
             thread.join()
         if isinstance(piece, Exception):
             raise piece
@@ -100,8 +100,8 @@ class LLM:
 def _together(
     ask: Callable[..., Completion], asked: Sequence[Any], sampling: Sampling, hints: Hints
 ) -> list[Completion]:
-    given_up = threading.Event()
-    hints = replace(hints, given_up=given_up.is_set)
+    cancelled = threading.Event()
+    hints = replace(hints, cancelled=cancelled.is_set)
     with ThreadPoolExecutor(max_workers=min(AT_ONCE, max(1, len(asked)))) as pool:
         answers = [
             pool.submit(ask, each, replace(sampling, seed=sampling.seed + number), hints=hints)
@@ -110,7 +110,7 @@ def _together(
         try:
             return [answer.result() for answer in answers]
         except BaseException:
-            given_up.set()
+            cancelled.set()
             pool.shutdown(cancel_futures=True)
             raise
 

@@ -168,7 +168,7 @@ class Chat:
     def ids(self, text: str, hints: Hints = NO_HINTS, *, special: bool = False) -> list[int]:
         """The ids of ``text``, with those that begin or end a sequence where ``special``."""
         with self._encoding:
-            if hints.given_up is not None and hints.given_up():
+            if hints.cancelled is not None and hints.cancelled():
                 raise AbandonedError
             return self._known(list(self._encode(text, special)))
 

@@ -100,16 +100,16 @@ class EngineLLM(LocalLLM):
 
     def _prepare(self) -> None:
         from ianvs_specdec.engine.loop import Engine
-        from ianvs_specdec.engine.memory import for_sequences
+        from ianvs_specdec.engine.memory import sequence_budget
 
         self._target = self._new_target()
         trees = getattr(self._target, "takes_trees", True)
         self._drafter = drafters.create(self.method, self.drafting, trees=trees)
         self._drafter.prepare(self._target)
-        memory = for_sequences(self._target.device)
+        memory = sequence_budget(self._target.device)
         if self._emulated is not None:
             self._emulation = self._emulated.start(self._target, self._drafter, memory)
-        self._serve(Engine(self._target, self._length, memory, meter=self._emulation))
+        self._serve(Engine(self._target, self._length, memory, timer=self._emulation))
 
     def _new_target(self) -> Target:
         from ianvs_specdec.targets.registry import target_of
@@ -123,21 +123,21 @@ class EngineLLM(LocalLLM):
 
     def _request(self, scored: bool, prompt_ids: list[int], sampling: Sampling, **options: Any) -> Request:
         """``scored``: with the log-probabilities of the prompt."""
+        from ianvs_specdec.engine.prompts import ScoredPrompt
         from ianvs_specdec.engine.request import Request
-        from ianvs_specdec.engine.scoring import Scored
 
-        kind = Scored if scored else Request
+        kind = ScoredPrompt if scored else Request
         return kind(self._target, self._drafter.fork(), prompt_ids, sampling, **options)
 
     def profile(self, seconds: float) -> CostTable:
         """What this model's steps and its method's drafts cost here, measured in about ``seconds`` at most, while
         nothing else is asked."""
-        from ianvs_specdec.engine.memory import for_sequences
+        from ianvs_specdec.engine.memory import sequence_budget
         from ianvs_specdec.targets.profiling import profile
 
         self.load()
         self._set_threads()
-        return profile(self._target, self._drafter, seconds, memory=for_sequences(self._target.device))
+        return profile(self._target, self._drafter, seconds, memory=sequence_budget(self._target.device))
 
     def _serve(self, engine: Engine) -> None:
         """Take requests from now on, which ``engine`` decodes."""
@@ -151,19 +151,19 @@ class EngineLLM(LocalLLM):
         """The loaded model for requests that the caller makes, on an engine of its own in place of the one so far:
         ``length`` rules it, and ``at_once`` requests share its steps."""
         from ianvs_specdec.engine.loop import Engine
-        from ianvs_specdec.engine.memory import for_sequences
+        from ianvs_specdec.engine.memory import sequence_budget
 
         self.load()
         assert self._chat is not None
         self._ending()
-        memory = for_sequences(self._target.device)
+        memory = sequence_budget(self._target.device)
         self._serve(Engine(self._target, length, memory, at_once, self._emulation))
         return Shared(self._target, self._drafter, self._batcher, self._eos_ids, self._chat.text)
 
     def encode(self, messages: list[Message], sampling: Sampling, layers: Sequence[int]) -> Encoding:
         import numpy as np
 
-        from ianvs_specdec.engine.encoding import PromptEncoder
+        from ianvs_specdec.engine.prompts import PromptEncoder
         from ianvs_specdec.engine.request import Request
 
         self.check_encode()
@@ -208,7 +208,7 @@ class EngineLLM(LocalLLM):
                 rule=self.options.acceptance,
                 prediction=prediction,
                 task=hints.task,
-                given_up=hints.given_up,
+                cancelled=hints.cancelled,
                 top=hints.top,
             )
         )
@@ -239,9 +239,9 @@ class EngineLLM(LocalLLM):
         return True
 
     def _weights_memory(self) -> int:
-        from ianvs_specdec.engine.memory import held
+        from ianvs_specdec.engine.memory import tensor_bytes
 
-        return held(*self._target.weights, *self._drafter.weights(), apart=[self._target])
+        return tensor_bytes(*self._target.weights, *self._drafter.weights(), exclude=[self._target])
 
     def _release(self) -> None:
         if self._ending is not None:

@@ -40,15 +40,15 @@ Message = dict[str, str]
 class Hints:
     """What is known of a request besides what is asked. No answer depends on it, only how fast it comes.
 
-    ``prediction`` is a text that is expected back, whole or in parts; ``task`` names the kind of request. Once
-    ``given_up`` says so, nobody waits for the answer; a back end that asks it, from any thread, ends the request with
-    ``AbandonedError``. With ``Sampling.logprobs`` the ``top`` likeliest tokens are recorded beside each token,
-    also those of a ``scored`` prompt.
+    ``prediction`` is a text that is expected back, whole or in parts; ``task`` names the kind of request.
+    ``cancelled`` returns True once the client has cancelled the request; a back end that calls it, from any thread,
+    ends the request with ``AbandonedError``. With ``Sampling.logprobs`` the ``top`` likeliest tokens are recorded
+    with each token, also those of a ``scored`` prompt.
     """
 
     prediction: str = ""
     task: str = ""
-    given_up: Callable[[], bool] | None = None
+    cancelled: Callable[[], bool] | None = None
     top: int = 0
     scored: bool = False
 

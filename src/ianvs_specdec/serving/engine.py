@@ -201,7 +201,7 @@ class Engine:
         result: Completion | Exception
         try:
             chat = job.chat
-            hints = replace(chat.hints, given_up=lambda: job.over)
+            hints = replace(chat.hints, cancelled=lambda: job.over)
             result = _Over() if job.over else chat.ask(self._llm, on_chunk, hints)
         except Exception as error:
             result = error

@@ -128,7 +128,7 @@ class SplitSpecDecLLM(LoadedLLM):
             output.follow(prompt)
 
         def put_out(tokens: list[int]) -> None:
-            if hints.given_up is not None and hints.given_up():
+            if hints.cancelled is not None and hints.cancelled():
                 raise AbandonedError
             if output.emit is not None:
                 output.emit(tokens)

@@ -9,8 +9,8 @@ import simpy
 
 from ianvs_specdec.backends.emulation import Emulation
 from ianvs_specdec.engine.costs import CostTable
+from ianvs_specdec.engine.length import Length
 from ianvs_specdec.engine.loop import Engine
-from ianvs_specdec.engine.scheduling import Length
 from ianvs_specdec.load.simulation.requests import (
     EmittedTokens,
     SimulatedRequest,
@@ -41,7 +41,7 @@ class Server:
         self._clock = VirtualClock()
         self._target = SimulatedTarget(costs)
         self._engine = Engine(
-            cast(Any, self._target), length, at_once=at_once, meter=Emulation(costs, clock=self._clock)
+            cast(Any, self._target), length, max_batch_size=at_once, timer=Emulation(costs, clock=self._clock)
         )
         self._arrived: list[SimulatedRequest] = []
         self._wake = env.event()

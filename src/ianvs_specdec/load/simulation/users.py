@@ -11,7 +11,7 @@ import simpy
 import torch
 
 from ianvs_specdec.engine.costs import CostTable
-from ianvs_specdec.engine.scheduling import Length, Load
+from ianvs_specdec.engine.length import Length, Load
 from ianvs_specdec.load.patterns import Arrival, pause
 from ianvs_specdec.load.simulation.outcome import Span, outcome
 from ianvs_specdec.load.simulation.plan import CLOSED, UserPlan

@@ -17,8 +17,8 @@ from torch import Tensor
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine.acceptance import choose
-from ianvs_specdec.engine.loop import MOST_AT_ONCE
-from ianvs_specdec.engine.memory import for_sequences
+from ianvs_specdec.engine.loop import MAX_BATCH_SIZE
+from ianvs_specdec.engine.memory import sequence_budget
 from ianvs_specdec.engine.sampling import Noise
 from ianvs_specdec.net.split import split_pb2 as pb
 from ianvs_specdec.net.split.states import row_bytes, unpacked
@@ -67,11 +67,11 @@ class Slices:
         self._native = native = target if isinstance(target, NativeTarget) else None
         self.numerics = native.numerics if native else ""
         self.idle, self.most_rows = idle, draft + 1
-        self.most_at_once = MOST_AT_ONCE * self.most_rows + PROMPT_ROWS
+        self.most_at_once = MAX_BATCH_SIZE * self.most_rows + PROMPT_ROWS
         """Rows of a step, and so of a message."""
         self.largest = row_bytes(native.native.hidden, pb.FLOAT32) * self.most_at_once if native else 0
         """Bytes of the hidden states of one message."""
-        self.memory = for_sequences(native.device) if native else None
+        self.memory = sequence_budget(native.device) if native else None
         self.sessions: set[SliceSession] = set()
         self._ranges: dict[int, LayerRange] = {}
         self._waiting: list[_Work] = []
@@ -141,7 +141,7 @@ class Slices:
             answers = rows = 0
             for work in first.values():
                 answers, rows = answers + len(work.slice.rows), rows + work.rows
-                if works and (answers > MOST_AT_ONCE or rows > self.most_at_once):
+                if works and (answers > MAX_BATCH_SIZE or rows > self.most_at_once):
                     break
                 if not works or work.session.layers is works[0].session.layers:
                     works.append(work)
@@ -197,8 +197,8 @@ class SliceSession:
         rows = sum(part.more + 1 for part in given.rows)
         if len(given.states) != rows * row_bytes(self.layers.model.hidden, self._states):
             raise Refused(pb.INVALID, "a hidden state belongs to each row")
-        if rows > slices.most_at_once or len(given.rows) > MOST_AT_ONCE or len(given.ended) > MOST_ANSWERS:
-            bounds = f"{MOST_AT_ONCE} answers, {slices.most_at_once} rows and {MOST_ANSWERS} ends"
+        if rows > slices.most_at_once or len(given.rows) > MAX_BATCH_SIZE or len(given.ended) > MOST_ANSWERS:
+            bounds = f"{MAX_BATCH_SIZE} answers, {slices.most_at_once} rows and {MOST_ANSWERS} ends"
             raise Refused(pb.INVALID, f"a message has at most {bounds}")
         if not self._closed:
             self._works += 1

@@ -123,7 +123,7 @@ class Drafts:
             return None
         # One more token follows the draft.
         length = min(length, context.remaining - 1)
-        if self._drafter.lines:
+        if self._drafter.supports_continuations:
             tree = TokenTree.chain(context.tokens[-1], self._line(length, ends))
         else:
             with self._timed():
@@ -150,7 +150,7 @@ class Drafts:
     def grow(self, length: int, ends: Container[int]) -> bool:
         """Draft what may follow a token further, for drafts of ``length`` behind the likeliest outcomes. Returns
         whether there was something worth it."""
-        if not self._drafter.lines or not self.sent:
+        if not self._drafter.supports_continuations or not self.sent:
             return False
         outlook = self._looked_out()
         tips = outlook.tips(outlook.likeliest(self._on_their_way - 1), length, ends)
@@ -181,7 +181,7 @@ class Drafts:
     def _looked_out(self) -> Outlook:
         if self._outlook is None:
             with self._timed():
-                self._outlook = Outlook(self._drafter.lines_behind(self.context))
+                self._outlook = Outlook(self._drafter.continuations(self.context))
         return self._outlook
 
     def _grow(self, outlook: Outlook, nodes: Sequence[int]) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterator, Sequence
 from itertools import islice
 from math import prod
 
-from ianvs_specdec.engine.contracts import Lines
+from ianvs_specdec.engine.contracts import Continuations
 
 WIDEST = 4
 """Lines that grow in the same step. A draft model's step takes about as long for 4 as for 1, which reads all weights
@@ -19,7 +19,7 @@ LEAST_LIKELY = 0.005
 class Outlook:
     """A tree of what may follow. Node ``root`` is the last confirmed token."""
 
-    def __init__(self, lines: Lines) -> None:
+    def __init__(self, lines: Continuations) -> None:
         self._lines = lines
         self.root = 0
         # By node. A drafter adds many of them between two verdicts: lists of numbers take the least time.
