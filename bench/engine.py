@@ -56,12 +56,12 @@ class Ours:
         import torch
 
         from ianvs_specdec.engine import TokenTree
-        from ianvs_specdec.engine.contracts import pieces
+        from ianvs_specdec.engine.contracts import prompt_chunks
 
         with torch.inference_mode():
             if self._state is None or not rows:
                 self._state = self.target.open()
-                prompt = pieces(self._ids, self.target.prompt_rows)
+                prompt = prompt_chunks(self._ids, self.target.prompt_rows)
                 seconds = self._timed(lambda: [self.target.step([(self._state, piece)]) for piece in prompt])
                 if not rows:
                     return seconds

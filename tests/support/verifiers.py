@@ -114,7 +114,7 @@ def edge_of(
         model = connection.describe(PATIENCE)
         target = RemoteTarget(model.vocabulary, model.window or None, torch.float32, None)
         drafter.prepare(target)  # type: ignore[arg-type]
-        controller = Controller(length, mode=mode, in_flight=in_flight if drafter.lines else 0)
+        controller = Controller(length, mode=mode, in_flight=in_flight if drafter.supports_continuations else 0)
         yield Edge(connection, model, drafter, target, controller, outage or Outage(), in_flight, finish)
     finally:
         connection.close()

@@ -106,13 +106,13 @@ class EngineLLM(LocalLLM):
 
     def _prepare(self) -> None:
         from ianvs_specdec.engine.loop import Engine
-        from ianvs_specdec.engine.memory import for_sequences
+        from ianvs_specdec.engine.memory import sequence_budget
 
         self._target = self._new_target()
         trees = getattr(self._target, "takes_trees", True)
         self._drafter = drafters.create(self.method, self.drafting, trees=trees)
         self._drafter.prepare(self._target)
-        memory = for_sequences(self._target.device)
+        memory = sequence_budget(self._target.device)
         if self._emulated is not None:
             self._emulation = self._emulated.start(self._target, self._drafter, memory)
         self._serve(Engine(self._target, self._length, memory, meter=self._emulation))
@@ -137,12 +137,12 @@ class EngineLLM(LocalLLM):
 
     def profile(self, seconds: float) -> CostTable:
         """Measure the costs of steps and drafts on this machine, in about ``seconds`` at most."""
-        from ianvs_specdec.engine.memory import for_sequences
+        from ianvs_specdec.engine.memory import sequence_budget
         from ianvs_specdec.targets.profiling import profile
 
         self.load()
         self._set_threads()
-        return profile(self._target, self._drafter, seconds, memory=for_sequences(self._target.device))
+        return profile(self._target, self._drafter, seconds, memory=sequence_budget(self._target.device))
 
     def _serve(self, engine: Engine) -> None:
         """Start to serve requests with ``engine``."""
@@ -158,12 +158,12 @@ class EngineLLM(LocalLLM):
         ``length``: its speculation length; ``at_once``: requests that share a step.
         """
         from ianvs_specdec.engine.loop import Engine
-        from ianvs_specdec.engine.memory import for_sequences
+        from ianvs_specdec.engine.memory import sequence_budget
 
         self.load()
         assert self._chat is not None
         self._ending()
-        memory = for_sequences(self._target.device)
+        memory = sequence_budget(self._target.device)
         self._serve(Engine(self._target, length, memory, at_once, self._emulation))
         return SharedEngine(self._target, self._drafter, self._batcher, self._eos_ids, self._chat.text)
 

@@ -17,7 +17,7 @@ from ianvs_specdec.records.identity import write_atomically
 
 if TYPE_CHECKING:
     from ianvs_specdec.engine.costs import CostTable
-    from ianvs_specdec.engine.scheduling import Length
+    from ianvs_specdec.engine.length import Length
     from ianvs_specdec.load.simulation.workload import RecordedAnswer
 
 ORACLE = "oracle"

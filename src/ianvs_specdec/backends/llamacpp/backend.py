@@ -103,7 +103,7 @@ class LlamaCppLLM(EngineLLM):
             self._eos_ids = frozenset(ends)
         self._model = self._target = model
         self._drafter = drafters.create(self.method, {})
-        self._serve(Engine(model, self._length, at_once=1))
+        self._serve(Engine(model, self._length, max_batch_size=1))
         self._warm_up()
 
     def _exported(self) -> Path:
@@ -122,7 +122,7 @@ class LlamaCppLLM(EngineLLM):
         return path
 
     def memory(self) -> int | None:
-        return int(self._model.held_bytes) if self._model is not None else None
+        return int(self._model.library_bytes) if self._model is not None else None
 
     def hardware(self) -> Mapping[str, Any]:
         return {

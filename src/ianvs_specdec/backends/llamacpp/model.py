@@ -113,7 +113,7 @@ class LlamaCppModel:
         return int(self._c.llama_model_n_layer(self._model))
 
     @property
-    def held_bytes(self) -> int:
+    def library_bytes(self) -> int:
         """Bytes of the weights and of the preallocated cache."""
         positions = int(self._c.llama_n_ctx(self._context))
         return int(self._c.llama_model_size(self._model)) + self.memory(positions)

@@ -11,7 +11,7 @@ from ianvs_specdec.common.types import Step
 from ianvs_specdec.engine.contracts import Drafter, Piece
 from ianvs_specdec.engine.costs import CostTable
 from ianvs_specdec.engine.request import Request
-from ianvs_specdec.engine.scheduling import Share
+from ianvs_specdec.engine.length import Share
 from ianvs_specdec.engine.tree import TokenTree
 from ianvs_specdec.lengths.oracle import Replayed
 
@@ -128,7 +128,7 @@ class SimulatedRequest(Request):
         self._clock, self._tally = clock, tally
         self.sequence: Any = None
 
-    def add_drafting(self, seconds: float) -> None:
+    def add_draft_seconds(self, seconds: float) -> None:
         """Not counted."""
 
     def answer(self) -> SimulatedAnswer:
@@ -150,7 +150,7 @@ class SimulatedRequest(Request):
     def close(self) -> None:
         """No effect."""
 
-    def refresh_lag(self) -> None:
+    def update_unread(self) -> None:
         """No effect: unread tokens are counted in ``_emit_tokens``."""
 
     def ask(self, budget: int, confidence: float) -> None:

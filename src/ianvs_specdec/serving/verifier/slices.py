@@ -18,7 +18,7 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine.acceptance import choose
 from ianvs_specdec.engine.loop import MOST_AT_ONCE
-from ianvs_specdec.engine.memory import for_sequences
+from ianvs_specdec.engine.memory import sequence_budget
 from ianvs_specdec.engine.sampling import Noise
 from ianvs_specdec.net.split import split_pb2 as pb
 from ianvs_specdec.net.split.wire import (
@@ -75,7 +75,7 @@ class Slices:
         """Rows of a step, and of a message."""
         self.largest = row_bytes(native.native.hidden, pb.FLOAT32) * self.max_rows if native else 0
         """Maximum bytes of the hidden states of one message."""
-        self.memory = for_sequences(native.device) if native else None
+        self.memory = sequence_budget(native.device) if native else None
         self.sessions: set[SliceSession] = set()
         self._ranges: dict[int, LayerRange] = {}
         self._waiting: list[_Work] = []

@@ -264,7 +264,7 @@ class Drafts:
     def _expandable(self) -> SpeculationTree:
         if self._tree is None:
             with self._timed():
-                self._tree = SpeculationTree(self._drafter.lines_behind(self.context))
+                self._tree = SpeculationTree(self._drafter.continuations(self.context))
         return self._tree
 
     def _expand(self, tree: SpeculationTree, nodes: Sequence[int]) -> bool:

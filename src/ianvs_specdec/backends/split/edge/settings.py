@@ -99,7 +99,7 @@ class EdgeSettings(Settings):
 
         drafter = Autoregressive() if self.method is None else drafters.create(self.method, self._drafting)
         drafter.prepare(target)  # type: ignore[arg-type]
-        ahead = self.in_flight if drafter.lines else 0
+        ahead = self.in_flight if drafter.supports_continuations else 0
         controller = Controller(self._length(), mode=self.mode, in_flight=ahead)
         outage = Outage(self.outage, self.patience)
         finish = _finish(drafter, model) if self.outage == "edge" else None

@@ -15,15 +15,15 @@ class Stats:
     """One request under way; the engine keeps it current, and a new request comes with a new instance.
 
     ``context_tokens`` are its prompt and output so far, ``task`` names its kind, and at most ``remaining`` more tokens
-    will be emitted. ``unread_tokens`` have to be read by its drafter before it can draft. ``kept`` is what the length
-    itself wants to keep of the request.
+    will be emitted. ``unread_tokens`` have to be read by its drafter before it can draft. ``length_state`` belongs to
+    the length.
     """
 
     context_tokens: int
     task: str = ""
     remaining: int = sys.maxsize
     unread_tokens: int = 0
-    kept: Any = None
+    length_state: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Load:
 
 
 @dataclass(slots=True)
-class Share:
+class RequestStep:
     """One request's part in a finished step: the budget it was given, the ``unread_tokens`` of its drafter, how
     deep its tree was (scouts aside), and what came of it. ``over``: its output ended there, so that what was accepted
     says little about its draft."""
@@ -58,14 +58,14 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinishedStep:
     """A finished step. Seconds are those of the whole: ``draft_seconds`` of proposing and observing, ``verify_seconds``
     of computing, accepting and committing. ``other_seconds`` are all others since the step before, if this one followed
     at once, such as putting out tokens. What the length itself takes, to choose and to learn, is in no step's time.
     ``rows`` are the tokens of trees
-    that the step computed, ``context`` is the number of tokens that the sequences of the ``shares`` held."""
+    that the step computed, ``context`` is the number of tokens that the sequences of the ``requests`` held."""
 
-    shares: Sequence[Share]
+    requests: Sequence[RequestStep]
     rows: int
     prompt_rows: int
     context: int
@@ -88,5 +88,5 @@ class Length(Protocol):
     def budgets(self, load: Load) -> Sequence[int]:
         """For each running request the most draft tokens that the next step may verify; 0 = do not speculate."""
 
-    def learn(self, finished: Finished) -> None:
+    def learn(self, finished: FinishedStep) -> None:
         """Called after every step."""
