@@ -68,7 +68,7 @@ def read_case(file: str, algorithm: str | None, chosen: Mapping[str, Any]) -> Ca
     for part in parts(router):
         if isinstance(part, OracleRouter):
             raise UserError(f"{type(part).__name__} needs the right answers, and a chat has none: name another router")
-        if isinstance(part, CascadeRouter) and (part.first is not None or edge.settings.own.samples > 1):
+        if isinstance(part, CascadeRouter) and (part.first is not None or edge.settings.general.samples > 1):
             names = "CascadeRouter's decide_after, and samples of the edge model,"
             raise UserError(f"{names} are for jobs: a server asks the edge for one whole answer")
     slo = {name: limits[key] for name in ("ttft", "latency") if limits.get(key := f"slo_{name}")}
@@ -151,4 +151,4 @@ def _side(modules: Mapping[str, Module], side: str, kind: type, edge_backend: st
     backend = edge_backend if settings.backend == SAME_AS_EDGE else settings.backend
     llm = settings.checked(backend)
     llm.check_files()
-    return Side(served_name(settings.own.model), settings, backend, llm)
+    return Side(served_name(settings.general.model), settings, backend, llm)

@@ -81,7 +81,7 @@ class Gateway:
             self._lifelong.judged_elsewhere()
         self._lessons: OrderedDict[str, Callable[[float], None]] = OrderedDict()
         self.draining = False
-        edge_first.announce(self)
+        edge_first.set_current(self)
         for thread in self._routes:
             thread.start()
 
@@ -156,7 +156,7 @@ class Gateway:
             outcome: bool | Exception = False
             try:
                 if not job.over:
-                    data = edge_first.ask(job.row) if self._case.edge_first else job.row
+                    data = edge_first.request_answer(job.row) if self._case.edge_first else job.row
                     with self._asking:
                         outcome = bool(router(data))
                     if self._lifelong is not None:
@@ -331,15 +331,17 @@ class Gateway:
         except CancelledError:
             raise AbandonedError from None
 
-    def encode(self, data: ChatRow, layers: Sequence[int], check: edge_first.Check) -> edge_first.Read | None:
+    def encode(
+        self, data: ChatRow, layers: Sequence[int], check: edge_first.ModelCheck
+    ) -> edge_first.EncodedPrompt | None:
         side, chat = self._case.sides["edge"], data.job.chats["edge"]
         side.llm.check_encode()
-        check(side.settings.own.model, self._model_files)
+        check(side.settings.general.model, self._model_files)
         try:
             found = side.llm.encode(chat.messages, chat.sampling, layers)
         except AnswerError:
             return None
-        return edge_first.Read(found.states, Response(prefill={"seconds": found.seconds}))
+        return edge_first.EncodedPrompt(found.states, Response(prefill={"seconds": found.seconds}))
 
     @functools.cached_property
     def _model_files(self) -> str:

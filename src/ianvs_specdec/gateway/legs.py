@@ -97,7 +97,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 def response_to(row: ChatRow, event: Completion | Refusal, name: str, side: Side) -> Response:
     """What a side made of a row, with an ``error`` where it failed."""
-    about: dict[str, Any] = {"side": name, "model": side.settings.own.model, "backend": side.backend}
+    about: dict[str, Any] = {"side": name, "model": side.settings.general.model, "backend": side.backend}
     if isinstance(event, Completion):
         turn = turn_of(event, replayed=False, cached=False)
         response = response_of(row.parsed, [event], [turn], **about, cost=side.cost(event))

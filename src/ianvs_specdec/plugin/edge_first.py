@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-READ = "edge_read"
+PREFILL = "edge_read"
 """In the row: the response of an edge that has only read the prompt."""
 
 
-Check = Callable[[str, str], None]
+ModelCheck = Callable[[str, str], None]
 """Called with a model's name and the digest of its files."""
 
 
-class Read(NamedTuple):
+class EncodedPrompt(NamedTuple):
     """A prompt that the edge has read: pooled hidden states, float16 [layers * 2 * hidden], and the ``response`` of an
     edge that does no more."""
 
@@ -45,7 +45,7 @@ class Read(NamedTuple):
 class Edge(Protocol):
     def answer(self, data: Any, *, early: EarlyExit | None) -> Response: ...
 
-    def encode(self, data: Any, layers: Sequence[int], check: Check) -> Read | None: ...
+    def encode(self, data: Any, layers: Sequence[int], check: ModelCheck) -> EncodedPrompt | None: ...
 
     def backend(self) -> str: ...
 
@@ -53,7 +53,7 @@ class Edge(Protocol):
 _current: weakref.ref[Edge] | None = None
 
 
-def announce(edge: Edge) -> None:
+def set_current(edge: Edge) -> None:
     """Set the edge model of the test case that begins: Ianvs gives modules no references to each other."""
     global _current
     _current = weakref.ref(edge)
@@ -64,7 +64,7 @@ def current() -> Edge | None:
     return None if _current is None else _current()
 
 
-def ask(row: Any, early: EarlyExit | None = None) -> Response:
+def request_answer(row: Any, early: EarlyExit | None = None) -> Response:
     """The edge's answer to a row of the dataset processor; the cloud is asked where it stops ``early``. Raises
     UserError without an edge model or such a row."""
     response = _asked(row, "the edge's answer").answer(row, early=early)
@@ -72,7 +72,7 @@ def ask(row: Any, early: EarlyExit | None = None) -> Response:
     return response
 
 
-def encode(row: Any, layers: Sequence[int], check: Check) -> Read | None:
+def encode(row: Any, layers: Sequence[int], check: ModelCheck) -> EncodedPrompt | None:
     """What the edge makes of the prompt of a row of the dataset processor; None if it cannot read it. See
     ``EdgeModel.encode``. Raises UserError as that does, where there is no edge model, and for anything that is no such
     row, an answer among them.
@@ -84,13 +84,13 @@ def encode(row: Any, layers: Sequence[int], check: Check) -> Read | None:
         )
     found = _asked(row, "the edge's hidden states").encode(row, layers, check)
     if found is not None:
-        row[READ] = found.response
+        row[PREFILL] = found.response
     return found
 
 
-def read(row: Any) -> Response | None:
+def take_prefill(row: Any) -> Response | None:
     """What the edge did that has only read the prompt; it is taken out of the row."""
-    return row.pop(READ, None) if isinstance(row, dict) else None
+    return row.pop(PREFILL, None) if isinstance(row, dict) else None
 
 
 def _asked(row: Any, what: str) -> Edge:
@@ -102,11 +102,11 @@ def _asked(row: Any, what: str) -> Edge:
     return edge
 
 
-def waiting(row: Any) -> Any:
+def pending_answer(row: Any) -> Any:
     """The answer that waits in the row, which knows its row; without one, the row."""
     return row.get(EDGE_ANSWER, row) if isinstance(row, dict) else row
 
 
-def taken(row: Any) -> Response | None:
+def take_answer(row: Any) -> Response | None:
     """The answer that waits in the row; it waits no more."""
     return row.pop(EDGE_ANSWER, None) if isinstance(row, dict) else None

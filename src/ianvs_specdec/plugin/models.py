@@ -13,13 +13,13 @@ from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import POOLING, Message, messages_of
 from ianvs_specdec.plugin import edge_first
 from ianvs_specdec.plugin.energy import MACHINE
-from ianvs_specdec.plugin.overhead import restore_routing_time
 from ianvs_specdec.plugin.request_config import RequestConfig
 from ianvs_specdec.plugin.requests import EarlyExit
 from ianvs_specdec.plugin.response import prefill_response, with_prefill
 from ianvs_specdec.plugin.routed import RoutedModel
+from ianvs_specdec.plugin.routing_time import restore_routing_time
 from ianvs_specdec.plugin.settings import SAME_AS_EDGE, ModelSettings
-from ianvs_specdec.plugin.timings import MONOTONIC_EPOCH, REQUESTS, circumstances
+from ianvs_specdec.plugin.timings import MONOTONIC_EPOCH, REQUESTS, timing_conditions
 from ianvs_specdec.plugin.unsupported_keys import warn_unsupported_keys
 from ianvs_specdec.records.identity import digest
 from ianvs_specdec.records.journal import Journal, Prefill
@@ -37,7 +37,7 @@ class EdgeModel(RoutedModel):
 
     def __init__(self, **hyperparameters: Any) -> None:
         super().__init__(**hyperparameters)
-        edge_first.announce(self)
+        edge_first.set_current(self)
         # Sedna wants an existing path before it calls load(), and copies what it finds there into the temporary folder.
         # Given a file, it copies nothing; and a framework that it does not know is the only one whose errors of load()
         # it passes on.
@@ -51,7 +51,7 @@ class EdgeModel(RoutedModel):
         self._open()
 
     def predict(self, data: Any, **kwargs: Any) -> Response:
-        given = edge_first.taken(data)
+        given = edge_first.take_answer(data)
         if given is not None and not given.get("stopped"):
             given["routing"] = restore_routing_time(data.get("routing"), given, Journal.of_job())
         elif given is not None and given.early is not None:
@@ -60,10 +60,12 @@ class EdgeModel(RoutedModel):
             given = self.answer(data, early=given.early)
         else:
             given = self.answer(data)
-        edge_first.read(data)
+        edge_first.take_prefill(data)
         return given
 
-    def encode(self, data: Any, layers: Sequence[int], check: Callable[[str, str], None]) -> edge_first.Read | None:
+    def encode(
+        self, data: Any, layers: Sequence[int], check: Callable[[str, str], None]
+    ) -> edge_first.EncodedPrompt | None:
         """The hidden states of ``layers``, pooled, of the prompt of a query's first turn, from the journal or from the
         model; None if it cannot read the prompt.
 
@@ -77,11 +79,11 @@ class EdgeModel(RoutedModel):
         self._llm.check_encode()
         repeat = current_repeat()
         config = self._config(self._sampling(query, repeat), repeat)
-        check(self.settings.own.model, str(config.own.value["model"]))
+        check(self.settings.general.model, str(config.own.value["model"]))
         messages, prediction = messages_of(query, []), query.hints(0).prediction
         key = digest([config.own.key(messages, prediction), "probe", list(layers), POOLING])
-        with self._journal.asking(key):
-            kept = self._journal.prefill(key) if self.settings.own.use_cache else None
+        with self._journal.request_lock(key):
+            kept = self._journal.prefill(key) if self.settings.general.use_cache else None
             if kept is None:
                 try:
                     self._encode(key, config, messages, layers)
@@ -92,16 +94,16 @@ class EdgeModel(RoutedModel):
                 kept = self._journal.prefill(key)
                 assert kept is not None
         tokens = kept.prefill.prompt_tokens
-        about = {"side": self.side, "model": self.settings.own.model, "backend": self.backend()}
+        about = {"side": self.side, "model": self.settings.general.model, "backend": self.backend()}
         response = prefill_response(query, kept, key, **about, cost=self.settings.cost(tokens, 0))
-        return edge_first.Read(np.frombuffer(kept.prefill.states, STATE).astype(np.float16), response)
+        return edge_first.EncodedPrompt(np.frombuffer(kept.prefill.states, STATE).astype(np.float16), response)
 
     def _encode(self, key: str, config: RequestConfig, messages: list[Message], layers: Sequence[int]) -> None:
         """Have the model read a prompt, and put what came of it into the journal. Raises AnswerError where it cannot be
         read."""
         assert self._journal is not None
         llm = self._ready(config, messages)
-        hardware = circumstances(llm)
+        hardware = timing_conditions(llm)
         energy, request = MACHINE.begin(hardware), REQUESTS.begin()
         try:
             found = llm.encode(messages, config.sampling, layers)
@@ -113,7 +115,7 @@ class EdgeModel(RoutedModel):
         self._journal.put_prefill(key, prefill, hardware=hardware)
 
     def _answer(self, data: Any, repeat: int, early: EarlyExit | None) -> Response:
-        read = data.get(edge_first.READ) if isinstance(data, dict) else None
+        read = data.get(edge_first.PREFILL) if isinstance(data, dict) else None
         response = super()._answer(data, repeat, early)
         return response if read is None else with_prefill(response, read)
 
@@ -126,7 +128,7 @@ class CloudModel(RoutedModel):
     @classmethod
     def _parse(cls, hyperparameters: dict[str, Any]) -> ModelSettings:
         settings = ModelSettings.parse(hyperparameters, follows_edge=True)
-        if settings.own.samples > 1:
+        if settings.general.samples > 1:
             reason = "samples is for the edge model: a router compares them to decide whether to ask the cloud"
             raise UserError(reason, key="samples")
         return settings
@@ -141,8 +143,8 @@ class CloudModel(RoutedModel):
         return edge.backend()
 
     def inference(self, data: Any, **kwargs: Any) -> Response:
-        read = edge_first.read(data)
-        given = edge_first.taken(data) or read
+        read = edge_first.take_prefill(data)
+        given = edge_first.take_answer(data) or read
         response = self.answer(data)
         if given is not None:
             response[edge_first.EDGE_ANSWER] = given

@@ -16,7 +16,7 @@ from ianvs_specdec.benchmarks.validation import Reader
 from ianvs_specdec.common.errors import unknown, warn_once
 from ianvs_specdec.common.settings import Settings, raise_all, together
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.plugin.rows_checked import RowsChecked
+from ianvs_specdec.plugin.row_checks import RowChecks
 
 ROUNDS = 12
 """There are columns for so many rounds."""
@@ -37,7 +37,7 @@ class ProcessorSettings(Settings):
     rounds: Annotated[int, Field(ge=1, le=ROUNDS)] | None = Field(None, description="parts that rows are divided into")
 
 
-class DatasetProcessor(RowsChecked):
+class DatasetProcessor(RowChecks):
     """Turns each row into ``{"query": question, "gold": answer, "index": i}``, without reordering or dropping any.
 
     Hyperparameters: ``ProcessorSettings``, and ``JudgeSettings`` after ``judge_``. Where there are ``rounds``, a row

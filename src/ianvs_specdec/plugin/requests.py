@@ -15,8 +15,8 @@ from ianvs_specdec.common.types import Completion, Hints, Message
 from ianvs_specdec.plugin.energy import MACHINE
 from ianvs_specdec.plugin.request_config import RequestConfig, RequestConfigs
 from ianvs_specdec.plugin.side_warnings import TruncationWarning
-from ianvs_specdec.plugin.timings import REQUESTS, circumstances, stamp
-from ianvs_specdec.records.beginning import first_tokens, joined
+from ianvs_specdec.plugin.timings import REQUESTS, stamp, timing_conditions
+from ianvs_specdec.records.continuation import first_tokens, joined
 from ianvs_specdec.records.journal import Entry, Journal
 
 
@@ -138,7 +138,7 @@ class Requests:
         """Generate an answer and store it under ``config``, or under ``whole`` if the answer ended within its first
         tokens. ``begun``: the completion that it continues."""
         llm, journal = self._ready(config, messages), self._journal
-        runs_on = circumstances(llm)
+        runs_on = timing_conditions(llm)
         # What the journal and loading take is no request's time: a long journal is read before the first one.
         energy = MACHINE.begin(runs_on)
         request = REQUESTS.begin()

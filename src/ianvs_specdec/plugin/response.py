@@ -13,7 +13,7 @@ from ianvs_specdec.benchmarks.letters import FOUR, options_of
 from ianvs_specdec.benchmarks.scorers import CHOICES, LOGPROB, prediction
 from ianvs_specdec.common.errors import AnswerError
 from ianvs_specdec.common.types import Completion, Query, Trace
-from ianvs_specdec.records.journal import KeptPrefill
+from ianvs_specdec.records.journal import StoredPrefill
 from ianvs_specdec.records.response import Response
 
 
@@ -80,7 +80,7 @@ def response_of(
     )
 
 
-def prefill_response(query: Query, kept: KeptPrefill, key: str, **details: Any) -> Response:
+def prefill_response(query: Query, kept: StoredPrefill, key: str, **details: Any) -> Response:
     """The response of an edge that only read the first turn's prompt, which is in the journal under ``key``."""
     read = kept.prefill
     response = response_of(query, [], [], **details)

@@ -15,16 +15,16 @@ from ianvs_specdec.benchmarks.validation import DataRow
 from ianvs_specdec.common.errors import AnswerError, UserError, visible, warn_once
 from ianvs_specdec.common.types import Completion, Hints, Message, Query, Sampling, messages_of
 from ianvs_specdec.plugin import observers
-from ianvs_specdec.plugin.overhead import restore_routing_time
 from ianvs_specdec.plugin.request_config import RequestConfig, RequestConfigs
 from ianvs_specdec.plugin.requests import EarlyExit, Requests
 from ianvs_specdec.plugin.response import Attempt, response_of, turn_of, with_letter
-from ianvs_specdec.plugin.rows_checked import RowsChecked, refused_by_template, warn_unread_variables, without_letters
+from ianvs_specdec.plugin.routing_time import restore_routing_time
+from ianvs_specdec.plugin.row_checks import RowChecks, refused_by_template, warn_unread_variables, without_letters
 from ianvs_specdec.plugin.settings import SAME_AS_EDGE, ModelSettings
 from ianvs_specdec.plugin.side_warnings import DraftWarnings, TruncationWarning
 from ianvs_specdec.plugin.timings import Timings
 from ianvs_specdec.records.baseline import compare
-from ianvs_specdec.records.beginning import saved_tokens
+from ianvs_specdec.records.continuation import saved_tokens
 from ianvs_specdec.records.identity import FileDigests
 from ianvs_specdec.records.journal import Journal
 from ianvs_specdec.records.response import Response
@@ -37,9 +37,9 @@ SEEDS_APART = 1_000_003
 """Between the seeds of two samples of one answer; repeats have seeds one after the other."""
 
 
-class RoutedModel(RowsChecked):
-    """One side of a cloud-edge pair. Hyperparameters: ``OwnSettings``, ``Sampling``, and the options of the back ends,
-    of which those of others have no effect, since a grid crosses them.
+class RoutedModel(RowChecks):
+    """One side of a cloud-edge pair. Hyperparameters: ``GeneralSettings``, ``Sampling``, and the options of all back ends:
+    those of another back end have no effect, since a grid crosses them.
 
     The model is loaded when the first answer is not in the journal. Errors are ``UserError``. Queries may be answered
     from several threads; a back end that takes one request at a time lets others wait, which is part of their times.
@@ -75,7 +75,7 @@ class RoutedModel(RowsChecked):
         yield from without_letters(llm, rows)
         warn_unread_variables(llm, given.sampling)
         for place, reason in refused_by_template(llm, given.sampling, rows):
-            if given.own.max_failures:
+            if given.general.max_failures:
                 warn_once(f"{place}: {reason}")
             else:
                 yield place, reason
@@ -154,8 +154,8 @@ class RoutedModel(RowsChecked):
 
     def _drawn(self, query: Query, sampling: Sampling) -> Iterator[Sampling]:
         """How the further samples are drawn: requests of their own, with seeds that no repeat has."""
-        temperature = float(self.settings.own.samples_temperature)
-        for number in range(1, self.settings.own.samples):
+        temperature = float(self.settings.general.samples_temperature)
+        for number in range(1, self.settings.general.samples):
             seed = sampling.seed + number * SEEDS_APART
             yield dataclasses.replace(sampling, temperature=temperature, seed=seed, logprobs=query.scorer == LOGPROB)
 
@@ -166,7 +166,7 @@ class RoutedModel(RowsChecked):
         if self._llm is not None:
             self._llm.close()
         if self._journal is not None:
-            self._journal.rest()
+            self._journal.release()
 
     def environment_details(self) -> Any:
         """What the times of the answers were taken with. Our host puts it into ``environment.json``."""
@@ -181,7 +181,7 @@ class RoutedModel(RowsChecked):
             name = self.backend()
             llm = self.settings.checked(name)
             self._journal = Journal.of_job()
-            self._configs = RequestConfigs(self.settings.own.model, llm, FileDigests(job_folder() / DIGESTS))
+            self._configs = RequestConfigs(self.settings.general.model, llm, FileDigests(job_folder() / DIGESTS))
             self._requests = Requests(
                 self.side,
                 llm,
@@ -189,7 +189,7 @@ class RoutedModel(RowsChecked):
                 self._configs,
                 self._truncation_warning,
                 self._ready,
-                use_cache=self.settings.own.use_cache,
+                use_cache=self.settings.general.use_cache,
                 coupled=self._coupled,
             )
             self._llm = llm
@@ -205,7 +205,7 @@ class RoutedModel(RowsChecked):
         assert self._llm is not None
         assert self._requests is not None
         journal = self._journal
-        with journal.asking(config.own.key(messages, hints.prediction)):
+        with journal.request_lock(config.own.key(messages, hints.prediction)):
             if early is None:
                 entry, key, known = self._requests.whole(config, messages, hints)
             else:
@@ -244,7 +244,7 @@ class RoutedModel(RowsChecked):
         assert self._llm is not None
         assert self._journal is not None
         llm, journal = self._llm, self._journal
-        if self.settings.own.use_cache and (why := journal.explain_miss(config.own, messages, self.side)):
+        if self.settings.general.use_cache and (why := journal.explain_miss(config.own, messages, self.side)):
             log.warning("%s model: %s", self.side, why)
         journal.ensure_writable()
         with self._mutex:
@@ -264,7 +264,7 @@ class RoutedModel(RowsChecked):
         with self._mutex:
             self._failed += 1
             failed = self._failed
-        permitted = self.settings.own.max_failures
+        permitted = self.settings.general.max_failures
         if failed > permitted:
             if not permitted:
                 raise reason
@@ -280,7 +280,7 @@ class RoutedModel(RowsChecked):
             attempt.turns,
             samples,
             side=self.side,
-            model=self.settings.own.model,
+            model=self.settings.general.model,
             backend=self.backend(),
         )
         usage = response["usage"]

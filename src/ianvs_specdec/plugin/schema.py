@@ -11,7 +11,7 @@ from typing import Any
 from ianvs_specdec.backends import ALIASES, BACKENDS, backend
 from ianvs_specdec.common.sampling import Sampling
 from ianvs_specdec.common.settings import properties
-from ianvs_specdec.plugin.settings import SAME_AS_EDGE, OwnSettings
+from ianvs_specdec.plugin.settings import SAME_AS_EDGE, GeneralSettings
 
 _OURS = ("required", "wanted", "unset")
 """Keys of our own, which JSON schemas do not have."""
@@ -20,7 +20,7 @@ _OURS = ("required", "wanted", "unset")
 def schema() -> dict[str, Any]:
     """Draft 7, which editors support best."""
     known: dict[str, dict[str, Any]] = {}
-    for kind in (OwnSettings, Sampling):
+    for kind in (GeneralSettings, Sampling):
         known |= {name: _optional([declared]) for name, declared in properties(kind).items()}
     known["backend"] |= {"enum": [*BACKENDS, *ALIASES, SAME_AS_EDGE]}
     options: dict[str, list[dict[str, Any]]] = {}

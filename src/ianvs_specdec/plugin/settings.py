@@ -36,7 +36,7 @@ def _unescaped(value: tuple[str, ...]) -> None:
         warn_once(f'stop: {value!r} holds a backslash and a letter; in YAML a line break is "\\n", in double quotes')
 
 
-class OwnSettings(Settings):
+class GeneralSettings(Settings):
     """The hyperparameters that are neither a sampling parameter nor an option of a back end."""
 
     model: Text = Field(description="a folder in Hugging Face format, a GGUF file, or the name that a server knows")
@@ -68,7 +68,7 @@ def options() -> dict[str, list[FieldInfo]]:
 class ModelSettings:
     """The hyperparameters of an edge or cloud model, checked."""
 
-    own: OwnSettings
+    general: GeneralSettings
     sampling: Sampling
     options: Mapping[str, Any]
 
@@ -84,7 +84,7 @@ class ModelSettings:
         _, _, own, sampling = together(
             lambda: _check_names(hyperparameters),
             lambda: _check_options(given.get("backend", "autoregressive"), own_options),
-            lambda: OwnSettings.parse({key: given[key] for key in OwnSettings.names() if key in given}),
+            lambda: GeneralSettings.parse({key: given[key] for key in GeneralSettings.names() if key in given}),
             lambda: build(Sampling, {key: given[key] for key in Sampling.names() if key in given}),
         )
         _unescaped(sampling.stop)
@@ -95,16 +95,16 @@ class ModelSettings:
 
     @property
     def backend(self) -> str:
-        return resolve(self.own.backend)
+        return resolve(self.general.backend)
 
     def checked(self, name: str) -> LLM:
         """The model behind the back end ``name``, not loaded; everything that depends on the back end is checked."""
         if backend(name, key="backend").local:
-            check_model(self.own.model)
+            check_model(self.general.model)
         llm = self.llm(name)
         llm.check(self.sampling)
-        if self.own.samples > 1:
-            llm.check(replace(self.sampling, temperature=self.own.samples_temperature))
+        if self.general.samples > 1:
+            llm.check(replace(self.sampling, temperature=self.general.samples_temperature))
         return llm
 
     def check_files(self) -> None:
@@ -125,11 +125,11 @@ class ModelSettings:
 
     def llm(self, name: str) -> LLM:
         """The model behind the back end ``name``, not loaded, with those of the options that are that back end's."""
-        return backend(name, key="backend")(self.own.model, **_options_of(name, self.options))
+        return backend(name, key="backend")(self.general.model, **_options_of(name, self.options))
 
     def cost(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0) -> float | None:
         """Price of one answer; None without a price. ``cached_tokens`` are some of ``prompt_tokens``."""
-        prices = {name: getattr(self.own, name) for name in PRICES}
+        prices = {name: getattr(self.general, name) for name in PRICES}
         return cost(prices, prompt_tokens, completion_tokens, cached_tokens)
 
 
@@ -169,4 +169,4 @@ def _for_backend(key: str, value: Any, name: str) -> Any:
 
 def names() -> tuple[str, ...]:
     """All hyperparameters of a model."""
-    return tuple(dict.fromkeys((*OwnSettings.names(), *Sampling.names(), *options())))
+    return tuple(dict.fromkeys((*GeneralSettings.names(), *Sampling.names(), *options())))

@@ -86,7 +86,7 @@ def stamp(
     trace.answered = None if trace.answered is None else round(trace.answered + waited, 7)
 
 
-def circumstances(llm: LLM) -> dict[str, Any]:
+def timing_conditions(llm: LLM) -> dict[str, Any]:
     """What the timings depend on. With other rows beside it, an answer takes another time than alone."""
     concurrency = current_concurrency()
     return {**llm.hardware(), **({"concurrency": concurrency} if concurrency > 1 else {})}

@@ -17,7 +17,7 @@ from ianvs_specdec.routing.learned.folder import TrainedRouter
 from ianvs_specdec.routing.learned.online import AdaptedClassifier
 from ianvs_specdec.routing.routers import build_router, check_router_beside
 from ianvs_specdec.routing.routers.learned import UNANSWERED
-from ianvs_specdec.workspace.sides import answered
+from ianvs_specdec.workspace.sides import side_answer
 from tests.routing.routers.edge_jobs import ROWS, SETTINGS, run
 from tests.support import journals
 from tests.support.models import build_model
@@ -192,7 +192,7 @@ def test_what_stays_is_answered_as_ever_and_has_cost_the_reading(
         assert table.turn("busy")[place] == pytest.approx(seconds + result["perf"]["latency"], abs=2e-6)
         assert result["routing"]["seconds"] > seconds > 0
         assert "edge_answer" not in result
-        assert answered(result) is not None
+        assert side_answer(result) is not None
     scores = [result["routing"]["score"] for _, result, _, _ in found]
     assert len(set(scores)) == len(scores)
 

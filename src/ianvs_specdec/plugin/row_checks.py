@@ -22,7 +22,7 @@ from ianvs_specdec.models.templates import reads, render
 TOKENS = dict.fromkeys(("bos_token", "eos_token", "unk_token", "pad_token"), "")
 
 
-class RowsChecked:
+class RowChecks:
     """A module of a job that can be asked whether it could work with the rows."""
 
     whole_rows: ClassVar[bool] = True
