@@ -331,9 +331,7 @@ class Gateway:
         except CancelledError:
             raise AbandonedError from None
 
-    def encode(
-        self, data: ChatRow, layers: Sequence[int], check: edge_first.ModelCheck
-    ) -> edge_first.EncodedPrompt | None:
+    def encode(self, data: ChatRow, layers: Sequence[int], check: edge_first.ModelCheck) -> edge_first.Encoding | None:
         side, chat = self._case.sides["edge"], data.job.chats["edge"]
         side.llm.check_encode()
         check(side.settings.general.model, self._model_files)
@@ -341,7 +339,7 @@ class Gateway:
             found = side.llm.encode(chat.messages, chat.sampling, layers)
         except AnswerError:
             return None
-        return edge_first.EncodedPrompt(found.states, Response(prefill={"seconds": found.seconds}))
+        return edge_first.Encoding(found.states, Response(prefill={"seconds": found.seconds}))
 
     @functools.cached_property
     def _model_files(self) -> str:

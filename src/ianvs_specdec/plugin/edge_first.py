@@ -30,7 +30,7 @@ ModelCheck = Callable[[str, str], None]
 """Called with a model's name and the digest of its files."""
 
 
-class EncodedPrompt(NamedTuple):
+class Encoding(NamedTuple):
     """A prompt that the edge has read: pooled hidden states, float16 [layers * 2 * hidden], and the ``response`` of an
     edge that does no more."""
 
@@ -45,7 +45,7 @@ class EncodedPrompt(NamedTuple):
 class Edge(Protocol):
     def answer(self, data: Any, *, early: EarlyExit | None) -> Response: ...
 
-    def encode(self, data: Any, layers: Sequence[int], check: ModelCheck) -> EncodedPrompt | None: ...
+    def encode(self, data: Any, layers: Sequence[int], check: ModelCheck) -> Encoding | None: ...
 
     def backend(self) -> str: ...
 
@@ -72,7 +72,7 @@ def request_answer(row: Any, early: EarlyExit | None = None) -> Response:
     return response
 
 
-def encode(row: Any, layers: Sequence[int], check: ModelCheck) -> EncodedPrompt | None:
+def encode(row: Any, layers: Sequence[int], check: ModelCheck) -> Encoding | None:
     """What the edge makes of the prompt of a row of the dataset processor; None if it cannot read it. See
     ``EdgeModel.encode``. Raises UserError as that does, where there is no edge model, and for anything that is no such
     row, an answer among them.

@@ -63,9 +63,7 @@ class EdgeModel(RoutedModel):
         edge_first.take_prefill(data)
         return given
 
-    def encode(
-        self, data: Any, layers: Sequence[int], check: Callable[[str, str], None]
-    ) -> edge_first.EncodedPrompt | None:
+    def encode(self, data: Any, layers: Sequence[int], check: Callable[[str, str], None]) -> edge_first.Encoding | None:
         """The hidden states of ``layers``, pooled, of the prompt of a query's first turn, from the journal or from the
         model; None if it cannot read the prompt.
 
@@ -96,7 +94,7 @@ class EdgeModel(RoutedModel):
         tokens = kept.prefill.prompt_tokens
         about = {"side": self.side, "model": self.settings.general.model, "backend": self.backend()}
         response = prefill_response(query, kept, key, **about, cost=self.settings.cost(tokens, 0))
-        return edge_first.EncodedPrompt(np.frombuffer(kept.prefill.states, STATE).astype(np.float16), response)
+        return edge_first.Encoding(np.frombuffer(kept.prefill.states, STATE).astype(np.float16), response)
 
     def _encode(self, key: str, config: RequestConfig, messages: list[Message], layers: Sequence[int]) -> None:
         """Have the model read a prompt, and put what came of it into the journal. Raises AnswerError where it cannot be

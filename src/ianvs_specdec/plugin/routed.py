@@ -38,8 +38,10 @@ SEEDS_APART = 1_000_003
 
 
 class RoutedModel(RowChecks):
-    """One side of a cloud-edge pair. Hyperparameters: ``GeneralSettings``, ``Sampling``, and the options of all back ends:
-    those of another back end have no effect, since a grid crosses them.
+    """The edge model or the cloud model.
+
+    Hyperparameters: ``GeneralSettings``, ``Sampling``, and the options of all back ends (a grid crosses them with the
+    back ends; those of another back end have no effect).
 
     The model is loaded when the first answer is not in the journal. Errors are ``UserError``. Queries may be answered
     from several threads; a back end that takes one request at a time lets others wait, which is part of their times.
