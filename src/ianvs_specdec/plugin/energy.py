@@ -26,14 +26,14 @@ class EnergyShares:
     def __init__(self, meter: Meter) -> None:
         self.meter = meter
         self.idle: float | None = None
-        self._number = self._gaps = 0
+        self.active = self._gaps = 0
         self._joules = self._seconds = 0.0
         self._mutex = threading.Lock()
         self._sampler = threading.Thread(target=self._sample, daemon=True)
 
     def measure_idle(self) -> None:
         """Unless it is known already. To be called before anything computes."""
-        if self.idle is None and not self._number and (mark := self.begin({})):
+        if self.idle is None and not self.active and (mark := self.begin({})):
             time.sleep(IDLE_SECONDS)
             if used := self.end(mark):
                 self.idle = used.joules / used.seconds
@@ -67,16 +67,16 @@ class EnergyShares:
 
     def _pass(self, change: int) -> None:
         joules, seconds = self.meter.used()
-        if self._number:
-            self._seconds += seconds / self._number
-            self._joules += (joules or 0.0) / self._number
+        if self.active:
+            self._seconds += seconds / self.active
+            self._joules += (joules or 0.0) / self.active
             self._gaps += joules is None
-        self._number += change
+        self.active += change
 
     def _sample(self) -> None:
         while not threading.Event().wait(SAMPLING):
             with self._mutex:
-                if self._number:
+                if self.active:
                     self._pass(0)
 
 

@@ -45,7 +45,7 @@ class Overlap:
     """While ``n`` requests are under way, a ``n``-th of the time that passes is each one's. Thread-safe."""
 
     def __init__(self) -> None:
-        self._number = 0
+        self.active = 0
         self._share = self._since = 0.0
         self._mutex = threading.Lock()
 
@@ -63,10 +63,10 @@ class Overlap:
 
     def _pass(self, change: int) -> None:
         now = time.perf_counter()
-        if self._number:
-            self._share += (now - self._since) / self._number
+        if self.active:
+            self._share += (now - self._since) / self.active
         self._since = now
-        self._number += change
+        self.active += change
 
 
 REQUESTS = Overlap()

@@ -91,14 +91,14 @@ def test_a_question_that_the_edge_cannot_read_goes_to_the_cloud(
     long = [{"query": "long " * 200, "gold": "B", "index": 0}]
     with pytest.raises(UserError, match="context window"):
         run(tiny_model, probe(folder, 1.0), long)
-    assert REQUESTS._number == 0
+    assert REQUESTS.active == 0
     edge = EdgeModel(model=str(tiny_model), **SETTINGS, max_failures=1)
     router = build_router(probe(folder, 1.0))
     row = dict(long[0])
     assert router(row) is True
     assert row["routing"]["reason"] == UNANSWERED
     edge.cleanup()
-    assert REQUESTS._number == 0
+    assert REQUESTS.active == 0
 
 
 def test_another_edge_model_is_refused(job: Path, tmp_path: Path, folder: Path, asked: list[str]) -> None:
