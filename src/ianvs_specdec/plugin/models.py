@@ -35,10 +35,12 @@ class EdgeModel(RoutedModel):
     side: ClassVar[str] = "edge"
 
     def __init__(self, **hyperparameters: Any) -> None:
-        super().__init__(**hyperparameters) edge_first.set_current(self) # Sedna needs an existing path, and copies
-        folders (not files) to the temporary folder. It swallows the errors of # load() for the frameworks that it
-        knows. os.environ["BACKEND_TYPE"] = "IANVS_SPECDEC" os.environ["model_path"] = os.path.abspath(__file__)  #
-        noqa: SIM112 - the name is Sedna's
+        super().__init__(**hyperparameters)
+        edge_first.set_current(self)
+        # Sedna needs an existing path, and copies folders (not files) to the temporary folder. It swallows the errors
+        # of load() for the frameworks that it knows.
+        os.environ["BACKEND_TYPE"] = "IANVS_SPECDEC"
+        os.environ["model_path"] = os.path.abspath(__file__)  # noqa: SIM112 - the name is Sedna's
 
     def load(self, **kwargs: Any) -> None:
         """Check the model's files. Called by Ianvs once per test case; the weights are loaded when needed."""
