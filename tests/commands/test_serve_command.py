@@ -108,5 +108,5 @@ def test_the_command_line_goes_before_the_file(model: str, tmp_path: Path) -> No
     serve.add_arguments(parser)
     options = parser.parse_args(["--settings", str(file), "--set", "max_tokens=5", "--backend", "PromptLookup"])
     settings = serve._settings(options)
-    assert (settings.own.model, settings.backend) == (model, "PromptLookup")
+    assert (settings.general.model, settings.backend) == (model, "PromptLookup")
     assert (settings.sampling.max_tokens, settings.sampling.seed) == (5, 3)

@@ -16,7 +16,7 @@ from ianvs_specdec.benchmarks.scorers import SCORERS
 from ianvs_specdec.commands.cli import main
 from ianvs_specdec.common.types import Completion, Step, Trace
 from ianvs_specdec.report.collect import collect, to_csv
-from ianvs_specdec.workspace.scoring import TOGETHER
+from ianvs_specdec.workspace.scoring import BATCH_SCORERS
 from tests.support.workspace import COLUMNS, Bench, Side, choice, completion
 
 
@@ -198,7 +198,7 @@ def test_scorers_that_ask_or_run_are_not_called(bench: Bench, monkeypatch: pytes
 
     for name in ("judge", "code"):
         monkeypatch.setitem(SCORERS, name, called)
-        monkeypatch.setitem(TOGETHER, name, called)
+        monkeypatch.setitem(BATCH_SCORERS, name, called)
     for path in bench.folder.glob("*/*/answers.jsonl"):
         path.write_text(path.read_text().replace('"scorer": "choice"', '"scorer": "judge"'))
     assert collect(bench.folder)["cases"][0]["figures"]["Accuracy"] == 50.0

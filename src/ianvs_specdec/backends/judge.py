@@ -201,7 +201,7 @@ class _Panel:
         finally:
             self._llm.close()
             if self._journal is not None:
-                self._journal.rest()
+                self._journal.release()
         return found | {key: new for key, new in asked_for.items() if isinstance(new, str) or key not in found}
 
     def _ask_all(self, missing: Mapping[str, list[Message]]) -> dict[str, str | AnswerError]:

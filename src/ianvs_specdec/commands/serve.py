@@ -109,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
     this_machine = options.host in LOOPBACK and not key
     limits = settings.sampling, key, options.deadline, options.max_body, this_machine
     if case is None:
-        name = options.name or served_name(settings.own.model)
+        name = options.name or served_name(settings.general.model)
         metrics = Metrics(name, settings.backend)
         engine: EngineClient = Engine(llm, options.queue, concurrency, metrics)
         window = llm.chat.window if isinstance(llm, TokenizingLLM) else None

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Completion, Query, Trace
-from ianvs_specdec.records.beginning import first_tokens
+from ianvs_specdec.records.continuation import first_tokens
 from ianvs_specdec.records.response import Response
 from ianvs_specdec.routing.evaluation.quality import Scored
 from ianvs_specdec.routing.learned.doubt import Doubt, cross_fitted, fit

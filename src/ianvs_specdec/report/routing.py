@@ -19,7 +19,7 @@ from ianvs_specdec.routing.evaluation.quality import Scored
 from ianvs_specdec.routing.evaluation.results import Result, evaluate
 from ianvs_specdec.routing.outcomes.recorded import Floats
 from ianvs_specdec.workspace.cases import Dataset
-from ianvs_specdec.workspace.sides import Answered, score
+from ianvs_specdec.workspace.sides import SideAnswer, score
 
 POINTS = 200
 """A curve has no more points than about this."""
@@ -42,7 +42,7 @@ class Outcome:
     cost: float | None
 
 
-def outcomes(both: Mapping[int, tuple[Answered, Answered]], dataset: Dataset) -> dict[int, tuple[Outcome, Outcome]]:
+def outcomes(both: Mapping[int, tuple[SideAnswer, SideAnswer]], dataset: Dataset) -> dict[int, tuple[Outcome, Outcome]]:
     """The scores of both sides, of the queries where both have one."""
     found = {}
     for index, answers in both.items():
@@ -52,7 +52,7 @@ def outcomes(both: Mapping[int, tuple[Answered, Answered]], dataset: Dataset) ->
     return found
 
 
-def _outcome(answer: Answered, dataset: Dataset, index: int) -> Outcome | None:
+def _outcome(answer: SideAnswer, dataset: Dataset, index: int) -> Outcome | None:
     told = answer.score
     if told is None:
         told = score(dataset.queries[index].scorer, answer.texts, dataset.golds[index])

@@ -16,22 +16,22 @@ import numpy as np
 
 from ianvs_specdec.benchmarks.rows import query_of_row, row_of
 from ianvs_specdec.common.errors import UserError, warn_once
-from ianvs_specdec.records.response import answer_of
+from ianvs_specdec.records.response import edge_answer_of
 from ianvs_specdec.records.run import job_folder
 from ianvs_specdec.report.metrics.table import NAN, Column, Table, rounded
 from ianvs_specdec.routing.evaluation.bootstrap import RESAMPLES, SEED
 from ianvs_specdec.routing.evaluation.curve import Sides
 from ianvs_specdec.routing.evaluation.quality import Scored
 from ianvs_specdec.routing.evaluation.results import evaluate
-from ianvs_specdec.workspace.journal_reader import KeptAnswers
-from ianvs_specdec.workspace.scoring import pair_of
-from ianvs_specdec.workspace.sides import SIDES, answered, answered_before, score
+from ianvs_specdec.workspace.journal_reader import JournalReader
+from ianvs_specdec.workspace.scoring import answers_and_gold
+from ianvs_specdec.workspace.sides import SIDES, score, side_answer, stored_answer
 
 NAMES = {"Router AUROC": "auroc", "Router APGR": "apgr"}
 
 ALIKE = "the router gave all queries the same score"
 
-Kept = Callable[[], KeptAnswers]
+Kept = Callable[[], JournalReader]
 """The job's journal, read when it is first called."""
 
 _known: weakref.WeakKeyDictionary[Table, Mapping[str, float]] = weakref.WeakKeyDictionary()
@@ -80,7 +80,7 @@ def _compared(y_true: Sequence[Any], y_pred: Sequence[Any], table: Table) -> tup
         return "the router gave no score to some queries"
     if np.ptp(scores) == 0:
         return ALIKE
-    kept = functools.cache(lambda: KeptAnswers(job_folder()))
+    kept = functools.cache(lambda: JournalReader(job_folder()))
     sides = []
     for side in SIDES:
         outcomes = _outcomes(side, y_true, y_pred, answered, table.query("score"), kept)
@@ -114,15 +114,15 @@ def _outcomes(
         if result.get("side") == side:
             column[number] = scored[index]
             continue
-        found = answered(_answer(y_pred[index], side))
+        found = side_answer(_answer(y_pred[index], side))
         # Results that do not know their row cannot be looked up.
         if found is None and row_of(result) is not result and row_of(result) is not None:
             if configurations is None:
                 configurations = _configurations(side, y_pred, kept)
-            found = answered_before(kept(), query_of_row(result), configurations, {}) if configurations else None
+            found = stored_answer(kept(), query_of_row(result), configurations, {}) if configurations else None
         told = None
         if found is not None:
-            told = score(str(result.get("scorer")), found.texts, pair_of(result, y_true[index])[1])
+            told = score(str(result.get("scorer")), found.texts, answers_and_gold(result, y_true[index])[1])
         column[number] = NAN if told is None else told
     return column
 
@@ -134,7 +134,7 @@ def _asked(row: Sequence[Any], side: str) -> bool:
 def _answer(row: Sequence[Any], side: str) -> Mapping[str, Any] | None:
     """The side's answer in this row, if there is one."""
     _, result, edge, cloud = row
-    found: Mapping[str, Any] | None = answer_of(result, edge) if side == "edge" else cloud
+    found: Mapping[str, Any] | None = edge_answer_of(result, edge) if side == "edge" else cloud
     return found
 
 
@@ -153,7 +153,7 @@ def _configurations(side: str, y_pred: Sequence[Any], kept: Kept) -> list[str]:
 
 def _alike(kept: Kept, key: str) -> list[str]:
     try:
-        return kept().alike(key)
+        return kept().same_outputs(key)
     except UserError:
         # Outside a running job there is no journal.
         return []

@@ -17,7 +17,7 @@ from ianvs_specdec.benchmarks.thoughts import without_thoughts
 from ianvs_specdec.common.errors import UserError, install_command, unknown
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.outcomes.recorded import Outcomes
-from ianvs_specdec.workspace.scoring import TOGETHER
+from ianvs_specdec.workspace.scoring import BATCH_SCORERS
 
 Answers = Sequence[str]
 """One query's answers, turn by turn."""
@@ -63,7 +63,7 @@ class BenchmarkQuality(Quality):
             places = [place for place, query in enumerate(queries) if query.scorer == name]
             pairs = [(answers[place], golds[place]) for place in places]
             one = scorers.scorer(name)
-            values = TOGETHER[name](pairs) if name in TOGETHER else [one(*pair) for pair in pairs]
+            values = BATCH_SCORERS[name](pairs) if name in BATCH_SCORERS else [one(*pair) for pair in pairs]
             for place, value in zip(places, values, strict=True):
                 found[place] = share(name, value)
         return found

@@ -20,7 +20,7 @@ from ianvs_specdec.benchmarks.rows import query_of_row, row_of
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.settings import Settings, Share, validated
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.plugin.overhead import Routing, restore_routing_time
+from ianvs_specdec.plugin.routing_time import RoutingRecord, restore_routing_time
 from ianvs_specdec.records.identity import digest
 from ianvs_specdec.records.journal import Journal
 from ianvs_specdec.records.response import Response
@@ -159,7 +159,7 @@ class Router(_Given, ABC):
         started = time.perf_counter()
         decision = self.checked(data)
         seconds = time.perf_counter() - started - decision.waited
-        record = Routing({
+        record = RoutingRecord({
             "router": type(self).__name__,
             "score": decision.score,
             "hard": decision.hard,
@@ -170,7 +170,7 @@ class Router(_Given, ABC):
         self._leave(record, data)
         return decision.hard
 
-    def _leave(self, record: Routing, data: Any) -> None:
+    def _leave(self, record: RoutingRecord, data: Any) -> None:
         """Put the record where the model that answers finds it, and into an answer that there is already."""
         places = [place for place in (data, row_of(data)) if isinstance(place, dict)]
         if places and self.timed:

@@ -231,7 +231,7 @@ class CascadeRouter(Router):
         if answered:
             return self._judge(data, known)
         started = time.perf_counter()
-        response = edge_first.ask(data, early)
+        response = edge_first.request_answer(data, early)
         waited += time.perf_counter() - started
         if self.first is None:
             return replace(self._judge(response, known), waited=waited)

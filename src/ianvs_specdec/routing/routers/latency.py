@@ -189,7 +189,7 @@ class LatencyRouter(ConstrainedRouter):
         if PRIVATE in decision.details:
             return decision
         # A cascade inside may have asked the edge: then its answer is there, as in the mode inference-then-mining.
-        data = edge_first.waiting(data)
+        data = edge_first.pending_answer(data)
         slo = self._slo or _given(row_of(data))
         if not slo:
             raise UserError(NO_OBJECTIVE, key="slo_ttft")

@@ -1,4 +1,4 @@
-"""What a run leaves behind beside the leaderboard: per test case a folder with configuration, answers, environment."""
+"""Recorder of a test case: its folder with configuration, answers and environment, and its progress line."""
 
 from __future__ import annotations
 
@@ -18,50 +18,50 @@ import yaml
 from core.common.files import append_whole, make_folder, write_atomic, writing
 from core.common.utils import get_local_time
 from core.storymanager.environment import environment
-from core.storymanager.load import Watch
+from core.storymanager.load import LoadMonitor
 
 REFRESH = 0.2
-"""Seconds between two updates of the live line."""
+"""Seconds between updates of the progress line."""
 LIVE = "{n_fmt}/{total_fmt} queries{postfix}, {remaining} left |{bar}|"
-"""The line of a running test case, the vital first: what a narrow terminal has no room for is cut at the end."""
+"""Format of the progress line. A narrow terminal cuts its end."""
 
 
 @dataclass(frozen=True)
-class Story:
-    """One run. ``runner`` describes what answers the rows."""
+class RunInfo:
+    """A run. ``runner``: see ``Runner.describe``."""
 
     job_file: str
     run_id: str
     runner: Callable[[], dict[str, Any]]
 
 
-class CaseStory:
-    """A context manager around a test case. It writes answers as they come, shows the progress, and completes the
-    folder. Until then they are in ``answers.<process>.partial.jsonl``: an earlier ``answers.jsonl`` is replaced whole.
+class CaseRecorder:
+    """Context manager of a test case. It writes answers to ``answers.<process>.partial.jsonl`` as they arrive, shows
+    the progress, and finally completes the folder.
 
-    ``details``: of the modules, for the environment. ``doubt``: why times are doubtful. ``repeat`` counts from 0.
+    ``details``: the modules' environment details. ``doubt``: why times are doubtful, if so. ``repeat``: from 0.
     """
 
-    def __init__(self, story: Story, folder: str, title: str, repeat: int = 0) -> None:
-        self._story, self._folder, self._title, self.repeat = story, folder, title, repeat
+    def __init__(self, run: RunInfo, folder: str, title: str, repeat: int = 0) -> None:
+        self._run, self._folder, self._title, self.repeat = run, folder, title, repeat
         self.rows = self.edge = self.cloud = self.replayed = self.tokens = 0
-        self.seconds = 0.0  # spent on the answers that were made in this run, by the plugin's own clock
+        self.seconds = 0.0  # total latency of the answers generated in this run
         self._total = 0
         self._started = self._asked = time.perf_counter()
-        self._begun_at = time.time()
+        self._start_time = time.time()
         self.details: dict[str, Any] = {}
         self.doubt = ""
         self._load: dict[str, Any] = {}
-        self._watch = Watch()
+        self._monitor = LoadMonitor()
         self._bar: Any = None
-        self._around = ExitStack()
+        self._stack = ExitStack()
         self._stream: BinaryIO | None = None
 
     @property
     def partial(self) -> str:
         return os.path.join(self._folder, f"answers{part(self.repeat)}.{os.getpid()}.partial.jsonl")
 
-    def __enter__(self) -> CaseStory:
+    def __enter__(self) -> CaseRecorder:
         print(f"{self._title} ...", file=sys.stderr, flush=True)
         return self
 
@@ -74,14 +74,14 @@ class CaseStory:
                     os.unlink(self.partial)
 
     def end_live(self) -> None:
-        """Take the live line away: what is printed next stands in its place."""
-        self._around.close()
+        """Remove the progress line."""
+        self._stack.close()
         self._bar = None
 
     def begin(self, total: int) -> None:
-        """Open the folder; ``total`` rows are expected."""
+        """Create the folder. ``total``: number of rows."""
         self._total = total
-        self._watch.begin()
+        self._monitor.begin()
         self._asked = time.perf_counter()
         make_folder(self._folder)
         with writing(self.partial):
@@ -90,14 +90,14 @@ class CaseStory:
             from tqdm import tqdm
             from tqdm.contrib.logging import logging_redirect_tqdm
 
-            tqdm.monitor_interval = 0  # a thread would take time from the answers that are being timed
+            tqdm.monitor_interval = 0  # no monitor thread: answers are being timed
             line = {"leave": False, "dynamic_ncols": True, "mininterval": REFRESH, "miniters": 1, "bar_format": LIVE}
-            self._bar = self._around.enter_context(tqdm(total=total, **line))
-            # Warnings stand above the line, not in it; our own logger sees to that itself.
-            self._around.enter_context(logging_redirect_tqdm())
+            self._bar = self._stack.enter_context(tqdm(total=total, **line))
+            # Log lines appear above the progress line (our own logger does this itself).
+            self._stack.enter_context(logging_redirect_tqdm())
 
     def add(self, row: Any) -> None:
-        """Take down one row's result: ``[is_hard, result, edge, cloud]``, or whatever mode self-design returned."""
+        """Write a row's result: ``[is_hard, result, edge, cloud]``, or any value in mode self-design."""
         whole = isinstance(row, (list, tuple)) and len(row) == 4
         is_hard, result, edge, cloud = row if whole else (None, row, None, None)
         hard = bool(is_hard) if is_hard is not None else None
@@ -111,12 +111,12 @@ class CaseStory:
         self._count(result)
         self.answered(self.rows)
         if self.rows < self._total:
-            self._watch.look()
+            self._monitor.sample()
         else:
-            self._load = self._watch.end()
+            self._load = self._monitor.end()
 
     def answered(self, count: int) -> None:
-        """Show that this many rows have been answered, be it that some of them wait for an earlier one."""
+        """Show the number of answered rows, including those that wait for an earlier one."""
         if self._bar is not None and count > self._bar.n:
             self._bar.set_postfix_str(", ".join([*self._speed(), *self._sides()]), refresh=False)
             if not self._bar.update(count - self._bar.n) and count == self._total:
@@ -140,20 +140,19 @@ class CaseStory:
         return [f"edge {self.edge}, cloud {self.cloud}", *replayed]
 
     def _speed(self) -> list[str]:
-        """Tokens per second of the answers that were made in this run; nothing without any."""
+        """Tokens per second of the answers generated in this run, if any."""
         seconds = self.seconds
-        if self._story.runner()["concurrency"] > 1:
-            # Requests overlap: the sum of their times is more than has passed.
+        if self._run.runner()["concurrency"] > 1:
+            # Requests overlap: the sum of their times exceeds the elapsed time.
             seconds = min(seconds, time.perf_counter() - self._asked)
         return [f"{self.tokens / seconds:,.0f} token/s"] if seconds > 0 else []
 
     def kept(self) -> str:
-        """What there is of an unfinished test case."""
+        """A message about the answers of an unfinished test case."""
         return f"{self.rows} of {self._total} answers are kept in {self.partial}"
 
     def finish(self, configuration: dict[str, Any], left_out: int) -> None:
-        """Complete the folder: answers, configuration, environment. ``left_out``: malformed rows. May raise
-        WorkspaceError."""
+        """Complete the folder. ``left_out``: number of malformed rows. Raises WorkspaceError."""
         assert self._stream is not None
         folder, suffix = self._folder, part(self.repeat)
         with writing(self.partial):
@@ -169,10 +168,10 @@ class CaseStory:
         write_atomic(environment_file, json.dumps(found, indent=1, default=str) + "\n")
         with writing(folder):
             os.replace(self.partial, os.path.join(folder, f"answers{suffix}.jsonl"))
-        # The complete answers have come: partial files of earlier, killed runs go.
+        # Remove partial files of earlier, killed runs.
         for name in os.listdir(folder):
             path = os.path.join(folder, name)
-            if name.endswith(".partial.jsonl") and os.path.getmtime(path) < self._begun_at:
+            if name.endswith(".partial.jsonl") and os.path.getmtime(path) < self._start_time:
                 with suppress(OSError):
                     os.unlink(path)
         seconds = time.perf_counter() - self._started
@@ -183,19 +182,19 @@ class CaseStory:
         print(f"{self._title}: {counts}, {seconds:.1f} s{doubtful}", file=sys.stderr, flush=True)
 
     def _loads(self, path: str) -> list[dict[str, Any]]:
-        """The load under which the answers were made: of earlier runs, from the file ``path``, then of this one."""
+        """The load while the answers were generated: of earlier runs (from the file ``path``), then of this run."""
         found: list[dict[str, Any]] = []
         if self.replayed:
             with suppress(OSError, ValueError, RecursionError, AttributeError), open(path, encoding="utf-8") as stream:
                 earlier = json.load(stream).get("load")
                 found = earlier if isinstance(earlier, list) else []
         if made := self.rows - self.replayed:
-            found.append({"run": self._story.run_id, "answers": made, **self._load})
+            found.append({"run": self._run.run_id, "answers": made, **self._load})
         return found
 
     def _environment(self, configuration: dict[str, Any], left_out: int) -> dict[str, Any]:
         run = {
-            "run_id": self._story.run_id,
+            "run_id": self._run.run_id,
             "finished": get_local_time(),
             "seconds": round(time.perf_counter() - self._started, 3),
             "queries": self.rows,
@@ -204,7 +203,7 @@ class CaseStory:
             "replayed": self.replayed,
             "malformed_rows_left_out": left_out,
             "repeat": self.repeat + 1,
-            **self._story.runner(),
+            **self._run.runner(),
         }
         seeds = {
             f"{module['type']}-{name}": value
@@ -212,12 +211,12 @@ class CaseStory:
             for name, value in module["hyperparameters"].items()
             if "seed" in name
         }
-        folder = os.path.dirname(os.path.abspath(self._story.job_file))
+        folder = os.path.dirname(os.path.abspath(self._run.job_file))
         return {"run": run, "seeds": seeds, "modules": self.details, **environment(folder)}
 
 
 def part(repeat: int) -> str:
-    """What the names of a repeat's files have before their extension; nothing for the first one."""
+    """Suffix of the file names of a repeat, empty for the first."""
     return f".repeat-{repeat + 1}" if repeat else ""
 
 
@@ -229,11 +228,11 @@ _encode = msgspec.json.Encoder(enc_hook=_plain).encode
 
 
 def to_json(row: dict[str, Any]) -> bytes:
-    """JSON of a plugin's results: NaN and infinity become null, NumPy values plain ones, sets lists, bytes base64, and
-    anything else its text."""
+    """A plugin's results as JSON: NaN and infinity as null, NumPy values as plain ones, sets as lists, bytes as base64,
+    anything else as ``str``."""
     try:
         return _encode(row)
-    except (TypeError, ValueError, RecursionError):  # half of a surrogate pair, or a circle
+    except (TypeError, ValueError, RecursionError):  # half of a surrogate pair, or a cycle
         return json.dumps({name: _builtin(value) for name, value in row.items()}).encode()
 
 

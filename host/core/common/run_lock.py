@@ -1,7 +1,7 @@
-"""One run at a time works in a job's folder: two would ask everything twice, and disturb each other's timings.
+"""Lock of a job's folder: one run at a time, so that no query is sent twice and timings are not disturbed.
 
-A run holds the lock ``.run.lock``, which the system releases when the process ends, however it ends. ``.run.json``
-beside it says who that is. Plugins that keep files in the folder find their own run there by its id.
+A run holds the lock file ``.run.lock``, which the system releases when the process ends. ``.run.json`` describes the
+process; plugins that store files in the folder recognize their own run by its id.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from core.common.errors import WorkspaceError
 from core.common.files import make_folder, write_atomic, writing
 
 LOCK, HOLDER = ".run.lock", ".run.json"
-PATIENCE = 1.0
-"""Seconds that a run which is just ending has to let go, and one that has just begun to say who it is."""
+TIMEOUT = 1.0
+"""Seconds to wait for a run that is just ending."""
 _TEMPORARY = re.compile(r"\..+?\.(?P<pid>[0-9]+)(\.[^.]*)?\.tmp")
-"""Names of the temporary files of this host and of plugins that follow its custom."""
+"""Names of temporary files of this host and of plugins that follow its convention."""
 
 
 @contextmanager
-def claimed(folder: str, run_id: str) -> Iterator[None]:
-    """Hold a folder and remove what killed runs left half-written. WorkspaceError names the process that holds it."""
+def run_lock(folder: str, run_id: str) -> Iterator[None]:
+    """Hold the lock of a folder, and remove partial files of killed runs. Raises WorkspaceError if it is held."""
     from filelock import FileLock, Timeout
 
     make_folder(folder)
-    lock, holder = FileLock(os.path.join(folder, LOCK), timeout=PATIENCE), os.path.join(folder, HOLDER)
+    lock, holder = FileLock(os.path.join(folder, LOCK), timeout=TIMEOUT), os.path.join(folder, HOLDER)
     with writing(folder):
         try:
             lock.acquire()
         except Timeout as error:
             raise WorkspaceError(_in_use(folder, holder)) from error
         except NotImplementedError as error:
-            raise OSError("its file system knows no locks") from error
+            raise OSError("its file system does not support locks") from error
     try:
         this = {
             "pid": os.getpid(),
@@ -57,14 +57,14 @@ def claimed(folder: str, run_id: str) -> Iterator[None]:
 
 
 def _in_use(folder: str, holder: str) -> str:
-    who = how = ""
+    process = end = ""
     with suppress(OSError, ValueError, RecursionError, KeyError, TypeError), open(holder, encoding="utf-8") as stream:
         found = json.load(stream)
-        who = ": process {pid:d} on {host}, since {started} ({command})".format(**found)
-        how = f", or end it (kill {found['pid']})"
+        process = ": process {pid:d} on {host}, since {started} ({command})".format(**found)
+        end = f", or end it (kill {found['pid']})"
     return (
-        f"{folder} is in use by another run{who}. Wait until it has ended{how}, or name another workspace, or another "
-        "name, in the job file"
+        f"{folder} is in use by another run{process}. Wait until it has ended{end}, or change workspace or name "
+        "in the job file"
     )
 
 
@@ -72,12 +72,12 @@ def _remove_stale(folder: str) -> None:
     for root, _, names in os.walk(folder):
         for name in names:
             match = _TEMPORARY.fullmatch(name)
-            if match and not process_lives(int(match["pid"])):
+            if match and not process_exists(int(match["pid"])):
                 with suppress(OSError):
                     os.unlink(os.path.join(root, name))
 
 
-def process_lives(pid: int) -> bool:
+def process_exists(pid: int) -> bool:
     import psutil
 
     return pid < 1 << 31 and psutil.pid_exists(pid)

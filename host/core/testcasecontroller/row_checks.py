@@ -1,4 +1,4 @@
-"""The data rows, checked by the plugin that will have to make something of them."""
+"""Checks of the data rows by the plugins that will process them."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from core.testenvmanager.dataset import Dataset
 from sedna.common.utils import copy_tree
 
 SHOWN = 10
-"""How many faulty rows are told one by one."""
+"""Maximum number of wrong rows with a message each."""
 COUNTED = 1000
-"""After so many, no further row is looked at: the file is of another kind."""
+"""Number of wrong rows after which no further row is checked."""
 
 
 def check_rows(algorithms: Sequence[Algorithm], dataset: Dataset, problems: Problems) -> None:
-    """Call ``check_rows`` of the dataset processors, or of the models where there is none, and ``check_chats`` of all
-    modules, once for each class and set of hyperparameters. Faults go to ``problems``."""
-    asked: set[str] = set()
+    """Call ``check_rows`` of the dataset processors (without one, of the models) and ``check_chats`` of all modules,
+    once per class and set of hyperparameters. Errors go to ``problems``."""
+    checked: set[str] = set()
     for algorithm in algorithms:
         for hook, module in (*_readers(algorithm.modules), *(("check_chats", module) for module in algorithm.modules)):
             for point in module.combinations:
-                question = f"{hook} {id(module.target)} {point!r}"
-                if question not in asked and callable(getattr(module.target, hook, None)):
-                    asked.add(question)
-                    _ask(module, hook, point, dataset, problems)
+                call = f"{hook} {id(module.target)} {point!r}"
+                if call not in checked and callable(getattr(module.target, hook, None)):
+                    checked.add(call)
+                    _check(module, hook, point, dataset, problems)
 
 
 def describe_rows(algorithms: Sequence[Algorithm], dataset: Dataset, problems: Problems) -> list[str]:
-    """The lines of the processors' ``describe_rows`` on how the rows are read."""
+    """The lines of ``describe_rows`` of the dataset processors."""
     lines: dict[str, None] = {}
     readers = [module for algorithm in algorithms for _, module in _readers(algorithm.modules)]
     for module in {id(module.target): module for module in readers}.values():
@@ -51,7 +51,7 @@ def _readers(modules: Sequence[ModuleConfig]) -> list[tuple[str, ModuleConfig]]:
     return [("check_rows", module) for module in processors or modules]
 
 
-def _ask(module: ModuleConfig, hook: str, point: dict[str, Any], dataset: Dataset, problems: Problems) -> None:
+def _check(module: ModuleConfig, hook: str, point: dict[str, Any], dataset: Dataset, problems: Problems) -> None:
     found: Iterator[tuple[str, str]]
     try:
         found = iter(getattr(module.target, hook)(copy_tree(point), dataset.placed(module.target)))

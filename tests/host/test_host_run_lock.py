@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from core.common import claim
-from core.common.claim import HOLDER, LOCK
+from core.common import run_lock
+from core.common.run_lock import HOLDER, LOCK
 from tests.host.host_job import Job
 
 SLOW = """
@@ -42,7 +42,7 @@ def running(job: Job) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claim, "PATIENCE", 0.01)
+    monkeypatch.setattr(run_lock, "TIMEOUT", 0.01)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
@@ -67,7 +67,7 @@ def test_a_folder_that_cannot_be_claimed_is_one_message(job: Job, capsys: pytest
     assert job.run() == 1
     error = capsys.readouterr().err
     assert "cannot write workspace" in error.replace("\\", "/")
-    assert "fault of the host" not in error
+    assert "internal error" not in error
 
 
 @pytest.mark.slow
@@ -77,7 +77,7 @@ def test_who_holds_it_may_be_unknown(job: Job, capsys: pytest.CaptureFixture[str
             (job.folder / "workspace" / "job" / HOLDER).write_text(text)
             assert job.run() == 1
             error = capsys.readouterr().err
-            assert "is in use by another run. Wait until it has ended, or name another workspace" in error
+            assert "is in use by another run. Wait until it has ended, or change workspace or name" in error
         assert job.run("check") == 0, "a check disturbs nobody"
 
 

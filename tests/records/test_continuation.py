@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from ianvs_specdec.common.types import Completion, Step, Trace
-from ianvs_specdec.records.beginning import first_tokens, joined
+from ianvs_specdec.records.continuation import first_tokens, joined
 
 TRACE = Trace(
     chunks=[(0.1, 1), (0.2, 3), (0.3, 2)],

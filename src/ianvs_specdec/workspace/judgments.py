@@ -23,7 +23,9 @@ class JudgedQuery(NamedTuple):
     gold: Any
 
 
-def judgments(workspace: Workspace, case: Case, asked: Mapping[int, JudgedQuery]) -> tuple[str, dict[int, Judgments]]:
+def read_judgments(
+    workspace: Workspace, case: Case, asked: Mapping[int, JudgedQuery]
+) -> tuple[str, dict[int, Judgments]]:
     """Judge and prompts ("" = none) of a test case, and the judgments of fully judged queries. Raises UserError where
     the prompts cannot be read."""
     settings: Mapping[str, Any] = case.module("dataset_processor").get("hyperparameters") or {}
@@ -31,7 +33,7 @@ def judgments(workspace: Workspace, case: Case, asked: Mapping[int, JudgedQuery]
         return "", {}
     model, named = str(settings["judge_model"]), settings.get("judge_prompts")
     prompts = read_prompts(workspace.find(str(named)) or Path(str(named)) if named else SHIPPED)
-    kept, found = workspace.kept(case.job), {}
+    kept, found = workspace.journal(case.job), {}
     for index, (query, answers, gold) in asked.items():
         messages = conversations(prompts, query.turns, answers, references_of(gold), query.group)
         texts = [kept.answer(model, one) for one in messages]
@@ -44,7 +46,7 @@ def judgments(workspace: Workspace, case: Case, asked: Mapping[int, JudgedQuery]
     return judge if found else "", found
 
 
-def score(found: Judgments) -> float | None:
+def mean_rating(found: Judgments) -> float | None:
     """The mean rating, as on the leaderboard: None if a turn has none."""
     ratings = [value for value, *_ in found if value is not None]
     return sum(ratings) / len(ratings) if ratings and len(ratings) == len(found) else None
