@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.backends.base import LLM, NO_HINTS, Asked, OnChunk
-from ianvs_specdec.benchmarks.thoughts import answer_start, marks, opened
+from ianvs_specdec.benchmarks.reasoning import answer_start, open_tag, reasoning_tags
 from ianvs_specdec.common.errors import AbandonedError, ContextWindowError, PromptError, UserError, packages
 from ianvs_specdec.common.types import Hints, Sampling, Trace
 from ianvs_specdec.models.documents import unmarked
@@ -115,7 +115,7 @@ class Chat:
         self._alone: dict[int, str] = {}
         added = getattr(tokenizer, "added_tokens_decoder", {})
         special = {number: token.content for number, token in added.items() if token.special}
-        known = marks(special.values())
+        known = reasoning_tags(special.values())
         self._marks = frozenset(number for number, content in special.items() if content in known)
         self._skipped = special.keys() - self._marks
 
@@ -195,7 +195,7 @@ class Chat:
 
     def opened(self, prompt_ids: list[int]) -> str:
         """The mark of a thought that the prompt opens at its end, "" where it opens none."""
-        return opened(self.tokenizer.decode(prompt_ids[-LONGEST_MARK:], skip_special_tokens=False))
+        return open_tag(self.tokenizer.decode(prompt_ids[-LONGEST_MARK:], skip_special_tokens=False))
 
     def pieces(self, ids: list[int]) -> list[str]:
         """The text that each of ``ids`` adds to the text of all of them; "" for a special token."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ianvs_specdec.backends.untrusted import alternative, listed, logprob
-from ianvs_specdec.benchmarks.letters import LETTERS
+from ianvs_specdec.benchmarks.extraction import LETTERS
 
 TOP = 20
 """How many of the likeliest tokens are asked for: the most that OpenAI's API and vLLM give by default."""

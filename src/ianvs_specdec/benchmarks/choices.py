@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.benchmarks import shots
+from ianvs_specdec.benchmarks.extraction import FOUR_LETTERS
 from ianvs_specdec.benchmarks.files import File, Row, are_texts, is_text, read_csv_lines, records, required, with_header
-from ianvs_specdec.benchmarks.letters import FOUR
 from ianvs_specdec.benchmarks.scorers import CHOICES
 from ianvs_specdec.benchmarks.source import Inputs
 from ianvs_specdec.common.errors import UserError
 
-_LETTER = {text: letter for index, letter in enumerate(FOUR) for text in (letter, str(index))}
+_LETTER = {text: letter for index, letter in enumerate(FOUR_LETTERS) for text in (letter, str(index))}
 _SPLIT = re.compile(r"(?:c?mmlu[-_])?(?:test|dev|val(?:idation)?)(?:-\d+-of-\d+)?|\d{4}")
 _SUFFIX = re.compile(r"_(?:test|dev|val)$")
 _NAMES = {"question": ("question", "input"), "answer": ("answer", "target")}
@@ -37,7 +37,7 @@ class ChoiceQuestion:
     @property
     def options(self) -> str:
         """The options as both benchmarks write them, each on a line of its own."""
-        return "".join(f"\n{letter}. {choice}" for letter, choice in zip(FOUR, self.choices, strict=True))
+        return "".join(f"\n{letter}. {choice}" for letter, choice in zip(FOUR_LETTERS, self.choices, strict=True))
 
 
 PromptMaker = Callable[[ChoiceQuestion, Sequence[ChoiceQuestion]], str]
@@ -57,7 +57,7 @@ def read(file: File) -> Iterator[ChoiceQuestion]:
         yield from (_of_record(row, file, where) for where, row in with_header(file, lines))
         return
     for where, fields in lines:
-        if len(fields) != 2 + len(FOUR):
+        if len(fields) != 2 + len(FOUR_LETTERS):
             raise UserError(f"{where}: expected 6 columns (question, four options, letter), found {len(fields)}")
         yield ChoiceQuestion(subject_of(file), fields[0], tuple(fields[1:5]), _letter(fields[5], where))
 
@@ -84,8 +84,8 @@ def _of_record(row: Row, file: File, where: str) -> ChoiceQuestion:
     if "choices" in row:
         choices = required(row, "choices", are_texts, "a list of four texts", where)
     else:
-        choices = [required(row, letter.lower(), is_text, "a text", where) for letter in FOUR]
-    if len(choices) != len(FOUR):
+        choices = [required(row, letter.lower(), is_text, "a text", where) for letter in FOUR_LETTERS]
+    if len(choices) != len(FOUR_LETTERS):
         raise UserError(f"{where}: 'choices' must hold four options, not {len(choices)}")
     answer = required(row, named["answer"], lambda value: True, "", where)
     return ChoiceQuestion(

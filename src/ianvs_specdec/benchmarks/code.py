@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from ianvs_specdec.benchmarks.reasoning import without_reasoning
 from ianvs_specdec.benchmarks.sandbox import Limits, run
-from ianvs_specdec.benchmarks.thoughts import without_thoughts
 from ianvs_specdec.records.identity import usable_processors
 
 FIELDS = ("prompt", "entry_point", "test")
@@ -57,7 +57,7 @@ def program(answer: str, prompt: str, entry_point: str) -> str | None:
     defined; None if none does. A part either defines the function anew, with the prompt's imports and helpers before
     it, or continues the prompt.
     """
-    if not (answer := without_thoughts(answer)).strip() or len(answer) > LONGEST:
+    if not (answer := without_reasoning(answer)).strip() or len(answer) > LONGEST:
         return None
     definition = re.compile(rf"^[ \t]*(?:async[ \t]+)?def[ \t]+{re.escape(entry_point)}\b", re.MULTILINE)
     blocks = [block for block in reversed(_FENCED.findall(answer)) if block.strip()]

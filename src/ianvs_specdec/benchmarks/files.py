@@ -37,7 +37,7 @@ def open_text(path: File, errors: str = "strict") -> TextIO:
     return path.open(encoding="utf-8-sig", errors=errors, newline="")
 
 
-def guarded(path: File, lines: Iterable[Parsed]) -> Iterator[tuple[int, Parsed]]:
+def number_lines(path: File, lines: Iterable[Parsed]) -> Iterator[tuple[int, Parsed]]:
     """Number the lines from 1; a file that is not readable UTF-8 text, or not gzip, becomes a UserError."""
     number = 0
     try:
@@ -59,7 +59,7 @@ def _readable(path: File) -> int:
 def read_json_lines(path: File) -> Iterator[tuple[int, Row]]:
     """Line number (from 1) and object of every line that is not blank. Raises UserError with file and line."""
     with open_text(path) as file:
-        for number, line in guarded(path, file):
+        for number, line in number_lines(path, file):
             if not line.strip():
                 continue
             try:
@@ -81,7 +81,7 @@ def csv_lines(path: File, text: TextIO) -> Iterator[tuple[str, list[str]]]:
     """Place (``file:line``) and fields of every line that is not empty."""
     csv.field_size_limit(sys.maxsize)
     reader = csv.reader(text)
-    yield from ((f"{path}:{reader.line_num}", fields) for _, fields in guarded(path, reader) if fields)
+    yield from ((f"{path}:{reader.line_num}", fields) for _, fields in number_lines(path, reader) if fields)
 
 
 def records(path: File) -> Iterator[tuple[str, Row]]:
@@ -113,7 +113,7 @@ def with_header(path: File, lines: Iterator[tuple[str, list[str]]]) -> Iterator[
 
 def _json_array(path: File) -> Iterator[tuple[str, Row]]:
     with open_text(path) as file:
-        text = "".join(line for _, line in guarded(path, file))
+        text = "".join(line for _, line in number_lines(path, file))
     try:
         rows = json.loads(text)
     except ValueError as error:
@@ -170,7 +170,7 @@ def is_id(value: Any) -> bool:
     return is_whole(value) or is_text(value)
 
 
-def spread(items: Sequence[Parsed], limit: int | None) -> list[Parsed]:
+def sample_evenly(items: Sequence[Parsed], limit: int | None) -> list[Parsed]:
     """``limit`` of the items, spread evenly over all of them in order; all without a limit."""
     if limit is None or limit >= len(items):
         return list(items)
@@ -179,12 +179,12 @@ def spread(items: Sequence[Parsed], limit: int | None) -> list[Parsed]:
 
 def positive(text: str) -> int:
     """An argument that is a whole number from 1."""
-    if natural(text) == 0:
+    if non_negative(text) == 0:
         raise ValueError(text)
     return int(text)
 
 
-def natural(text: str) -> int:
+def non_negative(text: str) -> int:
     """An argument that is a whole number from 0."""
     number = int(text)
     if number < 0:

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ianvs_specdec.benchmarks import shots
+from ianvs_specdec.benchmarks.extraction import marked_number
 from ianvs_specdec.benchmarks.files import File, Row, is_text, records, required
-from ianvs_specdec.benchmarks.numbers import marked_number
 from ianvs_specdec.benchmarks.source import QUESTIONS, Inputs, Part, Source
 from ianvs_specdec.common.errors import UserError
 

@@ -14,10 +14,9 @@ from typing import Any
 
 from ianvs_specdec.benchmarks import tabular
 from ianvs_specdec.benchmarks.files import Row, are_texts, is_number, is_text, is_whole
-from ianvs_specdec.benchmarks.rows import asked, chosen, listed
+from ianvs_specdec.benchmarks.rows import RowReader, asked, chosen, listed
 from ianvs_specdec.benchmarks.scorers import SCORERS
 from ianvs_specdec.benchmarks.source import Inputs, Source
-from ianvs_specdec.benchmarks.validation import Reader
 from ianvs_specdec.common.errors import UserError, unknown
 
 NAME = "hf"
@@ -47,7 +46,7 @@ def rows(inputs: Inputs, options: argparse.Namespace) -> list[Row]:
         _number(table.rows, options.answer, len(options.choices))
     found = [_row(row, number, name, table.classes, options) for number, row in enumerate(table.rows, start=1)]
     placed = ((f"row {number}", row["question"], row["answer"]) for number, row in enumerate(found, start=1))
-    reader = Reader(lambda part, place: f"{options.path}: {place}: the {part}", judged=False)
+    reader = RowReader(lambda part, place: f"{options.path}: {place}: the {part}", judged=False)
     for row in placed:
         reader.read(*row)
     return found

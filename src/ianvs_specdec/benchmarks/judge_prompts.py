@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ianvs_specdec.benchmarks.files import is_text, read_json_lines, required
-from ianvs_specdec.benchmarks.thoughts import without_thoughts
+from ianvs_specdec.benchmarks.reasoning import without_reasoning
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Message
 from ianvs_specdec.records.identity import digest
@@ -132,7 +132,7 @@ def conversations(
     kind, given = "single", {}
     if group in REFERENCE_GROUPS:
         kind, given = "single-math", {f"ref_answer_{turn}": text for turn, text in enumerate(references, start=1)}
-    answers = [without_thoughts(answer) for answer in answers]
+    answers = [without_reasoning(answer) for answer in answers]
     asked = [prompts.prompts[f"{kind}-v1"].messages(question=question[0], answer=answers[0], **given)]
     if len(question) == TURNS:
         given |= {f"question_{turn}": text for turn, text in enumerate(question, start=1)}
@@ -143,12 +143,12 @@ def conversations(
 
 def rule(judgment: str, official: bool) -> str:
     """Which rating of the judgment counts. FastChat's official prompts have its rule, unless the judge thinks aloud."""
-    return FIRST if official and without_thoughts(judgment) == judgment else LAST
+    return FIRST if official and without_reasoning(judgment) == judgment else LAST
 
 
 def rating(judgment: str, official: bool = True) -> float | None:
     """The rating from 1 to 10 that a judgment gives by its ``rule``, thoughts left out; None where it gives none."""
-    counts, text = rule(judgment, official), without_thoughts(judgment)
+    counts, text = rule(judgment, official), without_reasoning(judgment)
     found = next((marked for mark in _MARKS[counts] if (marked := re.findall(mark, text))), ["0"])
     try:
         value = ast.literal_eval(found[0 if counts == FIRST else -1])

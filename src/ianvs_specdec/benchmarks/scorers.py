@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ianvs_specdec.benchmarks.code import code
-from ianvs_specdec.benchmarks.letters import extract_choice
-from ianvs_specdec.benchmarks.numbers import extract_number, plain
-from ianvs_specdec.benchmarks.thoughts import without_thoughts
+from ianvs_specdec.benchmarks.extraction import extract_choice, extract_number, plain
+from ianvs_specdec.benchmarks.reasoning import without_reasoning
 from ianvs_specdec.common.errors import packages, unknown
 
 
@@ -34,7 +33,7 @@ def number(answers: Sequence[str], gold: Any) -> float | None:
 def text(answers: Sequence[str], gold: Any) -> float | None:
     """Mean chrF (Popovic 2015; sacrebleu's sentence score, 0-100) of the turns that have a reference."""
     scores = [
-        _chrf().sentence_score(without_thoughts(answer), [reference]).score
+        _chrf().sentence_score(without_reasoning(answer), [reference]).score
         for answer, reference in zip(answers, references_of(gold), strict=False)
         if reference
     ]
@@ -75,7 +74,7 @@ def prediction(scorer_name: str, answers: Sequence[str]) -> str | None:
     if scorer_name == "number":
         value = extract_number(answers[-1])
         return None if value is None else plain(value)
-    return without_thoughts(answers[-1])
+    return without_reasoning(answers[-1])
 
 
 def references_of(gold: Any) -> Sequence[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from ianvs_specdec.benchmarks.files import File, natural, positive
+from ianvs_specdec.benchmarks.files import File, non_negative, positive
 from ianvs_specdec.benchmarks.source import Inputs
 from ianvs_specdec.common.errors import UserError
 
@@ -18,7 +18,7 @@ Example = TypeVar("Example")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--shots", type=natural, default=0, metavar="K", help="worked examples in a prompt (default 0)")
+    parser.add_argument("--shots", type=non_negative, default=0, metavar="K", help="worked examples per prompt (0)")
     parser.add_argument(
         "--dev",
         type=Path,

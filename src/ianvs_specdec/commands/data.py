@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.benchmarks.files import Row, positive, spread, write_rows
+from ianvs_specdec.benchmarks.files import Row, positive, sample_evenly, write_rows
 from ianvs_specdec.benchmarks.judge_prompts import FASTCHAT_FILE, SHIPPED, find_official
 from ianvs_specdec.benchmarks.registry import BENCHMARKS, Benchmark
 from ianvs_specdec.benchmarks.rows import query_of
@@ -68,7 +68,7 @@ def _prepare(options: argparse.Namespace) -> int:
     rows = benchmark.rows(Inputs(benchmark.SOURCE, given, named), options)
     if twice := [name for name, times in Counter(query.id for query in _queries(rows)).items() if times > 1]:
         raise UserError(f"the question {twice[0]} is there twice: name one copy of the benchmark only")
-    chosen = spread(rows, options.limit)
+    chosen = sample_evenly(rows, options.limit)
     with written(options.out):
         write_rows(options.out, chosen)
     groups = len({query.group for query in _queries(chosen)})

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ianvs_specdec.benchmarks.files import natural
+from ianvs_specdec.benchmarks.files import non_negative
 from ianvs_specdec.commands.hyperparameters import add_model, model_of
 from ianvs_specdec.commands.output import check_out, written
 from ianvs_specdec.commands.signals_asked import SURE, AnswerSignals, arrays, fit_early
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--after",
-        type=natural,
+        type=non_negative,
         metavar="N",
         help="also fit a score of the first N tokens of the edge's answer, for decide_after: an answer ends there if "
         f"{100 * SURE:.0f} %% of the answers with this score or a higher one would go to the cloud",
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--epsilon", type=float, default=0.0, help="hybrid: better by more than this (0)")
     parser.add_argument("--folds", type=int, default=10, metavar="N", help="folds of the cross-fitting (10)")
-    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="seed of the folds (0)")
+    parser.add_argument("--seed", type=non_negative, default=0, metavar="N", help="seed of the folds (0)")
     add_threshold(parser)
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ianvs_specdec.benchmarks.files import natural
+from ianvs_specdec.benchmarks.files import non_negative
 from ianvs_specdec.commands import edge_states
 from ianvs_specdec.common.errors import UserError, install, packages
 from ianvs_specdec.common.storage.replacing import beside
@@ -136,7 +136,7 @@ def _add_held_out(parser: argparse.ArgumentParser) -> None:
         "--held-out", type=float, metavar="SHARE", help="evaluate only the queries that specdec route train holds out"
     )
     parser.add_argument("--by", choices=("row", "group"), help="hold out rows or groups (default row)")
-    parser.add_argument("--split-seed", type=natural, metavar="N", help="seed of the held-out queries (default 0)")
+    parser.add_argument("--split-seed", type=non_negative, metavar="N", help="seed of the held-out queries (default 0)")
     parser.add_argument("--include-seen", action="store_true", help="include training queries of the routers")
 
 

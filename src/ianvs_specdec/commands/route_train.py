@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ianvs_specdec.benchmarks.files import natural
+from ianvs_specdec.benchmarks.files import non_negative
 from ianvs_specdec.commands import edge_states
 from ianvs_specdec.commands.hyperparameters import read_hyperparameters
 from ianvs_specdec.commands.threshold import add_threshold, check_shares
@@ -47,9 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     held.add_argument("--held-out", type=float, default=0.25, metavar="SHARE", help="share of held-out queries (0.25)")
     held.add_argument("--test", type=Path, metavar="FILE", help="outcomes of other queries to hold out instead")
     parser.add_argument("--by", choices=("row", "group"), default="row", help="hold out queries, or groups of them")
-    parser.add_argument("--split-seed", type=natural, default=0, metavar="N", help="seed of the held-out queries (0)")
+    parser.add_argument("--split-seed", type=non_negative, default=0, metavar="N", help="seed of the split (0)")
     parser.add_argument("--folds", type=int, metavar="N", help="for calibration and threshold (5; encoder 1)")
-    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="seed of the training (0)")
+    parser.add_argument("--seed", type=non_negative, default=0, metavar="N", help="seed of the training (0)")
     add_threshold(parser)
     edge_states.add_arguments(parser)
 

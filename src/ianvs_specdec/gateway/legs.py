@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from ianvs_specdec.benchmarks.letters import options_of
+from ianvs_specdec.benchmarks.extraction import options_of
 from ianvs_specdec.benchmarks.rows import Row
 from ianvs_specdec.common.types import Completion, Query
 from ianvs_specdec.gateway.case import Side

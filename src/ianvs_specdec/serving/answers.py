@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 from ianvs_specdec.common.types import Completion
 from ianvs_specdec.serving.protocol import cut, details, event, usage
+from ianvs_specdec.serving.reasoning import ReasoningParser
 from ianvs_specdec.serving.requests import ChatRequest
 from ianvs_specdec.serving.speculation import speculation
-from ianvs_specdec.serving.thoughts import ThoughtStream
 
 LEAST = -9999.0
 """In place of the logarithm of 0, which JSON does not have, as in vLLM."""
@@ -28,7 +28,7 @@ class Answer:
         self._chat = chat
         self.routing: Mapping[str, Any] | None = None
         # With what the engine counted comes its text, a piece for each step.
-        self._splits = None if chat.details else defaultdict[int, ThoughtStream](ThoughtStream)
+        self._splits = None if chat.details else defaultdict[int, ReasoningParser](ReasoningParser)
         self._head = {"id": chat.id, "created": int(time.time()), "model": chat.model}
 
     def body(self, completions: Sequence[Completion]) -> dict[str, Any]:

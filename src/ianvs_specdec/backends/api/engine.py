@@ -7,7 +7,7 @@ from typing import Any
 
 from ianvs_specdec.backends.top_logprobs import letters_of
 from ianvs_specdec.backends.untrusted import LARGEST_ID, MOST_DRAFTED, ImplausibleNumber, listed, logprob, real, whole
-from ianvs_specdec.benchmarks.letters import LETTERS
+from ianvs_specdec.benchmarks.extraction import LETTERS
 from ianvs_specdec.common.types import Step, Trace
 
 LARGEST_GAP = 1e6

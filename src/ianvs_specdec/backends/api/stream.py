@@ -22,7 +22,7 @@ from ianvs_specdec.backends.api.failures import (
 from ianvs_specdec.backends.base import OnChunk
 from ianvs_specdec.backends.top_logprobs import ToldLogprobs, all_certain
 from ianvs_specdec.backends.untrusted import MOST_TOKENS, ImplausibleNumber, no_number, whole
-from ianvs_specdec.benchmarks.thoughts import answer_start
+from ianvs_specdec.benchmarks.reasoning import answer_start
 from ianvs_specdec.common.types import Completion, Trace
 
 LONGEST_EVENT = 1 << 24

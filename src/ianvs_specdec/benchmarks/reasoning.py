@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 _NAME = r"(?:\w{1,20}[:_])?(?:think(?:ing)?|thoughts?|reason(?:ing)?|scratchpad)"
-MARKS = (
+TAGS = (
     (rf"<{_NAME}>", rf"</{_NAME}>"),  # DeepSeek, Qwen, Seed-OSS, EXAONE and most others
     (r"\[THINK\]|◁think▷|<\|channel>", r"\[/THINK\]|◁/think▷|<channel\|>"),  # Mistral, Kimi, Gemma
     (r"<\|(?:begin_of_thought|start_thinking|inner_prefix)\|>", r"<\|(?:end_of_thought|end_thinking|inner_suffix)\|>"),
@@ -14,12 +14,12 @@ MARKS = (
     (r"<\|channel\|>(?!final)", r"<\|channel\|>final[^<]{0,40}(?:<\|constrain\|>[^<]{0,40})?<\|message\|>"),  # gpt-oss
     (r"\Aanalysis(?=[^\W_])|assistant(?:analysis|commentary)", "assistantfinal"),  # gpt-oss, special tokens skipped
 )
-_OPEN, _END = (f"(?:{'|'.join(marks)})" for marks in zip(*MARKS, strict=True))
-QUOTED = r"(?<![a-z\d][a-z\d.,!?])(?P<quote>[\"'`])"
+_OPEN, _END = (f"(?:{'|'.join(marks)})" for marks in zip(*TAGS, strict=True))
+QUOTE = r"(?<![a-z\d][a-z\d.,!?])(?P<quote>[\"'`])"
 """A quotation mark that begins a quotation: behind a word, it ends one."""
 # A mark in quotes, or a thought that begins within code, is only talked about.
 _SHOWN = re.compile(
-    rf"(?is){QUOTED}(?:{_OPEN}|{_END})(?P=quote)|```(?:(?!```|{_OPEN}|{_END}).)*+(?:{_OPEN}(?:(?!```).)*+)?```"
+    rf"(?is){QUOTE}(?:{_OPEN}|{_END})(?P=quote)|```(?:(?!```|{_OPEN}|{_END}).)*+(?:{_OPEN}(?:(?!```).)*+)?```"
     rf"|`(?:(?!{_OPEN}|{_END})[^`\n])++{_OPEN}[^`\n]*`"
 )
 
@@ -31,14 +31,14 @@ PARTS = (CHANNEL, "<|start|>", "<|message|>", "<|constrain|>", "<|end|>")
 """What gpt-oss writes around the parts of an answer."""
 
 
-def marks(tokens: Iterable[str]) -> frozenset[str]:
+def reasoning_tags(tokens: Iterable[str]) -> frozenset[str]:
     """Those of a tokenizer's special tokens that tell thoughts from answers."""
     special = frozenset(tokens)
     parts = special.intersection(PARTS) if CHANNEL in special else frozenset[str]()
     return parts | {token for token in special if _ANY.fullmatch(token)}
 
 
-def opened(prompt: str) -> str:
+def open_tag(prompt: str) -> str:
     """The mark with which the end of a prompt opens a thought that the answer goes on with; "" where there is none."""
     found = _OPENED.search(prompt)
     return found[1] if found else ""
@@ -48,7 +48,7 @@ def answer_start(text: str) -> int | None:
     """Where in ``text`` the answer begins, behind all thoughts: 0 where there are none, None where nothing follows."""
     if not _ANY.search(text):
         return 0
-    said = without_thoughts(text).strip()
+    said = without_reasoning(text).strip()
     if not said:
         return None
     if said == text.strip():
@@ -57,7 +57,7 @@ def answer_start(text: str) -> int | None:
     return place if place >= 0 else max(mark.end() for mark in _ANY.finditer(text))
 
 
-def without_thoughts(text: str) -> str:
+def without_reasoning(text: str) -> str:
     """The text without thoughts and the marks around its parts. All before an unopened end is thought, since a template
     may open it in the prompt; of a thought without an end nothing is left."""
     shown = _SHOWN.sub(lambda code: re.sub(rf"(?i)({_OPEN}|{_END})", lambda mark: "\0".join(mark[0]), code[0]), text)
