@@ -77,7 +77,7 @@ def test_what_is_wrong_is_told_where_it_stands(
         ([*asked, "--slo", "tpto=1", *out], "--slo: unknown objective 'tpto'. Did you mean 'tpot'?"),
         ([*asked, "--arrivals", str(trace), *out], f"{trace}:2: the column 'TIMESTAMP' is missing"),
         ([*asked, "--policies", "fixed:0", *out], "--policies: policies goes with --settings, not with --url"),
-        (asked, "where to? Give --out DIR"),
+        (asked, "--out DIR is missing"),
         (["--rates", "1", *out], "give --url of a running server"),
     ):
         error = message(capsys, *arguments)

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
-from ianvs_specdec.benchmarks import tabular
-from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.errors import UserError, packages
 from ianvs_specdec.records.identity import write_atomically
 
 File = Path | zipfile.Path
@@ -129,8 +128,17 @@ def _json_array(path: File) -> Iterator[tuple[str, Row]]:
 def _parquet(path: File) -> Iterator[tuple[str, Row]]:
     if not path.is_file():
         raise UserError(f"there is no file {path}")
-    place = f"zip://{path.at}::{path.root.filename}" if isinstance(path, zipfile.Path) else str(path)
-    yield from ((f"{path}: row {number}", row) for number, row in enumerate(tabular.parquet(place), start=1))
+    with packages():
+        from pyarrow import ArrowException, parquet
+    number = 0
+    try:
+        with path.open("rb") as file:
+            for batch in parquet.ParquetFile(file).iter_batches():
+                for row in batch.to_pylist():
+                    number += 1
+                    yield f"{path}: row {number}", row
+    except (ArrowException, OSError) as error:
+        raise UserError(f"{path}: cannot be read after row {number}: {error}") from error
 
 
 def required(row: Row, key: str, ok: Callable[[Any], bool], what: str, where: str) -> Any:

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from ianvs_specdec.benchmarks import tabular
 from ianvs_specdec.benchmarks.files import File
 from ianvs_specdec.common.errors import UserError, packages
 
 QUESTIONS = "questions"
 """The part that every benchmark has."""
+HUB_TIMEOUT = 10.0
+"""Seconds."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Inputs:
         repository = self.source.repository
         try:
             if not isinstance(hub.try_to_load_from_cache(repository, name, repo_type="dataset"), str):
-                tabular.reach(repository)
+                check_hub(repository)
             return Path(hub.hf_hub_download(repository, name, repo_type="dataset"))
         except (HfHubHTTPError, OSError, ValueError) as error:
             place = f"{name} of the dataset {repository}"
@@ -111,3 +112,23 @@ def _members(path: Path) -> Iterator[tuple[str, File]]:
         top = ""
     hidden = {name for name in files if any(part.startswith(".") for part in name.removeprefix(top).split("/"))}
     yield from ((name, files[name]) for name in sorted(files.keys() - hidden))
+
+
+def check_hub(repository: str) -> None:
+    """Raise ConnectionError unless the hub has the data set and answers within ``HUB_TIMEOUT``: a download would retry
+    for half a minute. With ``HF_HUB_OFFLINE`` the cache is used."""
+    import huggingface_hub as hub
+    from huggingface_hub.errors import OfflineModeIsEnabled
+
+    try:
+        hub.HfApi().dataset_info(repository, timeout=HUB_TIMEOUT)
+    except OfflineModeIsEnabled:
+        return
+    except Exception as error:
+        # The exceptions are those of the HTTP package that the hub's client uses.
+        raise ConnectionError(one_line(error)) from error
+
+
+def one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text:.300}" if text else type(error).__name__

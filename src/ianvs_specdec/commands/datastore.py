@@ -1,4 +1,4 @@
-"""``specdec datastore build``: what the drafting methods rest and suffix retrieve from."""
+"""``specdec datastore build``: the datastore of the drafting methods rest and suffix."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.commands.hyperparameters import add_template, folder_of, told
-from ianvs_specdec.commands.output import check_out
+from ianvs_specdec.commands.arguments import check_out
+from ianvs_specdec.commands.hyperparameters import add_template, folder_of, template_sampling
 from ianvs_specdec.common.errors import UserError
 
 
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
 
     options.model = folder_of(options.model)
     tokenizer, vocabulary = _load(options.model)
-    sequences = Sequences(tokenizer, vocabulary, options.field, told(options))
+    sequences = Sequences(tokenizer, vocabulary, options.field, template_sampling(options))
     talks = islice(world_conversations(random.Random(f"{options.seed}/datastore")), options.world)
     world = sequences.of_conversations((talk.turns, talk.answers) for talk in talks)
     started = time.perf_counter()
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _load(folder: Path) -> tuple[Any, int]:
-    """The model's tokenizer, None if it has none, and the size of its vocabulary."""
+    """The model's tokenizer (None if it has none) and vocabulary size."""
     from transformers import AutoConfig, AutoTokenizer
 
     from ianvs_specdec.drafters.datastore import fingerprint
@@ -81,7 +81,6 @@ def _load(folder: Path) -> tuple[Any, int]:
         tokenizer = None
         if fingerprint(folder):
             tokenizer = AutoTokenizer.from_pretrained(unmarked(folder), local_files_only=True, trust_remote_code=False)
-    except Exception as error:
-        # Damaged files raise whatever their reader has.
+    except Exception as error:  # damaged files raise anything
         raise refusal(f"the tokenizer of --model {folder}", error) from error
     return tokenizer, int(config.get_text_config().vocab_size)

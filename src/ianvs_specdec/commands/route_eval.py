@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from ianvs_specdec.benchmarks.files import non_negative
-from ianvs_specdec.commands import edge_states
+from ianvs_specdec.commands import hidden_states
 from ianvs_specdec.common.errors import UserError, install, packages
 from ianvs_specdec.common.storage.replacing import beside
 from ianvs_specdec.common.types import Query
@@ -60,18 +60,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="CPU threads for scoring (default 1)")
     parser.add_argument(
-        "--resamples", type=int, default=RESAMPLES, metavar="N", help=f"draws of the bootstrap (default {RESAMPLES})"
+        "--resamples", type=int, default=RESAMPLES, metavar="N", help=f"bootstrap resamples (default {RESAMPLES})"
     )
     parser.add_argument(
         "--robustness",
         action="store_true",
-        help="also reword each question in ways that change nothing (case, spaces, order of options, typos, "
-        "politeness) and count the decisions of --router that flip",
+        help="also reword each question without changing its meaning (case, spaces, order of options, typos, "
+        "politeness) and count the decisions of --router that change",
     )
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="of the bootstrap and of --robustness (default 0)"
     )
-    edge_states.add_arguments(parser)
+    hidden_states.add_arguments(parser)
 
 
 def _add_source(parser: argparse.ArgumentParser) -> None:
@@ -113,8 +113,8 @@ def _add_routers(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="DIR",
-        help="folders that specdec route train has written, or names of routers that need no folder (RandomRouter: one "
-        "draw); always-edge, always-cloud, random (what is expected) and oracle are always there",
+        help="folders written by specdec route train, or names of routers without a folder (RandomRouter: one draw); "
+        "always-edge, always-cloud, random (the expectation) and oracle are always included",
     )
     parser.add_argument(
         "--scores",
@@ -179,14 +179,14 @@ def _check(options: argparse.Namespace) -> None:
     if not there.is_dir():
         raise UserError(f"--out {options.out}: {there} is a file; give a folder to write into")
     if options.resamples < FEWEST:
-        raise UserError(f"--resamples must be at least {FEWEST}, not {options.resamples}: fewer draws make no interval")
+        raise UserError(f"--resamples must be at least {FEWEST}, not {options.resamples}: fewer give no interval")
     for name, least in (("seed", 0), ("sample", 0), ("threads", 1)):
         if getattr(options, name) < least:
             raise UserError(f"--{name} must be {least} or more, not {getattr(options, name)}")
     if options.robustness and not {*options.router} - {*BASELINES}:
         raise UserError("--robustness rewords the questions for the routers of --router: give one")
     if options.held_out is None and (options.by or options.split_seed is not None):
-        raise UserError("--by and --split-seed say what is held out: give --held-out SHARE, too")
+        raise UserError("--by and --split-seed need --held-out SHARE")
     if options.held_out is not None and not 0 < options.held_out < 1:
         raise UserError(f"--held-out must be a share between 0 and 1, not {options.held_out:g}")
     _check_models(options)
@@ -197,13 +197,13 @@ def _check_models(options: argparse.Namespace) -> None:
         raise UserError("--models is for --outcomes: a job has an edge and a cloud model")
     if options.threshold is None:
         return
-    told = " ".join(f"{threshold:g}" for threshold in options.threshold)
+    given = " ".join(f"{threshold:g}" for threshold in options.threshold)
     if not np.isfinite(options.threshold).all():
-        raise UserError(f"--threshold must be a number, not {told}")
+        raise UserError(f"--threshold must be a number, not {given}")
     wanted = len(options.models) - 1 if options.models else 1
     if len(options.threshold) != wanted or (np.diff(options.threshold) < 0).any():
         many = f"{wanted} increasing numbers, one for each model except the cheapest" if wanted > 1 else "one number"
-        raise UserError(f"--threshold must be {many}, not {told}")
+        raise UserError(f"--threshold must be {many}, not {given}")
     if options.scores is None and not options.models:
         raise UserError("--threshold is for --scores: a trained router has its own")
 
@@ -247,7 +247,7 @@ def _score(options: argparse.Namespace, inputs: EvaluationInputs, named: Sequenc
 def _reword(
     options: argparse.Namespace, inputs: EvaluationInputs, named: Sequence[Named], recorded: Sequence[str]
 ) -> None:
-    """Have the ``named`` routers score the reworded questions. Those with ``recorded`` scores come before them."""
+    """Have the ``named`` routers, which follow those with ``recorded`` scores, score the reworded questions."""
     reworded = reword(inputs.outcomes.queries, options.seed)
     counts = ", ".join(f"{kind} {len(found)}" for kind, found in reworded.items())
     inputs.notes.append(f"robustness: reworded of {len(inputs.outcomes)} questions: {counts}")
@@ -277,23 +277,23 @@ def _with_threshold(name: str, scores: Floats, options: argparse.Namespace) -> S
 
 
 def _read_probes(options: argparse.Namespace, named: Sequence[Named], queries: Sequence[Query], part: str = "") -> None:
-    """Have the edge read the queries for the probes among the routers. ``part``: see ``edge_states.recorded``."""
+    """Have the edge read the queries for the probes. ``part``: see ``record_states``."""
     probes = [one.probe for one in named if one.probe is not None]
     if not probes:
-        edge_states.refuse(options, "no --router is a probe")
+        hidden_states.refuse(options, "no --router is a probe")
         return
 
     def check(model: str, digest: str) -> None:
         for probe in probes:
             probe.check_edge(model, digest)
 
-    states = edge_states.recorded(options, queries, options.out, check, part)
+    states = hidden_states.record_states(options, queries, options.out, check, part)
     for probe in probes:
         probe.read(states)
 
 
 def _write(folder: Path, files: Mapping[str, str | bytes]) -> None:
-    """Each file whole; none of them if one cannot be written."""
+    """Write all files atomically, or none if one cannot be written."""
     folder.mkdir(parents=True, exist_ok=True)
     with beside(folder / "evaluation") as temporary:
         for name, content in files.items():

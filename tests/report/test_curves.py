@@ -12,7 +12,7 @@ from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.records.configuration import Configuration
 from ianvs_specdec.records.journal import Journal
 from ianvs_specdec.report.collect import collect
-from ianvs_specdec.report.routing import Outcome, curves
+from ianvs_specdec.report.curves import Outcome, curves
 from tests.support.workspace import PRICE, Bench, Side, completion
 
 
