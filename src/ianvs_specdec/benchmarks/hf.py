@@ -114,8 +114,8 @@ class Table:
 
 
 def _load(path: str, name: str | None = None, split: str | None = None) -> Table:
-    """The rows of a file, a folder or a data set of the hub (configuration ``name``); ``split`` defaults to the only one
-    or "test"."""
+    """The rows of a file, a folder or a data set of the hub (configuration ``name``). ``split`` defaults to the only
+    one, or to "test"."""
     with packages():
         import datasets
     _quiet()
