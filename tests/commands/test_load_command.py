@@ -105,5 +105,5 @@ def test_a_server_that_dies_is_one_message_and_what_is_there_is_kept(
     error = message(capsys, *asked, "--rates", "1,2", "--out", str(out), code=1).splitlines()
     assert [line for line in error if line.startswith("specdec load:")] == error[-1:]
     assert "cannot be reached" in error[-1]
-    assert f"finished rounds are kept in {out}; start again with the same options to go on" in error[-1]
+    assert f"finished rounds are stored in {out}; run the same command again to continue" in error[-1]
     assert [row["rate"] for row in json.loads((out / "sweep.json").read_text())] == [1.0]
