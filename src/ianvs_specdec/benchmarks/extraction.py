@@ -19,12 +19,12 @@ from ianvs_specdec.benchmarks.reasoning import without_reasoning
 LETTERS = "ABCDEFGHIJ"
 FOUR_LETTERS = LETTERS[:4]
 CACHED = 2000
-"""Characters of an answer that is too long to be kept for when it is looked at again."""
+"""Characters from which on an answer is not cached."""
 
 _UPPER = f"[{LETTERS}]"
-# Bounded: an answer may be one long line of brackets.
+# Bounded: an answer may be a long line of brackets.
 _OPEN = r"(?:\\(?:text|textbf|mathrm|mathbf|boxed)\{|[\s:=*_\"'`(\[{$<>|\u201c\u2018\u3011-]){0,12}"
-# "A" and "I" are words: before a further word they are letters only after "option", or if that word gives a reason.
+# "A" and "I" are words: before another word they are letters only after "option" or if that word gives a reason.
 _REASON = r"(?:because|since|as|for|due|given|which|and|n?or|is)\b"
 _ALONE = (
     r"(?![A-Za-z0-9_])(?!'[A-Za-z])"
@@ -58,11 +58,11 @@ _LABEL = re.compile(
     rf"(?m)^[ \t*_\"'`(\[]{{0,12}}(?:({_UPPER})(?:[*_\"'`]*[).:\],]|\s+(?:[-\u2013]|because\b))|([a-h])(?:\)|[.:] ))"
 )
 OPTION = re.compile(rf"^[ \t]*\(?([{LETTERS}])[.):、．][ \t]*(?=\S)", re.MULTILINE)  # noqa: RUF001
-"""The letter of an option, up to its text."""
+"""The letter of an option, before its text."""
 _MENTIONED = re.compile(rf"(?i:\b(?:option|choice)\s+)({_UPPER}){_ALONE}")
 _FREE = re.compile(rf"(?<![A-Za-z0-9_'])({_UPPER}){_ALONE}")
 
-# Letters that are rejected, or of which none is chosen. Of a letter after a comma or "and" something new may be said.
+# Rejected letters, which are masked. A letter after a comma or "and" may start a new statement.
 _GAP = r"[^\S\n]{0,4}"
 _BEFORE = rf"{_GAP}(?:[oO]ptions?\s|[cC]hoices?\s|选项)?{_OPEN}"
 _AFTER = r"[)\]}*_\"'`$]{0,6}"
@@ -90,11 +90,11 @@ _MASKS = (
 
 
 def extract_choice(text: str) -> str | None:
-    """The option letter that an answer chooses, thoughts left out; None if it does not commit itself to one.
+    """The option letter that an answer chooses, without reasoning; None if it does not choose one.
 
     In order: the whole text or its first line is a letter ("B", "(B)"); the last boxed letter; the last statement ("the
-    answer is B", "B is correct"); a label at the beginning ("B) because ..."), unless the options follow one another;
-    the only option named ("option B") or the only letter that stands free.
+    answer is B", "B is correct"); a label at the start ("B) because ..."), unless several follow; the only option named
+    ("option B") or the only single letter.
     """
     return _cached_choice(text) if len(text) < CACHED else _choice(text)
 
@@ -125,7 +125,7 @@ _cached_choice = functools.lru_cache(1 << 13)(_choice)
 
 
 def options_of(question: str) -> str:
-    """The letters of the options that a question ends with, such as "ABCD": lines "A. ...", "B. ..."; "" without."""
+    """The letters of the options at the end of a question (lines "A. ...", "B. ..."), such as "ABCD"; "" without."""
     found = run = ""
     for label in OPTION.finditer(question):
         letter = label.group(1)
@@ -137,7 +137,7 @@ def options_of(question: str) -> str:
 # Numbers
 
 LONGEST_NUMBER = 100
-"""Characters of a number; what is longer is none that anyone meant."""
+"""Maximum number of characters of a number."""
 
 _MARKED = re.compile(r"#### (-?[0-9.,]++)([):]?[^\S\n]+[*_]*(?:[A-Z][a-z]|(?<=[.):][^\S\n])\w))?")
 _DIGITS = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|(?<!\d)\.\d+"
@@ -154,7 +154,7 @@ _PLAIN = {
     r"\\[cdt]?frac\s?(?:\{\s?(-?\d+)\s?\}|(\d))\s?(?:\{\s?(\d+)\s?\}|(\d))": r" \1\2/\3\4 ",
     rf"(?<=\d)\s?(?:[xX*·\u00d7]|\\times|\\cdot)\s?10{_POWER}": r"e\1",
     rf"(?<![\w.,^])10{_POWER}": r"1e\1",
-    # Roots, multiples of pi, other fractions; exponents of units and other powers; names; what it is not; list marks.
+    # Roots, multiples of pi, other fractions; exponents of units, other powers; names; negations; list marks.
     rf"(?:(?<![\d.,])(?:{_DIGITS})\s?)?(?:\\sqrt|\\pi\b|[√π])(?:{_BRACED}|\d+)?|\\[cdt]?frac\s?{_BRACED}{_BRACED}": " ",
     rf"(?<=[A-Za-z)}}\]$.])\s?[\^_]\{{?[-+]?\d+\}}?|(?<![\w.,])\d+{_POWER}": " ",
     r"(?<![\w\\])(?!(?:[A-Z]{3}|Rs)\d)[A-Za-z]+\d+": " ",
@@ -167,7 +167,7 @@ _REFERENCE = re.compile(
 )
 _ANSWER = re.compile(
     r"(?im)(?:\banswer\b[^\n.:=\d]{0,60}?\b(?:is|are|equals|be)\b|\bfinal\s+answer\b\W{0,9}?[:=]|答案[^\n。:\d]{0,6}?[是为]"
-    # Without a verb it may be the solution that follows, and not its result.
+    # Without a verb, the solution may follow instead of its result.
     r"|(?:\banswer|答案)[*_\"'\s]{0,6}[:=](?=\W{0,9}[\d.,/]+[^\w\n]{0,3}(?:\w+[^\w\n]{0,3}){0,2}(?:$|\(|because|因为)))"
     r"[\s*_\"'`:(\[{$]*([^\n]*)"
 )
@@ -175,7 +175,7 @@ _END = re.compile(r"[.!?;:]\W{0,3}(?=\s|$)|。|,(?!\d)|(?<!\\)[(\[]|\b(?:because
 
 
 def marked_number(text: str) -> str | None:
-    """What follows the first "#### " that numbers no title, without separators and final period; None = no number."""
+    """The number after the first "#### " that is not a numbered title, without separators; None if there is none."""
     marks = enumerate(_MARKED.findall(text), start=1)
     found = next((mark for place, (mark, title) in marks if not title or mark.rstrip(".") != str(place)), "")
     number = found.replace(",", "").rstrip(".")
@@ -183,7 +183,7 @@ def marked_number(text: str) -> str | None:
 
 
 def extract_number(text: str) -> Fraction | None:
-    """The marked number, else the boxed, the stated or the last one outside of thoughts; None where there is none."""
+    """The marked number, else the boxed, the stated or the last one, without reasoning; None if there is none."""
     text = without_reasoning(text)
     if marked := marked_number(text):
         return Fraction(marked)
@@ -207,7 +207,7 @@ def _last(text: str) -> Fraction | None:
     return None
 
 
-def plain(value: Fraction) -> str:
-    """18, 0.75, 1/3: decimal where that is exact within twelve places."""
+def format_number(value: Fraction) -> str:
+    """ "18", "0.75", "1/3": a decimal if exact within twelve places."""
     decimal = f"{float(value):.12f}".rstrip("0").rstrip(".")
     return decimal if Fraction(decimal) == value else str(value)

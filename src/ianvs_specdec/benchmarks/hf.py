@@ -17,7 +17,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from ianvs_specdec.benchmarks.files import Row, are_texts, is_number, is_text, is_whole
-from ianvs_specdec.benchmarks.rows import RowReader, asked, chosen, listed
+from ianvs_specdec.benchmarks.rows import RowReader, chosen_letter, labels_and_texts, with_options
 from ianvs_specdec.benchmarks.scorers import SCORERS
 from ianvs_specdec.benchmarks.source import Inputs, Source, check_hub, one_line
 from ianvs_specdec.common.errors import UserError, packages, unknown
@@ -77,11 +77,11 @@ def _row(
         raise UserError(f"{where}: {options.question!r} must be a text or a list of texts, not {question!r:.80}")
     if options.choices:
         labels, texts = _choices(row, options.choices, where)
-        if (letter := chosen(answer, labels, texts)) is None:
+        if (letter := chosen_letter(answer, labels, texts)) is None:
             known = f"its number from 0 to {len(texts) - 1}, its letter or its text"
             names = f"{options.answer!r} names none of the {len(texts)} options"
             raise UserError(f"{where}: {names}: expected {known}, not {answer!r:.80}")
-        turns, answer = asked(turns, texts), letter
+        turns, answer = with_options(turns, texts), letter
     elif options.answer in classes and is_whole(answer) and 0 <= answer < len(classes[options.answer]):
         answer = classes[options.answer][answer]
     elif isinstance(answer, list):
@@ -97,7 +97,7 @@ def _row(
 def _choices(row: dict[str, Any], columns: list[str], where: str) -> tuple[list[str], list[str]]:
     """Labels and texts of the options."""
     value = row[columns[0]] if len(columns) == 1 else [row[column] for column in columns]
-    labels, texts = listed(value, f"{where}: {', '.join(columns)}")
+    labels, texts = labels_and_texts(value, f"{where}: {', '.join(columns)}")
     if not all(is_text(text) or is_number(text) for text in texts):
         raise UserError(f"{where}: {', '.join(columns)} must hold a list of texts, not {texts!r:.80}")
     return labels, [str(text) for text in texts]

@@ -16,50 +16,50 @@ TAGS = (
 )
 _OPEN, _END = (f"(?:{'|'.join(marks)})" for marks in zip(*TAGS, strict=True))
 QUOTE = r"(?<![a-z\d][a-z\d.,!?])(?P<quote>[\"'`])"
-"""A quotation mark that begins a quotation: behind a word, it ends one."""
-# A mark in quotes, or a thought that begins within code, is only talked about.
-_SHOWN = re.compile(
+"""An opening quotation mark; after a word it is a closing one."""
+# Tags in quotes or code are part of the answer.
+_QUOTED = re.compile(
     rf"(?is){QUOTE}(?:{_OPEN}|{_END})(?P=quote)|```(?:(?!```|{_OPEN}|{_END}).)*+(?:{_OPEN}(?:(?!```).)*+)?```"
     rf"|`(?:(?!{_OPEN}|{_END})[^`\n])++{_OPEN}[^`\n]*`"
 )
-
-
-_OPENED = re.compile(rf"(?i)({_OPEN})\s*\Z")
+_OPEN_AT_END = re.compile(rf"(?i)({_OPEN})\s*\Z")
 _ANY = re.compile(rf"(?i){_OPEN}|{_END}")
 CHANNEL = "<|channel|>"
 PARTS = (CHANNEL, "<|start|>", "<|message|>", "<|constrain|>", "<|end|>")
-"""What gpt-oss writes around the parts of an answer."""
+"""Tokens of gpt-oss around the parts of an answer."""
 
 
 def reasoning_tags(tokens: Iterable[str]) -> frozenset[str]:
-    """Those of a tokenizer's special tokens that tell thoughts from answers."""
+    """The special tokens of a tokenizer that delimit reasoning."""
     special = frozenset(tokens)
     parts = special.intersection(PARTS) if CHANNEL in special else frozenset[str]()
     return parts | {token for token in special if _ANY.fullmatch(token)}
 
 
 def open_tag(prompt: str) -> str:
-    """The mark with which the end of a prompt opens a thought that the answer goes on with; "" where there is none."""
-    found = _OPENED.search(prompt)
+    """The opening tag at the end of a prompt, which the answer continues; "" if there is none."""
+    found = _OPEN_AT_END.search(prompt)
     return found[1] if found else ""
 
 
 def answer_start(text: str) -> int | None:
-    """Where in ``text`` the answer begins, behind all thoughts: 0 where there are none, None where nothing follows."""
+    """Index in ``text`` of the answer after all reasoning; 0 without reasoning, None without an answer."""
     if not _ANY.search(text):
         return 0
-    said = without_reasoning(text).strip()
-    if not said:
+    answer = without_reasoning(text).strip()
+    if not answer:
         return None
-    if said == text.strip():
+    if answer == text.strip():
         return 0
-    place = text.rfind(said)
+    place = text.rfind(answer)
     return place if place >= 0 else max(mark.end() for mark in _ANY.finditer(text))
 
 
 def without_reasoning(text: str) -> str:
-    """The text without thoughts and the marks around its parts. All before an unopened end is thought, since a template
-    may open it in the prompt; of a thought without an end nothing is left."""
-    shown = _SHOWN.sub(lambda code: re.sub(rf"(?i)({_OPEN}|{_END})", lambda mark: "\0".join(mark[0]), code[0]), text)
-    said = re.sub(rf"(?is)\A.*{_END}", "", re.sub(rf"(?is){_OPEN}.*?(?:{_END}|\Z)", "", shown))
-    return text if said == shown else re.sub(r"<\|\w{1,24}\|>(?:assistant)?", "", said).replace("\0", "").strip("\r\n")
+    """The text without reasoning and tags. Text before a closing tag is reasoning even without an opening tag, which
+    may be in the prompt; unclosed reasoning extends to the end."""
+    masked = _QUOTED.sub(lambda code: re.sub(rf"(?i)({_OPEN}|{_END})", lambda tag: "\0".join(tag[0]), code[0]), text)
+    answer = re.sub(rf"(?is)\A.*{_END}", "", re.sub(rf"(?is){_OPEN}.*?(?:{_END}|\Z)", "", masked))
+    if answer == masked:
+        return text
+    return re.sub(r"<\|\w{1,24}\|>(?:assistant)?", "", answer).replace("\0", "").strip("\r\n")

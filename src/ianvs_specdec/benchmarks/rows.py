@@ -28,13 +28,13 @@ from ianvs_specdec.common.types import Query
 FIELDS = ("turns", "id", "group", "scorer", "system", "prediction", "temperature")
 OPTIONS = ("choices", "options")
 LINE = ("question", "answer", "answerKey")
-BESIDE = (*FIELDS, *OPTIONS, *LETTERS, "subject", "prompt", "messages", "context")
-"""Names like these, beside a question, are taken for its fields, known or not."""
+ROW_FIELDS = (*FIELDS, *OPTIONS, *LETTERS, "subject", "prompt", "messages", "context")
+"""Columns with names similar to these are taken as fields of the question, valid or not."""
 DataRow = tuple[str, Any, Any]
 """Place of a row, its question (or the whole row if it has further fields), and its answer."""
 
 SHOWN = 80
-"""Characters of a long question's end that are shown, where its options are, and half of those of its beginning."""
+"""Characters shown of a long question's end, with its options; twice as many of its start."""
 _TEXT = "a text, a number, or an object with the list 'references'"
 _MARKED = re.compile(r"[(\[]?\s*(\w+)\s*(?:[)\].:]\D.*|[)\].:]*)", re.DOTALL)
 
@@ -51,16 +51,16 @@ def normalize_row(question: Any, answer: Any = None, where: str = "the question"
     turns: Any = fields.get("turns")
     if given:
         name, value = given[0]
-        labels, texts = listed(value, f"{where}: {name}")
+        labels, texts = labels_and_texts(value, f"{where}: {name}")
         if len(given) > 1 or not are_texts(texts):
             raise UserError(f"{where}: {name} must hold the only options, as texts, not {texts!r:.80}")
-        turns = asked(turns, texts) if are_texts(turns) else turns
-        return {"scorer": "choice", **fields, "turns": turns}, chosen(answer, labels, texts) or answer
+        turns = with_options(turns, texts) if are_texts(turns) else turns
+        return {"scorer": "choice", **fields, "turns": turns}, chosen_letter(answer, labels, texts) or answer
     if fields.get("scorer", "choice") in CHOICES and are_texts(turns):
         letters = options_of(turns[-1]) or LETTERS * ("scorer" in fields)
-        letter = chosen(answer, letters, letters)
+        letter = chosen_letter(answer, letters, letters)
         if letters and letter is None and (is_whole(answer) or len(str(answer).strip("()[].: ")) == 1):
-            # It cannot be the answer itself, so it is to be refused.
+            # A single character or index that is no option: scorer choice rejects it.
             return {"scorer": "choice", **fields}, answer
         answer = letter or answer
     return question if isinstance(question, str) else fields, answer
@@ -73,25 +73,25 @@ def _fields(question: Any, answer: Any, where: str) -> tuple[Any, Any]:
     fields = {"turns": [str(question)]} if isinstance(question, str) else question
     if not isinstance(fields, Mapping):
         return question, answer
-    beside = {name: value for name, value in row.items() if name not in LINE and _belongs(name)}
-    if twice := [name for name in beside if name in fields]:
+    columns = {name: value for name, value in row.items() if name not in LINE and _is_field(name)}
+    if twice := [name for name in columns if name in fields]:
         raise UserError(f"{where} has {twice[0]!r} twice: inside and outside the question")
-    if "subject" in beside:
-        beside.setdefault("group", beside.pop("subject"))
-    return {**fields, **beside}, answer
+    if "subject" in columns:
+        columns.setdefault("group", columns.pop("subject"))
+    return {**fields, **columns}, answer
 
 
 @functools.cache
-def _belongs(name: str) -> bool:
-    """Whether a column of this name is a field of the question. Other names are reported once."""
-    if not (like := difflib.get_close_matches(name, BESIDE, 1, 0.81)):  # idx is not id
+def _is_field(name: str) -> bool:
+    """Whether a column of this name is a field of the question. Warns about other names once."""
+    if not (like := difflib.get_close_matches(name, ROW_FIELDS, 1, 0.81)):  # idx is not id
         warn_once(f"a field of data rows that is not read: {name}")
     return bool(like)
 
 
-def listed(value: Any, where: str) -> tuple[list[str], list[Any]]:
-    """Labels (letters where there are none) and texts of options: a list of texts, ``{"text": [...], "label": [...]}``,
-    or a mapping from labels to texts."""
+def labels_and_texts(value: Any, where: str) -> tuple[list[str], list[Any]]:
+    """Labels (default: letters) and texts of options: a list of texts, ``{"text": [...], "label": [...]}``, or a
+    mapping from labels to texts."""
     labels = None
     if isinstance(value, Mapping):
         labels, value = (value.get("label"), value["text"]) if "text" in value else (list(value), [*value.values()])
@@ -105,14 +105,14 @@ def listed(value: Any, where: str) -> tuple[list[str], list[Any]]:
     return labels, value
 
 
-def asked(turns: Sequence[str], texts: Sequence[str]) -> list[str]:
-    """The turns, with the options below the last."""
+def with_options(turns: Sequence[str], texts: Sequence[str]) -> list[str]:
+    """The turns, with the options after the last."""
     shown = "".join(f"\n{letter}. {text}" for letter, text in zip(LETTERS, texts, strict=False))
     return [*turns[:-1], f"{turns[-1]}{shown}\nAnswer:"]
 
 
-def chosen(answer: Any, labels: Sequence[str], texts: Sequence[str]) -> str | None:
-    """The letter of the option that an answer names: the first reading of it that fits exactly one."""
+def chosen_letter(answer: Any, labels: Sequence[str], texts: Sequence[str]) -> str | None:
+    """The letter of the option that an answer names, by the first reading that matches exactly one."""
     return next((LETTERS[read[0]] for read in _readings(answer, labels, texts) if len(read) == 1), None)
 
 
@@ -130,13 +130,13 @@ def _readings(answer: Any, labels: Sequence[str], texts: Sequence[str]) -> Itera
 
 
 def query_of(question: Any, gold: Any = None, index: int | None = None) -> Query:
-    """The query of a row. Raises UserError, naming the row where ``index`` (from 0) is given."""
+    """The query of a row; ``index`` (from 0) names it in a UserError."""
     where = "a question" if index is None else f"the question of data row {index + 1}"
     return parse_query(question, gold, "" if index is None else str(index), where)
 
 
 def parse_query(question: Any, gold: Any, identifier: str, where: str) -> Query:
-    """The query of a row, called ``identifier`` unless it has an id. Raises UserError that begins with ``where``."""
+    """The query of a row; ``identifier``: its default id. Raises UserError, which begins with ``where``."""
     if isinstance(question, str):
         question = {"turns": [str(question)]}
     if not isinstance(question, Mapping):
@@ -189,18 +189,18 @@ _WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 class Row(dict[str, Any]):
-    """A row as the dataset processor made it, with its ``parsed`` query: everyone who is handed the row asks for it."""
+    """A row of the dataset processor, with its ``parsed`` query."""
 
     parsed: Query
 
 
 def row_of(data: Any) -> Any:
-    """What a dataset processor made of a row; routers of a cascade get the edge's response, which has it."""
+    """The row of the dataset processor, also from the edge's response, which routers of a cascade get."""
     return getattr(data, "row", data)
 
 
 def query_of_row(data: Any) -> Query:
-    """The query of a row of the dataset processor or of the data file, or of a response."""
+    """The query of a row (of the dataset processor or the data file) or of a response."""
     data = row_of(data)
     if isinstance(data, Row):
         return data.parsed
@@ -210,8 +210,8 @@ def query_of_row(data: Any) -> Query:
 
 
 class RowReader:
-    """Reads rows one after the other. ``where`` makes the beginning of a message of a part (``question`` or ``answer``)
-    and a place; ``judged``: whether a judge is set."""
+    """Validates rows in order. ``where(part, place)``: start of an error message, ``part`` being ``question`` or
+    ``answer``; ``judged``: whether a judge is set."""
 
     def __init__(self, where: Callable[[str, str], str], judged: bool) -> None:
         self._where, self._judged = where, judged
@@ -219,7 +219,7 @@ class RowReader:
         self._numbers = count()
 
     def read(self, place: str, question: Any, answer: Any) -> tuple[Any, Any, Query]:
-        """Question and answer in our own form, and the query. Raises UserError for an invalid row or a repeated id."""
+        """The normalized question and answer, and the query. Raises UserError for an invalid row or a duplicate id."""
         where = self._where("question", place)
         number = str(next(self._numbers))
         question, answer = normalize_row(question, answer, where)
@@ -232,7 +232,7 @@ class RowReader:
         return question, answer, query
 
     def faults(self, rows: Iterable[DataRow]) -> Iterator[tuple[str, str]]:
-        """Place and reason of every row that cannot be read."""
+        """Place and reason of every invalid row."""
         for row in rows:
             try:
                 self.read(*row)
@@ -241,7 +241,7 @@ class RowReader:
 
 
 def _check_texts(query: Query, where: str) -> None:
-    """Raise UserError for a turn that asks nothing, and for half a character, which no tokenizer and no file takes."""
+    """Raise UserError for a blank turn and for lone surrogates, which cannot be encoded."""
     for number, turn in enumerate(query.turns, start=1):
         if not any(character.isprintable() and not character.isspace() for character in turn):
             raise UserError(f"{where}: turn {number} of 'turns' is blank")
@@ -254,7 +254,7 @@ def _check_texts(query: Query, where: str) -> None:
 
 
 def _check_answer(query: Query, answer: Any, judged: bool, where: str) -> None:
-    """Raise UserError where the row's scorer could make nothing of the answer, or could never find it given."""
+    """Raise UserError if the row's scorer cannot use the answer, or no output could match it."""
     if query.scorer in CHOICES:
         _check_letter(query, answer, where)
     elif query.scorer == "number":

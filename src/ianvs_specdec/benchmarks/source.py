@@ -1,4 +1,4 @@
-"""Where a benchmark's files come from: what the user names, else the Hugging Face hub."""
+"""The files of a benchmark: given by the user, or downloaded from the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ianvs_specdec.benchmarks.files import File
 from ianvs_specdec.common.errors import UserError, packages
 
 QUESTIONS = "questions"
-"""The part that every benchmark has."""
+"""The part with the questions, which every benchmark has."""
 HUB_TIMEOUT = 10.0
 """Seconds."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a benchmark. ``names``: patterns of its files in a folder, an archive or a snapshot of the hub, the
-    first that any file matches counts. ``hub``: its files in the hub's repository."""
+    """One part of a benchmark. ``names``: patterns of its files in a folder, an archive or a snapshot of the hub; the
+    first that matches is used. ``hub``: its files in the hub's repository."""
 
     names: tuple[str, ...]
     hub: tuple[str, ...] = ()
@@ -27,7 +27,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Source:
-    """``home`` is where the original is; ``repository`` the dataset on the hub, "" where its authors put none."""
+    """``home``: where the original is; ``repository``: the dataset on the hub, "" if its authors published none."""
 
     home: str
     parts: Mapping[str, Part]
@@ -36,15 +36,15 @@ class Source:
 
 @dataclass(frozen=True)
 class Inputs:
-    """The files of a benchmark. ``given`` is what the user named for the questions, ``named`` for other parts; without
-    ``given`` all parts are fetched from the hub on demand."""
+    """The files of a benchmark: ``given`` by the user for the questions, ``named`` for other parts. Without ``given``,
+    all parts are downloaded from the hub on demand."""
 
     source: Source
     given: Sequence[Path] = ()
     named: Mapping[str, Sequence[Path]] = field(default_factory=dict)
 
     def files(self, part: str = QUESTIONS) -> list[File]:
-        """The files of a part. Raises UserError without questions, or if the hub cannot be reached."""
+        """The files of a part. Raises UserError if they are missing or the hub is unreachable."""
         own = self.given if part == QUESTIONS else self.named.get(part, ())
         if own:
             return [file for path in own for file in self._below(path, part, required=True)]
@@ -99,7 +99,7 @@ def _holds_files(path: Path) -> bool:
 
 
 def _members(path: Path) -> Iterator[tuple[str, File]]:
-    """Names, which begin with the folder's, and files below a folder or in an archive, sorted, without hidden ones."""
+    """Names (starting with the folder's) and files in a folder or an archive, sorted, without hidden ones."""
     if path.is_dir():
         top, below = path.resolve().name, [file for file in path.rglob("*") if file.is_file()]
         files: dict[str, File] = {f"{top}/{file.relative_to(path).as_posix()}": file for file in below}

@@ -18,28 +18,18 @@ from ianvs_specdec.common.errors import UserError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     build = actions.add_parser("build", help="index texts, conversations or token sequences for a model")
-    build.add_argument("--model", type=Path, required=True, metavar="DIR", help="the target model: folder or GGUF file")
-    build.add_argument(
-        "--data",
-        type=Path,
-        nargs="+",
-        default=[],
-        metavar="FILE",
-        help='.txt, or JSONL: {"text"}, {"tokens"}, {"turns", "answers"}, {"messages"}, {"question", "answer"} or what '
-        "`specdec decode` has written; .gz too",
-    )
-    build.add_argument(
-        "--world", type=int, default=0, metavar="N", help="add N training conversations of the embedded world"
-    )
-    build.add_argument("--out", type=Path, required=True, metavar="FILE", help="datastore to write")
-    build.add_argument(
-        "--field",
-        choices=("text", "answer"),
-        default="text",
-        help="part of a line to index: all of it (default) or only its answers",
-    )
+    add = build.add_argument
+    add("--model", type=Path, required=True, metavar="DIR", help="the target model: folder or GGUF file")
+    data = """.txt, or JSONL: {"text"}, {"tokens"}, {"turns", "answers"}, {"messages"}, {"question", "answer"} or the
+    output of `specdec decode`; .gz too"""
+    add("--data", type=Path, nargs="+", default=[], metavar="FILE", help=data)
+    world = "add N training conversations of the embedded world"
+    add("--world", type=int, default=0, metavar="N", help=world)
+    add("--out", type=Path, required=True, metavar="FILE", help="datastore to write")
+    field = "part of a line to index: all of it (default) or only its answers"
+    add("--field", choices=("text", "answer"), default="text", help=field)
     add_template(build)
-    build.add_argument("--seed", type=int, default=0, help="of the embedded world's conversations")
+    add("--seed", type=int, default=0, help="of the embedded world's conversations")
 
 
 def run(options: argparse.Namespace) -> int:

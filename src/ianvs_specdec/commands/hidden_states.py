@@ -20,12 +20,8 @@ ARGUMENTS = ("edge", "edge_backend", "edge_set", "states")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser, "edge")
-    parser.add_argument(
-        "--states",
-        type=Path,
-        metavar="DIR",
-        help="folder to store the edge's hidden states in, which a probe reads (default: OUT.states)",
-    )
+    states = "folder to store the edge's hidden states in, which a probe reads (default: OUT.states)"
+    parser.add_argument("--states", type=Path, metavar="DIR", help=states)
 
 
 def refuse(options: argparse.Namespace, reason: str) -> None:

@@ -69,16 +69,10 @@ def folder_of(model: Path) -> Path:
 
 def add_template(parser: argparse.ArgumentParser) -> None:
     """The chat template's arguments, read by ``template_sampling``."""
-    parser.add_argument(
-        "--chat-template-kwargs",
-        type=partial(_yaml, where="--chat-template-kwargs"),
-        default={},
-        metavar="JSON",
-        help='variables of the chat template, such as {"enable_thinking": false}',
-    )
-    parser.add_argument(
-        "--template-time", default="", metavar="TIME", help="time that it sees, such as 2026-11-28T09:00"
-    )
+    variables, clock = "--chat-template-kwargs", "time that it sees, such as 2026-11-28T09:00"
+    example = 'variables of the chat template, such as {"enable_thinking": false}'
+    parser.add_argument(variables, type=partial(_yaml, where=variables), default={}, metavar="JSON", help=example)
+    parser.add_argument("--template-time", default="", metavar="TIME", help=clock)
 
 
 def template_sampling(options: argparse.Namespace) -> Sampling:
@@ -91,19 +85,11 @@ def template_sampling(options: argparse.Namespace) -> Sampling:
 
 def add_model(parser: argparse.ArgumentParser, side: str, *, required: bool = False) -> None:
     """The arguments of a side's model, read by ``model_of``."""
-    parser.add_argument(
-        f"--{side}", type=Path, required=required, metavar="FILE", help=f"YAML file with the {side} model's settings"
-    )
-    parser.add_argument(
-        f"--{side}-backend", metavar="NAME", help="its back end (default: the file's, or autoregressive)"
-    )
-    parser.add_argument(
-        f"--{side}-set",
-        action="append",
-        default=[],
-        metavar="K=V",
-        help="a hyperparameter of it, as samples=3; repeatable",
-    )
+    add = parser.add_argument
+    add(f"--{side}", type=Path, required=required, metavar="FILE", help=f"YAML file with the {side} model's settings")
+    add(f"--{side}-backend", metavar="NAME", help="its back end (default: the file's, or autoregressive)")
+    item = "a hyperparameter of it, as samples=3; repeatable"
+    add(f"--{side}-set", action="append", default=[], metavar="K=V", help=item)
 
 
 def model_of(options: argparse.Namespace, side: str, check: Check, *more: str) -> Mapping[str, Any]:

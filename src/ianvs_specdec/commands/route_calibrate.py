@@ -37,38 +37,22 @@ SHOWN = ("auroc", "apgr", "cpt50", "cpt80", "ece", "share", "quality")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--outcomes", type=Path, required=True, metavar="FILE", help="outcomes of the queries (.jsonl)")
+    add = parser.add_argument
+    add("--outcomes", type=Path, required=True, metavar="FILE", help="outcomes of the queries (.jsonl)")
     add_model(parser, "edge", required=True)
-    parser.add_argument("--journal", type=Path, metavar="DIR", help="folder of the journal (default: FILE.journal)")
-    parser.add_argument(
-        "--signal",
-        action="append",
-        required=True,
-        metavar="NAME",
-        help=f"{', '.join(SIGNALS)}, or the name of a --router; repeatable",
-    )
-    parser.add_argument(
-        "--router",
-        type=named_folder,
-        action="append",
-        default=[],
-        metavar="[NAME=]DIR",
-        help=f"a trained router, whose score is the signal NAME ({PRIOR}); repeatable, with one probe at most",
-    )
-    parser.add_argument(
-        "--after",
-        type=non_negative,
-        metavar="N",
-        help="also fit a score of the first N tokens of the edge's answer, for decide_after: an answer ends there if "
-        f"{100 * PRECISION:.0f} %% of the answers with this score or a higher one would go to the cloud",
-    )
-    parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="calibration to write (.json)")
-    parser.add_argument(
-        "--label", choices=LABELS, default="hybrid", help="label to predict (hybrid: the cloud is better)"
-    )
-    parser.add_argument("--epsilon", type=float, default=0.0, help="hybrid: better by more than this (0)")
-    parser.add_argument("--folds", type=int, default=10, metavar="N", help="folds of the cross-fitting (10)")
-    parser.add_argument("--seed", type=non_negative, default=0, metavar="N", help="seed of the folds (0)")
+    add("--journal", type=Path, metavar="DIR", help="folder of the journal (default: FILE.journal)")
+    signals = f"{', '.join(SIGNALS)}, or the name of a --router; repeatable"
+    add("--signal", action="append", required=True, metavar="NAME", help=signals)
+    router = f"a trained router, whose score is the signal NAME ({PRIOR}); repeatable, with one probe at most"
+    add("--router", type=named_folder, action="append", default=[], metavar="[NAME=]DIR", help=router)
+    after = f"""also fit a score of the first N tokens of the edge's answer, for decide_after: an answer ends there if
+    {100 * PRECISION:.0f} %% of the answers with this score or a higher one would go to the cloud"""
+    add("--after", type=non_negative, metavar="N", help=after)
+    add("-o", "--out", type=Path, required=True, metavar="FILE", help="calibration to write (.json)")
+    add("--label", choices=LABELS, default="hybrid", help="label to predict (hybrid: the cloud is better)")
+    add("--epsilon", type=float, default=0.0, help="hybrid: better by more than this (0)")
+    add("--folds", type=int, default=10, metavar="N", help="folds of the cross-fitting (10)")
+    add("--seed", type=non_negative, default=0, metavar="N", help="seed of the folds (0)")
     add_threshold(parser)
 
 

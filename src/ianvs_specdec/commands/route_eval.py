@@ -50,94 +50,51 @@ FEWEST = 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     _add_source(parser)
-    _add_models(parser)
     _add_routers(parser)
-    parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR", help="folder to write into")
-    _add_held_out(parser)
-    parser.add_argument(
-        "--sample", type=int, default=200, metavar="N", help="queries to time one by one for the overhead (default 200)"
-    )
-    parser.add_argument("--threads", type=int, default=1, metavar="N", help="CPU threads for scoring (default 1)")
-    parser.add_argument(
-        "--resamples", type=int, default=RESAMPLES, metavar="N", help=f"bootstrap resamples (default {RESAMPLES})"
-    )
-    parser.add_argument(
-        "--robustness",
-        action="store_true",
-        help="also reword each question without changing its meaning (case, spaces, order of options, typos, "
-        "politeness) and count the decisions of --router that change",
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="of the bootstrap and of --robustness (default 0)"
-    )
+    add("-o", "--out", type=Path, required=True, metavar="DIR", help="folder to write into")
+    held_out = "evaluate only the queries that specdec route train holds out"
+    add("--held-out", type=float, metavar="SHARE", help=held_out)
+    add("--by", choices=("row", "group"), help="hold out rows or groups (default row)")
+    add("--split-seed", type=non_negative, metavar="N", help="seed of the held-out queries (default 0)")
+    add("--include-seen", action="store_true", help="include training queries of the routers")
+    sample = "queries to time one by one for the overhead (default 200)"
+    add("--sample", type=int, default=200, metavar="N", help=sample)
+    add("--threads", type=int, default=1, metavar="N", help="CPU threads for scoring (default 1)")
+    resamples = f"bootstrap resamples (default {RESAMPLES})"
+    add("--resamples", type=int, default=RESAMPLES, metavar="N", help=resamples)
+    robustness = """also reword each question without changing its meaning (case, spaces, order of options, typos,
+    politeness) and count the decisions of --router that change"""
+    add("--robustness", action="store_true", help=robustness)
+    add("--seed", type=int, default=0, metavar="N", help="of the bootstrap and of --robustness (default 0)")
     hidden_states.add_arguments(parser)
 
 
 def _add_source(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument(
-        "--outcomes",
-        type=Path,
-        metavar="FILE",
-        help="CSV with the columns query, edge_correct, cloud_correct and optionally id, group, edge_cost, "
-        "cloud_cost; or what specdec route label writes (.jsonl)",
-    )
-    source.add_argument(
-        "--job", type=Path, metavar="DIR", help="a finished job's folder: its answers, and its routers' scores"
-    )
-
-
-def _add_models(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--models",
-        nargs="+",
-        metavar="NAME[=PRICE]",
-        help="route among these models, two or more; --outcomes needs a column NAME_correct for each, and NAME_cost "
-        "for each model without a price per answer",
-    )
-    parser.add_argument(
-        "--threshold",
-        type=float,
-        nargs="+",
-        metavar="X",
-        help="minimum score of a query for the cloud, for --scores (default 0.5 if scores are from 0 to 1); "
-        "with --models, one for each more expensive model (default: evenly spaced)",
-    )
+    outcomes = """CSV with the columns query, edge_correct, cloud_correct and optionally id, group, edge_cost,
+    cloud_cost; or the output of specdec route label (.jsonl)"""
+    source.add_argument("--outcomes", type=Path, metavar="FILE", help=outcomes)
+    job = "a finished job's folder: its answers, and its routers' scores"
+    source.add_argument("--job", type=Path, metavar="DIR", help=job)
+    models = """route among these models, two or more; --outcomes needs a column NAME_correct for each, and NAME_cost
+    for each model without a price per answer"""
+    parser.add_argument("--models", nargs="+", metavar="NAME[=PRICE]", help=models)
+    threshold = """minimum score of a query for the cloud, for --scores (default 0.5 if scores are from 0 to 1); with
+    --models, one for each more expensive model (default: evenly spaced)"""
+    parser.add_argument("--threshold", type=float, nargs="+", metavar="X", help=threshold)
 
 
 def _add_routers(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--router",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="DIR",
-        help="folders written by specdec route train, or names of routers without a folder (RandomRouter: one draw); "
-        "always-edge, always-cloud, random (the expectation) and oracle are always included",
-    )
-    parser.add_argument(
-        "--scores",
-        type=Path,
-        metavar="FILE",
-        help="CSV with the columns router, score, and query_id or row (from 0); with --models optionally model: "
-        "the score is then the expected quality of that model",
-    )
-    parser.add_argument(
-        "--label",
-        choices=LABELS,
-        default="hybrid",
-        help="label that the scores of --scores and --job predict, for ECE (default hybrid: the cloud is better)",
-    )
-
-
-def _add_held_out(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--held-out", type=float, metavar="SHARE", help="evaluate only the queries that specdec route train holds out"
-    )
-    parser.add_argument("--by", choices=("row", "group"), help="hold out rows or groups (default row)")
-    parser.add_argument("--split-seed", type=non_negative, metavar="N", help="seed of the held-out queries (default 0)")
-    parser.add_argument("--include-seen", action="store_true", help="include training queries of the routers")
+    router = """folders written by specdec route train, or names of routers without a folder (RandomRouter: one draw);
+    always-edge, always-cloud, random (the expectation) and oracle are always included"""
+    parser.add_argument("--router", nargs="+", action="extend", default=[], metavar="DIR", help=router)
+    scores = """CSV with the columns router, score, and query_id or row (from 0); with --models optionally model: the
+    score is then the expected quality of that model"""
+    parser.add_argument("--scores", type=Path, metavar="FILE", help=scores)
+    label = "label that the scores of --scores and --job predict, for ECE (default hybrid: the cloud is better)"
+    parser.add_argument("--label", choices=LABELS, default="hybrid", help=label)
 
 
 @packages()

@@ -31,40 +31,28 @@ PARTS = ("0", "0 to 0.5", "0.5", "0.5 to 1", "1")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--data", type=Path, metavar="FILE", help='data file of Ianvs: {"question", "answer"} a line')
     source.add_argument("--job", type=Path, metavar="DIR", help="folder of a finished job in its workspace")
-    parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="outcomes to write (.jsonl)")
+    add("-o", "--out", type=Path, required=True, metavar="FILE", help="outcomes to write (.jsonl)")
     for side in SIDES:
         add_model(parser, side)
-    parser.add_argument("--journal", type=Path, metavar="DIR", help="folder of the journal (default: OUT.journal)")
-    parser.add_argument(
-        "--algorithm", metavar="NAME", help="the job's algorithm, if its algorithms have different models or data"
-    )
-    parser.add_argument("--limit", type=positive, metavar="N", help="N questions, spread evenly over all")
-    parser.add_argument(
-        "--concurrency",
-        type=positive,
-        default=1,
-        metavar="N",
-        help="concurrent queries, for our engine, api and vllm",
-    )
-    parser.add_argument(
-        "--quality", default="benchmark", metavar="NAME", help=f"how answers are scored: {', '.join(NAMES)}"
-    )
-    parser.add_argument(
-        "--scorer-set",
-        action="append",
-        default=[],
-        metavar="K=V",
-        help="option of the benchmark's scorers, as in the dataset processor: judge_model, run_code, ...; repeatable",
-    )
-    parser.add_argument("--samples", type=positive, metavar="N", help="sampled answers per model, for soft labels")
-    parser.add_argument(
-        "--temperature", type=float, metavar="T", help="temperature of the samples (default: the model's, or 1)"
-    )
-    parser.add_argument("--label", choices=LABELS, help="default hybrid; soft with --samples")
-    parser.add_argument("--epsilon", type=float, default=0.0, help="hybrid: by how much better (0 to 1, default 0)")
+    add("--journal", type=Path, metavar="DIR", help="folder of the journal (default: OUT.journal)")
+    algorithm = "the job's algorithm, if its algorithms have different models or data"
+    add("--algorithm", metavar="NAME", help=algorithm)
+    add("--limit", type=positive, metavar="N", help="N questions, spread evenly over all")
+    concurrency = "concurrent queries, for our engine, api and vllm"
+    add("--concurrency", type=positive, default=1, metavar="N", help=concurrency)
+    scorers = f"how answers are scored: {', '.join(NAMES)}"
+    add("--quality", default="benchmark", metavar="NAME", help=scorers)
+    item = "option of the benchmark's scorers, as in the dataset processor: judge_model, run_code, ...; repeatable"
+    add("--scorer-set", action="append", default=[], metavar="K=V", help=item)
+    add("--samples", type=positive, metavar="N", help="sampled answers per model, for soft labels")
+    temperature = "temperature of the samples (default: the model's, or 1)"
+    add("--temperature", type=float, metavar="T", help=temperature)
+    add("--label", choices=LABELS, help="default hybrid; soft with --samples")
+    add("--epsilon", type=float, default=0.0, help="hybrid: by how much better (0 to 1, default 0)")
 
 
 def run(options: argparse.Namespace) -> int:
