@@ -10,9 +10,8 @@ from pydantic import Field
 from ianvs_specdec.backends.judge import JudgeSettings
 from ianvs_specdec.benchmarks import code, sandbox
 from ianvs_specdec.benchmarks.judge_prompts import FASTCHAT_FILE
-from ianvs_specdec.benchmarks.rows import Row
+from ianvs_specdec.benchmarks.rows import Row, RowReader
 from ianvs_specdec.benchmarks.scorers import references_of
-from ianvs_specdec.benchmarks.validation import Reader
 from ianvs_specdec.common.errors import unknown, warn_once
 from ianvs_specdec.common.settings import Settings, collect_errors, raise_all
 from ianvs_specdec.common.types import Query
@@ -71,7 +70,7 @@ class DatasetProcessor(RowChecks):
         return settings, judge
 
     def __call__(self, dataset: Any) -> Any:
-        reader = Reader(lambda part, place: f"the {part} of {place}", self.judge is not None)
+        reader = RowReader(lambda part, place: f"the {part} of {place}", self.judge is not None)
         rows = []
         scorers = set()
         for index, (question, answer) in enumerate(zip(dataset.x, dataset.y, strict=True)):

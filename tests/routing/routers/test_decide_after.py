@@ -15,7 +15,7 @@ from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.records.journal import Journal
 from ianvs_specdec.report.metrics import METRICS
 from ianvs_specdec.report.metrics.columns import all_columns
-from ianvs_specdec.report.metrics.routing import why_empty
+from ianvs_specdec.report.metrics.router_quality import why_empty
 from ianvs_specdec.report.metrics.table import Table
 from ianvs_specdec.routing.learned.doubt import Beginning, Doubt
 from ianvs_specdec.routing.routers import build_router, check_router, check_router_beside

@@ -13,7 +13,7 @@ import numpy as np
 
 from ianvs_specdec.benchmarks import scorers
 from ianvs_specdec.benchmarks.judge_prompts import HIGHEST, LOWEST
-from ianvs_specdec.benchmarks.thoughts import without_thoughts
+from ianvs_specdec.benchmarks.thoughts import without_reasoning
 from ianvs_specdec.common.errors import UserError, install_command, unknown
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.outcomes.recorded import Outcomes
@@ -99,7 +99,7 @@ class ReferenceQuality(Quality):
         for place, (given, gold) in enumerate(zip(answers, golds, strict=True)):
             for answer, reference in zip(given, scorers.references_of(gold), strict=False):
                 if reference:
-                    pairs.append((without_thoughts(answer), reference))
+                    pairs.append((without_reasoning(answer), reference))
                     owners.append(place)
         by_query: dict[int, list[float]] = {}
         for place, value in zip(owners, self._likeness(pairs), strict=True):

@@ -1,5 +1,4 @@
-"""What ``route calibrate`` finds out of the edge's answers: their signals, those of their beginnings, and what a fit to
-the latter saves."""
+"""Signals of the edge's answers and their first tokens, and the fit of an early decision, for ``route calibrate``."""
 
 from __future__ import annotations
 
@@ -20,18 +19,18 @@ from ianvs_specdec.routing.outcomes.recorded import Floats
 from ianvs_specdec.routing.routers.cascade import OF_WHOLE, of_beginning
 from ianvs_specdec.routing.routers.signals import SIGNALS
 
-SURE = 0.95
-"""Share of the answers that end early which the whole answer would send to the cloud, too: a mistake costs the cloud's
-price, where the gain is some of the edge's tokens."""
+PRECISION = 0.95
+"""Share of the answers ended early that the whole answer would also send to the cloud: a mistake costs the cloud's
+price, while an early end saves only some of the edge's tokens."""
 NEVER = 1.0
-"""No score of a fit reaches it."""
+"""A threshold that no score reaches."""
 
 
 class AnswerSignals:
-    """Signals of answers, which are added one by one. ``after``: tokens of a beginning, None for whole answers only.
+    """Signals of answers, added one by one. ``after``: number of first tokens; None for whole answers only.
 
-    ``doubts``: [answers] by signal; ``tokens``: [answers]; ``begun``: which answers are longer than ``after``;
-    ``beginnings``: the signals of the first tokens of those.
+    ``doubts``: signal -> [answers]; ``tokens``: [answers]; ``begun``: whether each answer is longer than ``after``;
+    ``beginnings``: signal -> values of the first tokens of those.
     """
 
     def __init__(self, signals: Sequence[str], after: int | None) -> None:
@@ -43,7 +42,7 @@ class AnswerSignals:
         self.begun: list[bool] = []
 
     def add(self, query: Query, response: Response, known: Mapping[str, float]) -> None:
-        """An answer, and the scores of routers ``known`` by their signals."""
+        """Add an answer; ``known``: scores of routers by name of the signal."""
         for name, values in self.doubts.items():
             values.append(known[name] if name in known else SIGNALS[name](response))
         self.tokens.append(response["usage"]["completion_tokens"])
@@ -66,7 +65,8 @@ def _first_turn(response: Response) -> Completion:
 
 @dataclass(frozen=True, eq=False)
 class EarlyDecision:
-    """``doubt``: of the first ``tokens``; ``scores``, ``stopped``: of all queries, cross-fitted."""
+    """``doubt``: fit to the first ``tokens``; ``scores``, ``stopped``: [queries], cross-fitted; ``agreed``: share of
+    the stopped answers that the whole answer sends to the cloud; ``saved``: share of the edge's tokens."""
 
     doubt: Doubt
     tokens: int
@@ -76,25 +76,25 @@ class EarlyDecision:
     saved: float
 
     def scored(self, whole: Floats, threshold: float) -> Scored:
-        """The cascade that decides early, by the scores of ``whole`` answers and their threshold."""
+        """The cascade with early decisions; ``whole``: scores of whole answers, with their threshold."""
         sent = (self.stopped | (whole >= threshold)).astype(np.float64)
         return Scored(f"after {self.tokens} tokens", np.where(self.stopped, self.scores, whole), sent)
 
-    def told(self) -> str:
+    def summary(self) -> str:
         stopped = int(self.stopped.sum())
         if not stopped:
-            return f"after {self.tokens} tokens nothing is as sure as it should be: no answer ends there"
+            return f"after {self.tokens} tokens no threshold is precise enough: no answer ends there"
         return (
             f"after {self.tokens} tokens {stopped} of {len(self.stopped)} answers end, threshold "
             f"{self.doubt.threshold:.4f}: {self.saved:.1%} of the edge's tokens are saved, and {self.agreed:.1%} of "
-            "these queries would have gone to the cloud in the end"
+            "these queries would go to the cloud in any case"
         )
 
 
 def fit_early(
     asked: AnswerSignals, tokens: int, labels: Floats, folds: Sequence[NDArray[np.intp]], hard: NDArray[np.bool_]
 ) -> EarlyDecision:
-    """``folds``: the places of the queries in each; ``hard``: the decisions by whole answers. Raises UserError."""
+    """``folds``: indices of the queries of each; ``hard``: decisions by whole answers. Raises UserError."""
     places = np.flatnonzero(asked.begun)
     if not len(places):
         raise UserError(f"--after {tokens}: no answer of the edge has more tokens")
@@ -106,7 +106,7 @@ def fit_early(
     except UserError as error:
         raise UserError(f"--after {tokens}: {error}") from error
     agrees = hard[places]
-    threshold = surely(scores, agrees)
+    threshold = precise_threshold(scores, agrees)
     stopped, of_all = np.zeros(len(labels), np.bool_), np.full(len(labels), np.nan)
     stopped[places], of_all[places] = scores >= threshold, scores
     saved = float((lengths - tokens)[stopped].sum() / lengths.sum())
@@ -116,14 +116,14 @@ def fit_early(
     return EarlyDecision(doubt, tokens, of_all, stopped, agreed, saved)
 
 
-def surely(scores: Floats, agrees: NDArray[np.bool_]) -> float:
-    """The lowest threshold of which ``SURE`` of the ``scores`` that reach it are of those that agree; ``NEVER`` where
+def precise_threshold(scores: Floats, agrees: NDArray[np.bool_]) -> float:
+    """The lowest threshold at which a share of at least ``PRECISION`` of the scores that reach it agree; ``NEVER`` if
     there is none."""
     order = np.argsort(-scores, kind="stable")
     ranked, right = scores[order], np.cumsum(agrees[order])
-    # A threshold cannot come between equal scores.
+    # No threshold separates equal scores.
     last = np.append(ranked[:-1] > ranked[1:], True)
-    enough = np.flatnonzero(last & (right >= SURE * np.arange(1, len(ranked) + 1)))
+    enough = np.flatnonzero(last & (right >= PRECISION * np.arange(1, len(ranked) + 1)))
     if not len(enough):
         return NEVER
     place = int(enough[-1])

@@ -12,7 +12,7 @@ from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.records.configuration import Configuration
 from ianvs_specdec.records.journal import Journal
 from ianvs_specdec.report.collect import collect
-from ianvs_specdec.report.routing import Outcome, curves
+from ianvs_specdec.report.curves import Outcome, curves
 from tests.support.workspace import PRICE, Bench, Side, completion
 
 
@@ -67,21 +67,21 @@ def test_why_a_router_has_no_curve():
     ]
 
 
-def test_outcomes_come_from_all_test_cases_of_a_pair(bench: Bench):
-    (panel,) = collect(bench.folder)["routing"]
+def test_outcomes_come_from_all_test_cases_of_a_pair(document):
+    (panel,) = document["routing"]
     assert panel["queries"] == 8
     assert [end[2] for end in panel["ends"]] == [50.0, 87.5]
     assert panel["ends"][1][1] == pytest.approx(1000 * PRICE["cloud"])
     (curve,) = panel["curves"]
     assert curve["router"] == "OddRouter"
     at_half = next(point for point in curve["points"] if point[0] == 50.0)
-    odd = next(case for case in collect(bench.folder)["cases"] if case["router"] == "OddRouter")
+    odd = next(case for case in document["cases"] if case["router"] == "OddRouter")
     assert at_half[1] == pytest.approx(odd["figures"]["Cloud Cost"])
     assert at_half[2] == odd["figures"]["Accuracy"] == 87.5
 
 
-def test_answers_that_no_test_case_holds_come_from_the_journal(bench: Bench):
-    whole = collect(bench.folder)["routing"][0]
+def test_missing_answers_come_from_the_journal(bench: Bench, document):
+    whole = document["routing"][0]
     journal = Journal(bench.folder / "journal.sqlite", "run")
     sampling = Sampling()
     config = Configuration("cloud", {"sampling": sampling.to_json()})

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import regex
 
-from ianvs_specdec.benchmarks.thoughts import MARKS, QUOTED
+from ianvs_specdec.benchmarks.reasoning import QUOTE, TAGS
 
 # Of a mark in plain words, nearly every answer could be the beginning, and would have to wait.
-_TAGS = [marks for marks in MARKS if not marks[0].startswith(r"\A")]
+_TAGS = [marks for marks in TAGS if not marks[0].startswith(r"\A")]
 _TAG, _END_TAG = (f"(?:{'|'.join(tags)})" for tags in zip(*_TAGS, strict=True))
 _FRONT = regex.compile(rf"(?i){_TAG}|{_END_TAG}")
 _MARK = regex.compile(
-    rf"(?i)(?P<shown>{QUOTED}(?:{_TAG}|{_END_TAG})(?P=quote))|(?P<end>{_END_TAG})"
+    rf"(?i)(?P<shown>{QUOTE}(?:{_TAG}|{_END_TAG})(?P=quote))|(?P<end>{_END_TAG})"
     rf"|<\|channel\|>(?!final)[^<]{{0,40}}<\|message\|>|<\|start\|>assistant|<\|end\|>|(?!<\|channel\|>){_TAG}"
 )
 
 
-class ThoughtStream:
+class ReasoningParser:
     """Splits a text that arrives in pieces into the thought at its front, between tags, and the answer, both without
     tags and line ends around them. A thought that nothing opens, or that follows the answer, is part of the answer,
     and so is white space before a thought. ``found``: whether there was a thought.

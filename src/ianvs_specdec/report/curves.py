@@ -1,7 +1,6 @@
-"""Accuracy against cloud cost: what routing between two models could give, and what each router's scores would.
+"""Cost-quality curves: accuracy against cloud cost of each router at every threshold, of random routing and the oracle.
 
-For the queries that both the edge model and the cloud model have answered, in whichever test case, every way of routing
-can be worked out: the share of random routers, the best one, and each router at every threshold.
+They cover the queries that both models have answered, in any test case.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from ianvs_specdec.routing.evaluation.quality import Scored
 from ianvs_specdec.routing.evaluation.results import Result, evaluate
 from ianvs_specdec.routing.outcomes.recorded import Floats
 from ianvs_specdec.workspace.cases import Dataset
-from ianvs_specdec.workspace.sides import SideAnswer, score
+from ianvs_specdec.workspace.sides import Answered, score
 
 POINTS = 200
-"""A curve has no more points than about this."""
+"""Maximum number of points of a curve."""
 
 METRICS = ("apgr", "cpt50", "cpt80", "auroc", "pareto_dist")
 
 NOISE = 1e-4
-"""Scores of one router that differ by less than this part of their range are one: a confidence is a sum of float32
-logarithms, whose last digits depend on how many tokens the back end verified at once."""
+"""Scores that differ by less than this share of their range count as equal: confidences are sums of float32 logarithms,
+whose last digits depend on the number of tokens verified at once."""
 
 Point = tuple[float, float | None, float]
 """Share of queries sent to the cloud (%), cost of 1,000 queries (None without prices), accuracy."""
@@ -36,14 +35,14 @@ Point = tuple[float, float | None, float]
 
 @dataclass(frozen=True)
 class Outcome:
-    """One side's answer to one query: its score (0-100), and what it cost (None without prices)."""
+    """One side's answer to one query: score (0-100) and cost (None without prices)."""
 
     score: float
     cost: float | None
 
 
-def outcomes(both: Mapping[int, tuple[SideAnswer, SideAnswer]], dataset: Dataset) -> dict[int, tuple[Outcome, Outcome]]:
-    """The scores of both sides, of the queries where both have one."""
+def outcomes(both: Mapping[int, tuple[Answered, Answered]], dataset: Dataset) -> dict[int, tuple[Outcome, Outcome]]:
+    """Both sides' outcomes of the queries that both have a score of."""
     found = {}
     for index, answers in both.items():
         edge, cloud = (_outcome(answer, dataset, index) for answer in answers)
@@ -52,11 +51,11 @@ def outcomes(both: Mapping[int, tuple[SideAnswer, SideAnswer]], dataset: Dataset
     return found
 
 
-def _outcome(answer: SideAnswer, dataset: Dataset, index: int) -> Outcome | None:
-    told = answer.score
-    if told is None:
-        told = score(dataset.queries[index].scorer, answer.texts, dataset.golds[index])
-    return None if told is None else Outcome(told, answer.cost)
+def _outcome(answer: Answered, dataset: Dataset, index: int) -> Outcome | None:
+    value = answer.score
+    if value is None:
+        value = score(dataset.queries[index].scorer, answer.texts, dataset.golds[index])
+    return None if value is None else Outcome(value, answer.cost)
 
 
 @dataclass
@@ -72,11 +71,11 @@ class _Scores:
 
 
 def curves(both: Mapping[int, tuple[Outcome, Outcome]], routers: Iterable[tuple[int, str, Mapping[int, float]]]) -> Any:
-    """What routing gives on these queries: the two ends, the bound, and the routers' curves, from all queries on the
-    edge to all in the cloud, with ``METRICS`` (None where undefined) and the ends of their 95 % ``intervals``.
+    """Random routing (``ends``), the oracle (``bound``) and the routers' curves, from all queries on the edge to all in
+    the cloud, with ``METRICS`` (None if undefined) and their 95 % ``intervals``; None for fewer than two queries.
 
-    ``routers``: number of the test case, name, and the router's score per query. A router has one curve, or several if
-    its test cases gave different scores. ``without``: the test cases that have no curve, and why.
+    ``routers``: number of the test case, name, and score per query. A router has one curve, or several if its test
+    cases gave different scores. ``without``: test cases without a curve, and the reason.
     """
     if len(both) < 2:
         return None
@@ -100,7 +99,7 @@ def curves(both: Mapping[int, tuple[Outcome, Outcome]], routers: Iterable[tuple[
 def _distinct(
     queries: list[int], routers: Iterable[tuple[int, str, Mapping[int, float]]]
 ) -> tuple[list[_Scores], list[dict[str, Any]]]:
-    """The scores that are to have a curve, and the test cases that have none."""
+    """The distinct scores, and the test cases without a curve."""
     found: list[_Scores] = []
     without: list[dict[str, Any]] = []
     for case, name, given in routers:
@@ -119,9 +118,9 @@ def _distinct(
 
 
 def _measured(found: list[_Scores], sides: Sides) -> list[dict[str, Any]]:
-    """Points and metrics of each curve. What several routers have in common is worked out once."""
+    """Points and metrics of each curve, computed once for equal scores."""
     distinct = {tuple(one.values): one.values for one in found}
-    # Several routers may have one name.
+    # Names may repeat: numbers identify the scores.
     scored = [Scored(str(number), values) for number, values in enumerate(distinct.values())]
     results = {result.name: result for result in evaluate(sides, scored, resamples=RESAMPLES, seed=SEED).results}
     known = {
@@ -132,7 +131,7 @@ def _measured(found: list[_Scores], sides: Sides) -> list[dict[str, Any]]:
 
 
 def _sweep(scores: Floats, sides: Sides) -> list[Point]:
-    """Accuracy while the queries move to the cloud, those with the highest scores first."""
+    """Points of the curve while queries move to the cloud, highest scores first."""
     ranking, edge = Ranking(scores), 100.0 * float(sides.edge.mean())
     path = DrawnCurves.of(ranking, np.ones((1, len(sides))), sides.gain, None)
     share, accuracy = (np.concatenate([[0.0], column[0]]) for column in (path.share, path.gained))

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from ianvs_specdec.backends import APIBasedLLM, AutoregressiveLLM
-from ianvs_specdec.benchmarks.thoughts import without_thoughts
+from ianvs_specdec.benchmarks.reasoning import without_reasoning
 from ianvs_specdec.common.types import Sampling
-from ianvs_specdec.serving.thoughts import ThoughtStream
+from ianvs_specdec.serving.reasoning import ReasoningParser
 from tests.support.models import CHAT_TEMPLATE, build_model
 
 from .conftest import Server, pairs, serving, write_successors
@@ -123,24 +123,24 @@ def test_parts_are_the_same_however_a_text_is_cut(text: str, thought: str, answe
     for attempt in range(200):
         cuts = sorted(choice.choices(range(len(text) + 1), k=attempt // 10)) if attempt else range(len(text))
         places = [0, *cuts, len(text)]
-        stream = ThoughtStream()
+        stream = ReasoningParser()
         parts = [stream(text[start:end]) for start, end in itertools.pairwise(places)]
         parts.append(stream("", last=True))
         assert ["".join(part) for part in zip(*parts, strict=True)] == [thought, answer], cuts
 
 
 def test_a_quotation_before_an_end_is_closed_for_scorers_too() -> None:
-    assert without_thoughts('<think>He said "no."</think>"No"') == '"No"'
+    assert without_reasoning('<think>He said "no."</think>"No"') == '"No"'
 
 
 def test_plain_answers_do_not_wait() -> None:
     for first in ("A", "Here", "The", "1", '"', "\u00e9", " ", "\n\n"):
-        assert ThoughtStream()(first) == ("", first)
+        assert ReasoningParser()(first) == ("", first)
 
 
 @pytest.mark.parametrize("piece", ["\n", "\r\n", "<", "a", '"', "<|", "<|end|>"])
 def test_a_long_thought_takes_no_longer_for_each_piece(piece: str) -> None:
-    stream = ThoughtStream()
+    stream = ReasoningParser()
     stream("<think>x")
     for _ in range(10_000):
         stream(piece)
