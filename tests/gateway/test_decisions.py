@@ -188,7 +188,7 @@ def test_a_probe_has_the_edge_read_the_chat(gate: Opens, tiny_model: Path, tmp_p
     for text in ("question 1", "question 2"):
         routing = opened.chat(text)[2]["routing"]
         states = llm.encode([{"role": "user", "content": text}], settings.sampling, (0, 2)).states
-        expected = float(trained.score_read([Query((text,))], states[None])[0])
+        expected = float(trained.score_states([Query((text,))], states[None])[0])
         assert routing["score"] == pytest.approx(expected, abs=1e-4)
         assert routing["side"] == ("cloud" if routing["score"] >= 0.5 else "edge")
 

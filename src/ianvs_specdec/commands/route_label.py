@@ -21,7 +21,7 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.progress import Progress
 from ianvs_specdec.common.sampling import MIN_TEMPERATURE
 from ianvs_specdec.plugin.processor import DatasetProcessor
-from ianvs_specdec.routing.outcomes.asking import SIDES, Collected, collect, read_rows
+from ianvs_specdec.routing.outcomes.collection import SIDES, Collected, collect, read_rows
 from ianvs_specdec.routing.outcomes.job import outcomes_of_job
 from ianvs_specdec.routing.outcomes.labels import LABELS, soft_labels, targets
 from ianvs_specdec.routing.outcomes.quality import NAMES, Quality, quality

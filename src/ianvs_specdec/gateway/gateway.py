@@ -29,7 +29,7 @@ from ianvs_specdec.plugin import edge_first, observers
 from ianvs_specdec.plugin.requests import EarlyExit
 from ianvs_specdec.records.identity import FileDigests
 from ianvs_specdec.records.response import Response
-from ianvs_specdec.routing.routers.base import in_words
+from ianvs_specdec.routing.routers.base import describe_error
 from ianvs_specdec.routing.routers.budget import BudgetRouter
 from ianvs_specdec.routing.routers.lifelong import LifelongRouter
 from ianvs_specdec.routing.routers.privacy import PrivacyRouter
@@ -75,7 +75,7 @@ class Gateway:
         self._budgets = [router for router in routers if isinstance(router, BudgetRouter)]
         self._lifelong = next((router for router in routers if isinstance(router, LifelongRouter)), None)
         if self._lifelong is not None:
-            self._lifelong.judged_elsewhere()
+            self._lifelong.disable_scorer()
         self._feedback: OrderedDict[str, Callable[[float], None]] = OrderedDict()
         self.draining = False
         edge_first.announce(self)
@@ -185,7 +185,7 @@ class Gateway:
         try:
             yield
         except Exception as error:
-            log.error("the router failed: %s", in_words(error.__cause__ or error, message=False))
+            log.error("the router failed: %s", describe_error(error.__cause__ or error, message=False))
             message = "the router failed; the server's log says why"
             self._finish(job, RequestError(500, message, kind="server_error", outcome="failed"))
 
@@ -251,7 +251,7 @@ class Gateway:
             response = response_to(job.row, event, side_job.side, self._case.sides[side_job.side])
             observers.ended(side_job.side, job.row, response)
         except Exception as error:
-            log.error("a router did not learn: %s", in_words(error.__cause__ or error, message=False))
+            log.error("a router did not learn: %s", describe_error(error.__cause__ or error, message=False))
         finally:
             # The request may have been cancelled.
             with contextlib.suppress(InvalidStateError):

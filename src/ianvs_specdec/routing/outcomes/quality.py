@@ -153,7 +153,9 @@ Given = Sequence[Sequence[tuple[Answers, float | None]]]
 """By query the texts and the cost of one or more answers: the first is that of the model, the others are samples."""
 
 
-def compared(queries: Sequence[Query], golds: Sequence[Any], sides: Mapping[str, Given], quality: Quality) -> Outcomes:
+def outcomes_of_answers(
+    queries: Sequence[Query], golds: Sequence[Any], sides: Mapping[str, Given], quality: Quality
+) -> Outcomes:
     """The outcomes of the queries whose answers all have a score. ``sides``: ``edge`` and ``cloud``."""
     columns: dict[str, Any] = {}
     scored = np.ones(len(queries), dtype=bool)

@@ -128,7 +128,7 @@ class Router(_Given, ABC):
             # A UserError has its message, and errors of the package's own routers are faults of the package.
             if isinstance(error, UserError) or not self._is_own():
                 raise
-            raise UserError(f"{self._about(data)} failed: {in_words(error)}") from error
+            raise UserError(f"{self._about(data)} failed: {describe_error(error)}") from error
         if not isinstance(decision, Decision):
             raise UserError(f"{self._about(data)}: decide must return a Decision, not {_shown(decision)}")
         score, hard = plain_score(decision.score), plain_bool(decision.hard)
@@ -224,7 +224,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
-def in_words(error: BaseException, *, message: bool = True) -> str:
+def describe_error(error: BaseException, *, message: bool = True) -> str:
     """The error, and the line at which it was raised. Its message may hold the text of a query."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""

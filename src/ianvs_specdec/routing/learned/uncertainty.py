@@ -29,7 +29,7 @@ EPSILON = 1e-4
 
 
 @dataclass(frozen=True)
-class Doubt:
+class UncertaintyModel:
     """Without ``slopes`` the score is the signals' mean."""
 
     signals: tuple[str, ...]
@@ -37,7 +37,7 @@ class Doubt:
     offset: float = 0.0
     threshold: float = 0.5
     report: Mapping[str, Any] = field(default_factory=dict)
-    after: Beginning | None = None
+    early: EarlyModel | None = None
 
     def score(self, doubts: Mapping[str, float]) -> float:
         if self.slopes is None:
@@ -46,15 +46,15 @@ class Doubt:
 
     def save(self, path: Path) -> None:
         fitted = {"format": FORMAT, **self._fitted(), "report": self.report}
-        if self.after is not None:
-            fitted["after"] = {"tokens": self.after.tokens, **self.after.doubt._fitted()}
+        if self.early is not None:
+            fitted["after"] = {"tokens": self.early.tokens, **self.early.model._fitted()}
         write_atomically(path, json.dumps(fitted, indent=2) + "\n")
 
     def _fitted(self) -> dict[str, Any]:
         return {"slopes": self.slopes, "offset": self.offset, "threshold": self.threshold}
 
     @classmethod
-    def load(cls, path: Path) -> Doubt:
+    def load(cls, path: Path) -> UncertaintyModel:
         """Raises UserError that names the file."""
         try:
             file = msgspec.convert(read_object(path), _File)
@@ -73,14 +73,14 @@ class Doubt:
             file.report,
             None
             if after is None
-            else Beginning(after.tokens, cls(tuple(after.slopes), after.slopes, after.offset, after.threshold)),
+            else EarlyModel(after.tokens, cls(tuple(after.slopes), after.slopes, after.offset, after.threshold)),
         )
 
 
 @dataclass(frozen=True)
-class Beginning:
+class EarlyModel:
     tokens: int
-    doubt: Doubt
+    model: UncertaintyModel
 
 
 class _Fit(msgspec.Struct, kw_only=True):

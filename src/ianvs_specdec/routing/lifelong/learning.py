@@ -35,7 +35,7 @@ COSTLY = ("judge",)
 
 
 @dataclass(frozen=True, eq=False)
-class AskedQuery:
+class QueryFeatures:
     """The facts of a query that learning needs, see ``Experience``. ``digest``: of its text."""
 
     grams: NDArray[np.float32]
@@ -45,8 +45,8 @@ class AskedQuery:
     state: Floats | None = None
 
 
-def item_of(query: Query, score: float, state: Floats | None = None) -> AskedQuery:
-    return AskedQuery(grams_of(query), query.group, score, digests([query])[0], state)
+def query_features(query: Query, score: float, state: Floats | None = None) -> QueryFeatures:
+    return QueryFeatures(grams_of(query), query.group, score, digests([query])[0], state)
 
 
 def name_of(query: Query) -> str:
@@ -96,7 +96,7 @@ class Exploration:
         return min(MOST, self.share * (BOOST if new or changed else 1.0))
 
 
-class Lessons:
+class FeedbackLearner:
     """Learns one feedback after the other. Thread-safe.
 
     After each answer it learns the scorer's opinion, if that is a source; the feedback that an earlier run learned at
@@ -121,7 +121,7 @@ class Lessons:
         self._known = {line.source for line in book.earlier}
         self.scored, self._answers = feedback == "scorer", 0
         # With the item, the model that has answered.
-        self._given: OrderedDict[tuple[str, str], tuple[AskedQuery, str]] = OrderedDict()
+        self._given: OrderedDict[tuple[str, str], tuple[QueryFeatures, str]] = OrderedDict()
         # Feedback on answers that may still come, the newest.
         self._pending: deque[Feedback] = deque(maxlen=REMEMBERED)
         self._mutex = threading.RLock()
@@ -136,7 +136,7 @@ class Lessons:
             self.url = self._server.url
             log.warning("feedback is taken at %s", self.url)
 
-    def answered(self, side: str, query: Query, item: AskedQuery, data: Any, response: Mapping[str, Any]) -> None:
+    def answered(self, side: str, query: Query, item: QueryFeatures, data: Any, response: Mapping[str, Any]) -> None:
         with self._mutex:
             self._answers += 1
             names, model = (
@@ -156,11 +156,11 @@ class Lessons:
                 self._pending.remove(feedback)
                 self._learn(feedback)
 
-    def learn(self, side: str, worth: float, item: AskedQuery) -> None:
+    def learn(self, side: str, worth: float, item: QueryFeatures) -> None:
         with self._mutex:
             self._count_in(side, item, worth)
 
-    def take_in(self, side: str, item: AskedQuery, worth: float) -> None:
+    def take_in(self, side: str, item: QueryFeatures, worth: float) -> None:
         """Learn without counting it as feedback of this run."""
         observation = Experience(item.grams, item.group, SIDES.index(side), item.score, worth, item.state)
         self.exploration.observe(item.group, observation.side, observation.residual)
@@ -210,7 +210,7 @@ class Lessons:
             self._book.learned(replace(feedback, model=model), self._answers, self.count)
             self._count_in(feedback.side, item, feedback.score)
 
-    def _count_in(self, side: str, item: AskedQuery, worth: float) -> None:
+    def _count_in(self, side: str, item: QueryFeatures, worth: float) -> None:
         self.take_in(side, item, worth)
         self.count += 1
         self._unsaved = True

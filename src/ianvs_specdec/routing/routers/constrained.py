@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 
 from ianvs_specdec.common.settings import validator
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.routing.routers import build_router, check_router, check_router_beside
+from ianvs_specdec.routing.routers import build_router, check_router, check_router_in_test_case
 from ianvs_specdec.routing.routers.base import Decision, Modules, Router
 
 PRIVATE = "private"
@@ -45,7 +45,7 @@ class ConstrainedRouter(Router):
 
     @classmethod
     def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:
-        check_router_beside(hyperparameters.get("router", "RandomRouter"), modules)
+        check_router_in_test_case(hyperparameters.get("router", "RandomRouter"), modules)
 
     def score(self, query: Query) -> float:
         with self._asking:

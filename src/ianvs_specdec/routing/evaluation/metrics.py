@@ -57,7 +57,7 @@ class Answers(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Scored:
+class RouterScores:
     """``scores``: float64 [queries], or the expected quality of each model of a pool, [queries, models]; ``sent``: the
     probability that it sends a query to the cloud, float64 [queries]; ``labels``: what its scores are probabilities of,
     float64 [queries]; ``seconds``: its time for single queries; ``reworded``: see ``robustness``.
@@ -72,7 +72,7 @@ class Scored:
     reworded: Mapping[str, Estimate] = field(default_factory=dict)
 
     @classmethod
-    def at(cls, name: str, scores: Floats, threshold: float, **known: Any) -> Scored:
+    def at_threshold(cls, name: str, scores: Floats, threshold: float, **known: Any) -> RouterScores:
         """A router that sends what reaches the threshold."""
         return cls(name, scores, (scores >= threshold).astype(np.float64), threshold, **known)
 
@@ -110,7 +110,7 @@ class Tally:
     float64 [queries, models], or None where that is not known.
     """
 
-    def __init__(self, router: Scored, chosen: Floats | None, answers: Answers) -> None:
+    def __init__(self, router: RouterScores, chosen: Floats | None, answers: Answers) -> None:
         quality, self._models = answers.quality, answers.models
         self._pair, self._decides = answers.is_pair, chosen is not None
         columns = {"best": quality.max(axis=1)}
@@ -163,7 +163,7 @@ def share_of(model: str) -> str:
     return f"share:{model}"
 
 
-def _miscalibrated(router: Scored) -> list[Floats]:
+def _miscalibrated(router: RouterScores) -> list[Floats]:
     """For each interval of scores a column of score minus label; none where the scores are no probabilities."""
     scores, labels = router.scores, router.labels
     if labels is None or scores.min() < 0 or scores.max() > 1:

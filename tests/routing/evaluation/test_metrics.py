@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ianvs_specdec.routing.evaluation.curve import Sides
-from ianvs_specdec.routing.evaluation.pool import between_two
-from ianvs_specdec.routing.evaluation.quality import BINS, Scored, extra_cost
+from ianvs_specdec.routing.evaluation.metrics import BINS, RouterScores, extra_cost
+from ianvs_specdec.routing.evaluation.pool import pair_policy
 from ianvs_specdec.routing.evaluation.results import Candidate
+from ianvs_specdec.routing.outcomes.recorded import Sides
 
 
 def seeds(count: int, fast: int = 40) -> list[Any]:
@@ -20,10 +20,10 @@ def seeds(count: int, fast: int = 40) -> list[Any]:
 
 
 def measured(
-    router: Scored, sides: Sides, weights: np.ndarray | None = None, most: int | None = None
+    router: RouterScores, sides: Sides, weights: np.ndarray | None = None, most: int | None = None
 ) -> dict[str, float]:
     weights = np.ones(len(sides)) if weights is None else weights
-    candidate = Candidate(between_two(router), sides)
+    candidate = Candidate(pair_policy(router), sides)
     ranking = candidate.ranking.coarse(most) if most else candidate.ranking
     found = candidate.measure(ranking, weights[None, :])
     return {name: float(value[0]) for name, value in found.items() if not name.startswith("@")}
@@ -34,7 +34,7 @@ def extra_of(sides: Sides) -> np.ndarray | None:
     return None if found is None else found[:, 0]
 
 
-def random_case(draw: np.random.Generator) -> tuple[Sides, Scored]:
+def random_case(draw: np.random.Generator) -> tuple[Sides, RouterScores]:
     """Ties in the scores, or none; qualities that are right or wrong, or anything between; costs, or none."""
     count = int(draw.integers(2, 40))
     steps = int(draw.choice([1, 2, 5, 1000]))
@@ -43,7 +43,7 @@ def random_case(draw: np.random.Generator) -> tuple[Sides, Scored]:
     costs = [None, None] if draw.random() < 0.3 else [draw.random(count), draw.choice([0.2, 1.0]) + draw.random(count)]
     scores = np.round(draw.random(count) * 8) / 8 if draw.random() < 0.5 else draw.random(count)
     labels = (draw.random(count) < scores).astype(float)
-    return Sides(edge, cloud, *costs), Scored.at("R", scores, float(draw.random()), labels=labels)
+    return Sides(edge, cloud, *costs), RouterScores.at_threshold("R", scores, float(draw.random()), labels=labels)
 
 
 def slow_points(scores: np.ndarray, gain: np.ndarray, spend: np.ndarray) -> list[tuple[float, float]]:
@@ -151,7 +151,9 @@ def test_a_weight_is_that_many_copies_of_a_query(seed: int) -> None:
     columns = [
         None if c is None else c.repeat(times) for c in (sides.edge, sides.cloud, sides.edge_cost, sides.cloud_cost)
     ]
-    copied = Scored.at("R", router.scores.repeat(times), router.threshold, labels=router.labels.repeat(times))
+    copied = RouterScores.at_threshold(
+        "R", router.scores.repeat(times), router.threshold, labels=router.labels.repeat(times)
+    )
     found, expected = measured(router, sides, times.astype(float)), measured(copied, Sides(*columns))
     assert found == pytest.approx(expected, abs=1e-5, nan_ok=True)
 
@@ -166,7 +168,7 @@ def test_few_steps_are_as_good_as_all() -> None:
         draw.random(count) + 0.3 * gain,
         np.where(draw.random(count) < 0.6, 0.5, draw.random(count)) + 0.2 * gain,
     ):
-        fine, coarse = (measured(Scored("R", scores), sides, most=most) for most in (None, 1000))
+        fine, coarse = (measured(RouterScores("R", scores), sides, most=most) for most in (None, 1000))
         for name in ("apgr", "apgr_money", "auroc"):
             assert coarse[name] == pytest.approx(fine[name], abs=2e-4)
         for name in ("cpt50", "cpt80", "cpt50_money", "drop20", "drop40", "drop40_money"):
@@ -175,6 +177,6 @@ def test_few_steps_are_as_good_as_all() -> None:
 
 def test_money_that_is_not_spent_in_a_draw_leaves_its_curve_undefined() -> None:
     sides = Sides(np.zeros(2), np.ones(2), None, np.array([1.0, 0.0]))
-    found = measured(Scored("R", np.array([0.0, 1.0])), sides, np.array([0.0, 2.0]))
+    found = measured(RouterScores("R", np.array([0.0, 1.0])), sides, np.array([0.0, 2.0]))
     assert all(np.isnan(found[name]) for name in ("apgr_money", "cpt50_money", "drop20_money"))
     assert found["apgr"] == pytest.approx(0.5)

@@ -23,7 +23,7 @@ from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 from ianvs_specdec.plugin.processor import DatasetProcessor
 from ianvs_specdec.plugin.routed import RoutedModel
 from ianvs_specdec.records.response import Response
-from ianvs_specdec.routing.outcomes.quality import Quality, compared
+from ianvs_specdec.routing.outcomes.quality import Quality, outcomes_of_answers
 from ianvs_specdec.routing.outcomes.recorded import Outcomes
 
 SIDES: Mapping[str, type[RoutedModel]] = {"edge": EdgeModel, "cloud": CloudModel}
@@ -111,7 +111,7 @@ def collect(
     model's, or ``TEMPERATURE``). Raises UserError if a model cannot answer (see ``max_failures``), or no query has an
     answer of both.
     """
-    with running(journal, concurrency):
+    with job_environment(journal, concurrency):
         # Both are there before one is asked: the cloud's back end may be "same-as-edge".
         models = {name: model(**settings[name]) for name, model in SIDES.items()}
         sides = {}
@@ -196,14 +196,14 @@ def _compared(asked: Questions, sides: Mapping[str, _Side], quality: Quality) ->
         name: [[(answer.texts or (), answer.cost) for answer in side[place]] for place in places]
         for name, side in sides.items()
     }
-    outcomes = compared(queries, golds, answers, quality)
+    outcomes = outcomes_of_answers(queries, golds, answers, quality)
     if not len(outcomes):
         raise UserError(f"none of the answers to {len(places)} queries has a score; nothing was written")
     return Collected(outcomes, failed, len(places) - len(outcomes), reason, unparsed)
 
 
 @contextmanager
-def running(journal: Path, concurrency: int) -> Iterator[None]:
+def job_environment(journal: Path, concurrency: int) -> Iterator[None]:
     """What models take from the environment of a running test case of Ianvs; afterwards it is as before."""
     own = {"RESULT_SAVED_URL": str(journal.absolute() / "label"), "IANVS_CONCURRENCY": str(concurrency)}
     before = {name: os.environ.get(name) for name in (*own, *SEDNA)}

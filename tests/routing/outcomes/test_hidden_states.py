@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from ianvs_specdec.backends import backend  # noqa: E402
 from ianvs_specdec.common.errors import UserError  # noqa: E402
 from ianvs_specdec.common.types import Query, Sampling, messages_of  # noqa: E402
-from ianvs_specdec.routing.outcomes import states  # noqa: E402
+from ianvs_specdec.routing.outcomes import hidden_states  # noqa: E402
 from tests.support.models import build_model  # noqa: E402
 
 QUERIES = [Query(id=str(i), turns=(f"question {i}", "and then?")) for i in range(5)]
@@ -28,11 +28,11 @@ def llm(tmp_path_factory: pytest.TempPathFactory):
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(states, "SHARD", 2)
+    monkeypatch.setattr(hidden_states, "SHARD", 2)
 
 
 def test_each_query_has_its_own_states_of_its_first_turn(llm, tmp_path: Path) -> None:
-    found = states.record(llm, QUERIES, tmp_path / "states")
+    found = hidden_states.record(llm, QUERIES, tmp_path / "states")
     rows = found.of(QUERIES, LAYERS)
     assert (rows.shape, rows.dtype) == ((5, 2, 64), np.float16)
     for query, row in zip(QUERIES, rows, strict=True):
@@ -48,16 +48,16 @@ def test_a_stopped_recording_goes_on_and_a_whole_one_asks_nobody(llm, tmp_path: 
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        states.record(llm, QUERIES, tmp_path, stops)
+        hidden_states.record(llm, QUERIES, tmp_path, stops)
     read[:] = [1] * 10
-    found = states.record(llm, QUERIES, tmp_path, stops)
+    found = hidden_states.record(llm, QUERIES, tmp_path, stops)
     assert len(read) == 10 + 3
-    np.testing.assert_array_equal(found.rows, states.record(llm, QUERIES, tmp_path, stops).rows)
+    np.testing.assert_array_equal(found.rows, hidden_states.record(llm, QUERIES, tmp_path, stops).rows)
     assert len(read) == 10 + 3
 
 
 @pytest.mark.slow
 def test_states_of_something_else_are_refused(llm, tmp_path: Path) -> None:
-    states.record(llm, QUERIES, tmp_path)
+    hidden_states.record(llm, QUERIES, tmp_path)
     with pytest.raises(UserError, match="hidden states of other queries, layers or models"):
-        states.record(llm, QUERIES[:4], tmp_path)
+        hidden_states.record(llm, QUERIES[:4], tmp_path)
