@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ianvs_specdec.commands.cli import main
-from ianvs_specdec.commands.signals_asked import NEVER, surely
+from ianvs_specdec.commands.early_decision import NEVER, precise_threshold
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.learned import uncertainty
@@ -90,7 +90,7 @@ def test_what_the_first_tokens_say_is_fitted_too(
     # The letter is the second of three tokens, so that these two say what the whole answer does.
     told = capsys.readouterr().out
     assert "after 2 tokens: auroc" in told
-    assert "would have gone to the cloud in the end" in told
+    assert "would go to the cloud in any case" in told
     path = tmp_path / "fitted.json"
     router = CascadeRouter(calibration=str(path), decide_after=2)
     first = router.early
@@ -108,10 +108,10 @@ def test_what_the_first_tokens_say_is_fitted_too(
 def test_a_threshold_for_the_first_tokens_is_the_lowest_that_is_sure() -> None:
     scores = np.array([0.9, 0.8, 0.7, 0.7, 0.6, 0.5])
     agrees = np.array([True, True, True, True, False, True])
-    assert surely(scores, agrees) == pytest.approx(0.65)
-    assert surely(scores, np.array([True, True, True, False, True, True])) == pytest.approx(0.75)
-    assert surely(scores, np.zeros(6, dtype=bool)) == NEVER
-    assert surely(scores, np.ones(6, dtype=bool)) == pytest.approx(0.25)
+    assert precise_threshold(scores, agrees) == pytest.approx(0.65)
+    assert precise_threshold(scores, np.array([True, True, True, False, True, True])) == pytest.approx(0.75)
+    assert precise_threshold(scores, np.zeros(6, dtype=bool)) == NEVER
+    assert precise_threshold(scores, np.ones(6, dtype=bool)) == pytest.approx(0.25)
 
 
 def test_several_routers_are_signals_by_their_names(

@@ -21,10 +21,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ianvs_specdec.benchmarks.files import natural
-from ianvs_specdec.commands import edge_states
-from ianvs_specdec.common.errors import UserError, install, packages
-from ianvs_specdec.common.storage.replacing import beside
+from ianvs_specdec.benchmarks.files import non_negative
+from ianvs_specdec.commands import hidden_states
+from ianvs_specdec.common.errors import UserError, install_command, optional_import
+from ianvs_specdec.common.storage.atomic import temporary_folder
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.evaluation import tables
 from ianvs_specdec.routing.evaluation.bootstrap import RESAMPLES
@@ -50,97 +50,54 @@ FEWEST = 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     _add_source(parser)
-    _add_models(parser)
     _add_routers(parser)
-    parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR", help="folder to write into")
-    _add_held_out(parser)
-    parser.add_argument(
-        "--sample", type=int, default=200, metavar="N", help="queries to time one by one for the overhead (default 200)"
-    )
-    parser.add_argument("--threads", type=int, default=1, metavar="N", help="CPU threads for scoring (default 1)")
-    parser.add_argument(
-        "--resamples", type=int, default=RESAMPLES, metavar="N", help=f"draws of the bootstrap (default {RESAMPLES})"
-    )
-    parser.add_argument(
-        "--robustness",
-        action="store_true",
-        help="also reword each question in ways that change nothing (case, spaces, order of options, typos, "
-        "politeness) and count the decisions of --router that flip",
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="of the bootstrap and of --robustness (default 0)"
-    )
-    edge_states.add_arguments(parser)
+    add("-o", "--out", type=Path, required=True, metavar="DIR", help="folder to write into")
+    held_out = "evaluate only the queries that specdec route train holds out"
+    add("--held-out", type=float, metavar="SHARE", help=held_out)
+    add("--by", choices=("row", "group"), help="hold out rows or groups (default row)")
+    add("--split-seed", type=non_negative, metavar="N", help="seed of the held-out queries (default 0)")
+    add("--include-seen", action="store_true", help="include training queries of the routers")
+    sample = "queries to time one by one for the overhead (default 200)"
+    add("--sample", type=int, default=200, metavar="N", help=sample)
+    add("--threads", type=int, default=1, metavar="N", help="CPU threads for scoring (default 1)")
+    resamples = f"bootstrap resamples (default {RESAMPLES})"
+    add("--resamples", type=int, default=RESAMPLES, metavar="N", help=resamples)
+    robustness = """also reword each question without changing its meaning (case, spaces, order of options, typos,
+    politeness) and count the decisions of --router that change"""
+    add("--robustness", action="store_true", help=robustness)
+    add("--seed", type=int, default=0, metavar="N", help="of the bootstrap and of --robustness (default 0)")
+    hidden_states.add_arguments(parser)
 
 
 def _add_source(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument(
-        "--outcomes",
-        type=Path,
-        metavar="FILE",
-        help="CSV with the columns query, edge_correct, cloud_correct and optionally id, group, edge_cost, "
-        "cloud_cost; or what specdec route label writes (.jsonl)",
-    )
-    source.add_argument(
-        "--job", type=Path, metavar="DIR", help="a finished job's folder: its answers, and its routers' scores"
-    )
-
-
-def _add_models(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--models",
-        nargs="+",
-        metavar="NAME[=PRICE]",
-        help="route among these models, two or more; --outcomes needs a column NAME_correct for each, and NAME_cost "
-        "for each model without a price per answer",
-    )
-    parser.add_argument(
-        "--threshold",
-        type=float,
-        nargs="+",
-        metavar="X",
-        help="minimum score of a query for the cloud, for --scores (default 0.5 if scores are from 0 to 1); "
-        "with --models, one for each more expensive model (default: evenly spaced)",
-    )
+    outcomes = """CSV with the columns query, edge_correct, cloud_correct and optionally id, group, edge_cost,
+    cloud_cost; or the output of specdec route label (.jsonl)"""
+    source.add_argument("--outcomes", type=Path, metavar="FILE", help=outcomes)
+    job = "a finished job's folder: its answers, and its routers' scores"
+    source.add_argument("--job", type=Path, metavar="DIR", help=job)
+    models = """route among these models, two or more; --outcomes needs a column NAME_correct for each, and NAME_cost
+    for each model without a price per answer"""
+    parser.add_argument("--models", nargs="+", metavar="NAME[=PRICE]", help=models)
+    threshold = """minimum score of a query for the cloud, for --scores (default 0.5 if scores are from 0 to 1); with
+    --models, one for each more expensive model (default: evenly spaced)"""
+    parser.add_argument("--threshold", type=float, nargs="+", metavar="X", help=threshold)
 
 
 def _add_routers(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--router",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="DIR",
-        help="folders that specdec route train has written, or names of routers that need no folder (RandomRouter: one "
-        "draw); always-edge, always-cloud, random (what is expected) and oracle are always there",
-    )
-    parser.add_argument(
-        "--scores",
-        type=Path,
-        metavar="FILE",
-        help="CSV with the columns router, score, and query_id or row (from 0); with --models optionally model: "
-        "the score is then the expected quality of that model",
-    )
-    parser.add_argument(
-        "--label",
-        choices=LABELS,
-        default="hybrid",
-        help="label that the scores of --scores and --job predict, for ECE (default hybrid: the cloud is better)",
-    )
+    router = """folders written by specdec route train, or names of routers without a folder (RandomRouter: one draw);
+    always-edge, always-cloud, random (the expectation) and oracle are always included"""
+    parser.add_argument("--router", nargs="+", action="extend", default=[], metavar="DIR", help=router)
+    scores = """CSV with the columns router, score, and query_id or row (from 0); with --models optionally model: the
+    score is then the expected quality of that model"""
+    parser.add_argument("--scores", type=Path, metavar="FILE", help=scores)
+    label = "label that the scores of --scores and --job predict, for ECE (default hybrid: the cloud is better)"
+    parser.add_argument("--label", choices=LABELS, default="hybrid", help=label)
 
 
-def _add_held_out(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--held-out", type=float, metavar="SHARE", help="evaluate only the queries that specdec route train holds out"
-    )
-    parser.add_argument("--by", choices=("row", "group"), help="hold out rows or groups (default row)")
-    parser.add_argument("--split-seed", type=natural, metavar="N", help="seed of the held-out queries (default 0)")
-    parser.add_argument("--include-seen", action="store_true", help="include training queries of the routers")
-
-
-@packages()
+@optional_import()
 def run(options: argparse.Namespace) -> int:
     _check(options)
     began = time.perf_counter()
@@ -160,7 +117,7 @@ def run(options: argparse.Namespace) -> int:
 
         files["curves.png"] = to_png(evaluation)
     else:
-        inputs.notes.append(f"no curves.png: the package matplotlib is not installed ({install('route')})")
+        inputs.notes.append(f"no curves.png: the package matplotlib is not installed ({install_command('route')})")
     _write(options.out, files)
     seconds = time.perf_counter() - started
     for note in inputs.notes:
@@ -179,14 +136,14 @@ def _check(options: argparse.Namespace) -> None:
     if not there.is_dir():
         raise UserError(f"--out {options.out}: {there} is a file; give a folder to write into")
     if options.resamples < FEWEST:
-        raise UserError(f"--resamples must be at least {FEWEST}, not {options.resamples}: fewer draws make no interval")
+        raise UserError(f"--resamples must be at least {FEWEST}, not {options.resamples}: fewer give no interval")
     for name, least in (("seed", 0), ("sample", 0), ("threads", 1)):
         if getattr(options, name) < least:
             raise UserError(f"--{name} must be {least} or more, not {getattr(options, name)}")
     if options.robustness and not {*options.router} - {*BASELINES}:
         raise UserError("--robustness rewords the questions for the routers of --router: give one")
     if options.held_out is None and (options.by or options.split_seed is not None):
-        raise UserError("--by and --split-seed say what is held out: give --held-out SHARE, too")
+        raise UserError("--by and --split-seed need --held-out SHARE")
     if options.held_out is not None and not 0 < options.held_out < 1:
         raise UserError(f"--held-out must be a share between 0 and 1, not {options.held_out:g}")
     _check_models(options)
@@ -197,13 +154,13 @@ def _check_models(options: argparse.Namespace) -> None:
         raise UserError("--models is for --outcomes: a job has an edge and a cloud model")
     if options.threshold is None:
         return
-    told = " ".join(f"{threshold:g}" for threshold in options.threshold)
+    given = " ".join(f"{threshold:g}" for threshold in options.threshold)
     if not np.isfinite(options.threshold).all():
-        raise UserError(f"--threshold must be a number, not {told}")
+        raise UserError(f"--threshold must be a number, not {given}")
     wanted = len(options.models) - 1 if options.models else 1
     if len(options.threshold) != wanted or (np.diff(options.threshold) < 0).any():
         many = f"{wanted} increasing numbers, one for each model except the cheapest" if wanted > 1 else "one number"
-        raise UserError(f"--threshold must be {many}, not {told}")
+        raise UserError(f"--threshold must be {many}, not {given}")
     if options.scores is None and not options.models:
         raise UserError("--threshold is for --scores: a trained router has its own")
 
@@ -247,7 +204,7 @@ def _score(options: argparse.Namespace, inputs: EvaluationInputs, named: Sequenc
 def _reword(
     options: argparse.Namespace, inputs: EvaluationInputs, named: Sequence[NamedRouter], recorded: Sequence[str]
 ) -> None:
-    """Have the ``named`` routers score the reworded questions. Those with ``recorded`` scores come before them."""
+    """Have the ``named`` routers, which follow those with ``recorded`` scores, score the reworded questions."""
     reworded = reword(inputs.outcomes.queries, options.seed)
     counts = ", ".join(f"{kind} {len(found)}" for kind, found in reworded.items())
     inputs.notes.append(f"robustness: reworded of {len(inputs.outcomes)} questions: {counts}")
@@ -279,25 +236,25 @@ def _with_threshold(name: str, scores: Floats, options: argparse.Namespace) -> R
 def _read_probes(
     options: argparse.Namespace, named: Sequence[NamedRouter], queries: Sequence[Query], part: str = ""
 ) -> None:
-    """Have the edge read the queries for the probes among the routers. ``part``: see ``edge_states.recorded``."""
+    """Have the edge read the queries for the probes. ``part``: see ``record_states``."""
     probes = [one.probe for one in named if one.probe is not None]
     if not probes:
-        edge_states.refuse(options, "no --router is a probe")
+        hidden_states.refuse(options, "no --router is a probe")
         return
 
     def check(model: str, digest: str) -> None:
         for probe in probes:
             probe.check_edge(model, digest)
 
-    states = edge_states.recorded(options, queries, options.out, check, part)
+    states = hidden_states.record_states(options, queries, options.out, check, part)
     for probe in probes:
         probe.set_states(states)
 
 
 def _write(folder: Path, files: Mapping[str, str | bytes]) -> None:
-    """Each file whole; none of them if one cannot be written."""
+    """Write all files atomically, or none if one cannot be written."""
     folder.mkdir(parents=True, exist_ok=True)
-    with beside(folder / "evaluation") as temporary:
+    with temporary_folder(folder / "evaluation") as temporary:
         for name, content in files.items():
             data = content.encode("utf-8") if isinstance(content, str) else content
             (temporary / name).write_bytes(data)

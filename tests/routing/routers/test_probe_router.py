@@ -17,7 +17,7 @@ from ianvs_specdec.routing.learned.folder import TrainedRouter
 from ianvs_specdec.routing.learned.online import AdaptedClassifier
 from ianvs_specdec.routing.routers import build_router, check_router_in_test_case
 from ianvs_specdec.routing.routers.learned import UNANSWERED
-from ianvs_specdec.workspace.sides import answered
+from ianvs_specdec.workspace.sides import side_answer
 from tests.routing.routers.edge_jobs import ROWS, SETTINGS, run
 from tests.support import journals
 from tests.support.models import build_model
@@ -89,14 +89,14 @@ def test_a_prompt_that_is_too_long_goes_to_the_cloud(job: Path, tmp_path: Path, 
     long = [{"query": "long " * 200, "gold": "B", "index": 0}]
     with pytest.raises(UserError, match="context window"):
         run(tiny_model, probe(folder, 1.0), long)
-    assert REQUESTS._number == 0
+    assert REQUESTS.active == 0
     edge = EdgeModel(model=str(tiny_model), **SETTINGS, max_failures=1)
     router = build_router(probe(folder, 1.0))
     row = dict(long[0])
     assert router(row) is True
     assert row["routing"]["reason"] == UNANSWERED
     edge.cleanup()
-    assert REQUESTS._number == 0
+    assert REQUESTS.active == 0
 
 
 def test_another_edge_model_is_refused(job: Path, tmp_path: Path, folder: Path, asked: list[str]) -> None:
@@ -187,7 +187,7 @@ def test_an_edge_answer_includes_the_prefill_of_the_probe(
         assert table.turn("busy")[place] == pytest.approx(seconds + result["perf"]["latency"], abs=2e-6)
         assert result["routing"]["seconds"] > seconds > 0
         assert "edge_answer" not in result
-        assert answered(result) is not None
+        assert side_answer(result) is not None
     scores = [result["routing"]["score"] for _, result, _, _ in found]
     assert len(set(scores)) == len(scores)
 

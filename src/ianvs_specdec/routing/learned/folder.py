@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.storage.replacing import beside, put_in_place
+from ianvs_specdec.common.storage.atomic import replace_folder, temporary_folder
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.models.documents import read_object
+from ianvs_specdec.models.json_files import read_object
 from ianvs_specdec.records.identity import write_atomically
 from ianvs_specdec.routing.learned.classifier import Classifier, classifier
 from ianvs_specdec.routing.learned.logistic import Calibration
@@ -70,7 +70,7 @@ class TrainedRouter:
         """Write the folder atomically. An existing router is replaced. Raises UserError for any other folder."""
         check_folder(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with beside(folder) as temporary:
+        with temporary_folder(folder) as temporary:
             self.classifier.save(temporary)
             np.save(temporary / SEEN, np.unique(self.seen), allow_pickle=False)
             settings = RouterSettings(
@@ -84,7 +84,7 @@ class TrainedRouter:
             )
             write_atomically(temporary / FILE, json.dumps(msgspec.to_builtins(settings), indent=2) + "\n")
             temporary.chmod(0o755)
-            put_in_place(temporary, folder)
+            replace_folder(temporary, folder)
 
     @classmethod
     def load(cls, folder: Path) -> TrainedRouter:

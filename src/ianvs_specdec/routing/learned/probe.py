@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.settings import Settings, called
+from ianvs_specdec.common.settings import Settings, described_as
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.models.documents import read_object
+from ianvs_specdec.models.json_files import read_object
 from ianvs_specdec.records.identity import write_atomically
 from ianvs_specdec.routing.learned import logistic
 from ianvs_specdec.routing.learned.classifier import Classifier
@@ -64,7 +64,7 @@ WEIGHT_DECAY = 0.05
 """Regularization for a few thousand queries. Values up to 0.4 and 0.3 have little effect."""
 
 Layer = Annotated[int, Field(ge=0)]
-Layers = Annotated[list[Layer], Field(min_length=1), called("a list of layers, as [1, 2]")]
+Layers = Annotated[list[Layer], Field(min_length=1), described_as("a list of layers, as [1, 2]")]
 Fit = Callable[[Floats, Floats], "Readout"]
 """States [queries, columns], labels [queries] -> readout."""
 

@@ -24,10 +24,10 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.linear_model import Ridge
 from sklearn.preprocessing import normalize
 
-from ianvs_specdec.common.errors import UserError, packages
+from ianvs_specdec.common.errors import UserError, optional_import
 from ianvs_specdec.common.settings import Settings, Text
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.models.documents import read_object
+from ianvs_specdec.models.json_files import read_object
 from ianvs_specdec.records.identity import write_atomically
 from ianvs_specdec.routing.learned.classifier import Classifier
 from ianvs_specdec.routing.learned.folder import read_arrays
@@ -91,7 +91,7 @@ class Sentences:
 
 @lru_cache(maxsize=1)
 def _loaded(name: str) -> Any:
-    with packages():
+    with optional_import():
         from sentence_transformers import SentenceTransformer
     try:
         return SentenceTransformer(name, device="cpu", trust_remote_code=False)

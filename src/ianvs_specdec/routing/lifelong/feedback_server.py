@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.net.addresses import Address, written
+from ianvs_specdec.net.addresses import Address, format_address
 from ianvs_specdec.routing.lifelong.feedback import LONGEST, LOOPBACK, Feedback, endpoint_of, is_loopback
 
 log = logging.getLogger(__name__)
@@ -46,10 +46,10 @@ class FeedbackServer:
         try:
             self._server = _Server((host, port), type("Handler", (_Handler,), own))
         except OSError as error:
-            reason = f"cannot listen on {written(host, port)}: {error.strerror or error}"
+            reason = f"cannot listen on {format_address(host, port)}: {error.strerror or error}"
             raise UserError(f"feedback: {reason}", key="feedback") from error
         threading.Thread(target=self._server.serve_forever, name="feedback", daemon=True).start()
-        self.url = f"http://{written(host, self._server.server_address[1])}/feedback"
+        self.url = f"http://{format_address(host, self._server.server_address[1])}/feedback"
 
     def close(self) -> None:
         self._server.shutdown()

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ianvs_specdec.benchmarks.files import read_json_lines, spread
-from ianvs_specdec.benchmarks.rows import own_form, query_of, query_of_row
+from ianvs_specdec.benchmarks.files import read_json_lines, sample_evenly
+from ianvs_specdec.benchmarks.rows import normalize_row, query_of, query_of_row
 from ianvs_specdec.benchmarks.scorers import prediction
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query
@@ -76,7 +76,7 @@ def read_rows(path: Path, quality: Quality, scorers: Mapping[str, Any], limit: i
     if not locations:
         raise UserError(f"{path}: the file has no questions")
     rows = DatasetProcessor(**scorers)(data).x
-    chosen = spread(list(zip(locations, rows, strict=True)), limit)
+    chosen = sample_evenly(list(zip(locations, rows, strict=True)), limit)
     queries = tuple(query_of_row(row) for _, row in chosen)
     for query, (location, row) in zip(queries, chosen, strict=True):
         quality.check(query, row["gold"], location)
@@ -85,7 +85,7 @@ def read_rows(path: Path, quality: Quality, scorers: Mapping[str, Any], limit: i
 
 def _check(row: Mapping[str, Any], where: str) -> None:
     try:
-        query = query_of(*own_form(row))
+        query = query_of(*normalize_row(row))
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
     try:

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.backends.prompts import chat_template, model_digest, model_folder
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.storage.purpose import keep_to
-from ianvs_specdec.common.storage.replacing import replacing
+from ianvs_specdec.common.storage.atomic import replacing
+from ianvs_specdec.common.storage.purpose import check_purpose
 from ianvs_specdec.common.types import POOLING, Query, Sampling, messages_of
-from ianvs_specdec.models.layout import model_sizes, read_config
-from ianvs_specdec.models.templates import timed
+from ianvs_specdec.models.templates import with_template_time
+from ianvs_specdec.models.validation import model_sizes, read_config
 from ianvs_specdec.records.identity import FileDigests, digest
 from ianvs_specdec.routing.outcomes.recorded import digests
 
@@ -71,7 +71,7 @@ def record(
     layers = tuple(range(sizes.layers + 1))
     name, own = Path(llm.model).name, model_digest(llm.model, FileDigests(None))
     check(name, own)
-    sampling = timed(sampling.first(1), chat_template(llm), folder)
+    sampling = with_template_time(sampling.first(1), chat_template(llm), folder)
     prompts, variables = [messages_of(query, []) for query in queries], sampling.chat_template_kwargs
     purpose = {
         "model": own,
@@ -79,7 +79,7 @@ def record(
         "pooling": list(POOLING),
         "queries": digest([variables, prompts] if variables else prompts),
     }
-    keep_to(folder, purpose, what="hidden states of other queries, layers or models", key="states")
+    check_purpose(folder, purpose, what="hidden states of other queries, layers or models", key="states")
     shards = []
     for start in range(0, len(prompts), SHARD):
         path = folder / f"{start // SHARD:05d}.npy"

@@ -20,12 +20,12 @@ from ianvs_specdec.routing.outcomes.quality import (
 )
 from ianvs_specdec.routing.outcomes.recorded import Outcomes
 from ianvs_specdec.workspace.cases import Case, Dataset, Workspace, read_workspace
-from ianvs_specdec.workspace.judged import JudgedQuery, judgments, score
-from ianvs_specdec.workspace.sides import SIDES, Answered, Pair, PairedAnswers
+from ianvs_specdec.workspace.judgments import JudgedQuery, mean_rating, read_judgments
+from ianvs_specdec.workspace.sides import SIDES, Pair, PairedAnswers, SideAnswer
 
 log = logging.getLogger(__name__)
 
-Both = Mapping[int, tuple[Answered, Answered]]
+Both = Mapping[int, tuple[SideAnswer, SideAnswer]]
 """Answers of the edge and the cloud, by the row number in the data file."""
 
 
@@ -50,7 +50,7 @@ def outcomes_of_job(folder: Path, quality: Quality | None = None, algorithm: str
             continue
         for case in cases:
             sides.add(case, dataset, case.answers())
-        sides.complete(cases, dataset, workspace.kept(cases[0].job))
+        sides.complete(cases, dataset, workspace.journal(cases[0].job))
         if both := sides.both(pair):
             found.append((cases, dataset, both))
     if not found:
@@ -110,7 +110,7 @@ class _JournalRatings(BenchmarkQuality):
         found = super().__call__(queries, answers, golds)
         rows = enumerate(zip(queries, map(tuple, answers), golds, strict=True))
         asked = {index: JudgedQuery(*row) for index, row in rows if row[0].scorer == "judge"}
-        for index, judged in judgments(self._workspace, self._case, asked)[1].items() if asked else ():
-            if (mean := score(judged)) is not None:
+        for index, judged in read_judgments(self._workspace, self._case, asked)[1].items() if asked else ():
+            if (mean := mean_rating(judged)) is not None:
                 found[index] = share("judge", mean)
         return found

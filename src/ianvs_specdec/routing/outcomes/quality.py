@@ -13,11 +13,11 @@ import numpy as np
 
 from ianvs_specdec.benchmarks import scorers
 from ianvs_specdec.benchmarks.judge_prompts import HIGHEST, LOWEST
-from ianvs_specdec.benchmarks.thoughts import without_thoughts
-from ianvs_specdec.common.errors import UserError, install, unknown
+from ianvs_specdec.benchmarks.reasoning import without_reasoning
+from ianvs_specdec.common.errors import UserError, install_command, unknown
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.outcomes.recorded import Outcomes
-from ianvs_specdec.workspace.scoring import TOGETHER
+from ianvs_specdec.workspace.scoring import BATCH_SCORERS
 
 Answers = Sequence[str]
 """The answers to a query, one per turn."""
@@ -63,7 +63,7 @@ class BenchmarkQuality(Quality):
             indices = [index for index, query in enumerate(queries) if query.scorer == name]
             pairs = [(answers[index], golds[index]) for index in indices]
             one = scorers.scorer(name)
-            values = TOGETHER[name](pairs) if name in TOGETHER else [one(*pair) for pair in pairs]
+            values = BATCH_SCORERS[name](pairs) if name in BATCH_SCORERS else [one(*pair) for pair in pairs]
             for index, value in zip(indices, values, strict=True):
                 found[index] = share(name, value)
         return found
@@ -99,7 +99,7 @@ class ReferenceQuality(Quality):
         for index, (given, gold) in enumerate(zip(answers, golds, strict=True)):
             for answer, reference in zip(given, scorers.references_of(gold), strict=False):
                 if reference:
-                    pairs.append((without_thoughts(answer), reference))
+                    pairs.append((without_reasoning(answer), reference))
                     owners.append(index)
         by_query: dict[int, list[float]] = {}
         for index, value in zip(owners, self._likeness(pairs), strict=True):
@@ -118,7 +118,7 @@ def _rouge_l() -> Likeness:
     try:
         from rouge_score.rouge_scorer import RougeScorer
     except ImportError as error:
-        raise UserError(f"--quality rouge-l needs rouge-score: {install('rouge')}") from error
+        raise UserError(f"--quality rouge-l needs rouge-score: {install_command('rouge')}") from error
     scorer = RougeScorer(["rougeL"], tokenizer=_Words())
     return lambda pairs: [scorer.score(reference, answer)["rougeL"].fmeasure for answer, reference in pairs]
 

@@ -18,9 +18,9 @@ from pydantic import create_model
 
 from ianvs_specdec.benchmarks.rows import query_of_row, row_of
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.settings import Settings, Share, build
+from ianvs_specdec.common.settings import Settings, Share, validated
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.plugin.overhead import Routing, restore_routing_time
+from ianvs_specdec.plugin.routing_time import RoutingRecord, restore_routing_time
 from ianvs_specdec.records.identity import digest
 from ianvs_specdec.records.journal import Journal
 from ianvs_specdec.records.response import Response
@@ -91,7 +91,7 @@ class Router(_Given, ABC):
         shipped = next((base for base in cls.__mro__ if base.__module__.startswith(f"{__package__}.")), Router)
         own = any("__init__" in vars(base) for base in cls.__mro__[: cls.__mro__.index(shipped)])
         known = declared(Router if own else shipped)
-        build(known, {name: value for name, value in hyperparameters.items() if name in known.model_fields})
+        validated(known, {name: value for name, value in hyperparameters.items() if name in known.model_fields})
         defaults = {name: field.default for name, field in known.model_fields.items() if not field.is_required()}
         if not own:
             for name, default in defaults.items():
@@ -159,7 +159,7 @@ class Router(_Given, ABC):
         started = time.perf_counter()
         decision = self.checked(data)
         seconds = time.perf_counter() - started - decision.waited
-        record = Routing({
+        record = RoutingRecord({
             "router": type(self).__name__,
             "score": decision.score,
             "hard": decision.hard,
@@ -170,10 +170,10 @@ class Router(_Given, ABC):
         self._store(record, data)
         return decision.hard
 
-    def _store(self, record: Routing, data: Any) -> None:
+    def _store(self, record: RoutingRecord, data: Any) -> None:
         """Store the record in the row, where the model finds it, and in the edge's response if there is one."""
         targets = [target for target in (data, row_of(data)) if isinstance(target, dict)]
-        if targets and self.timed:
+        if targets and self.with_template_time:
             query = query_of_row(data).to_json()
             record.key = digest(
                 [record["router"], self._given, query, str(record["score"]), bool(record["hard"]), current_repeat()]

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar
 from ianvs_specdec.backends import backend, resolve
 from ianvs_specdec.benchmarks.rows import query_of_row
 from ianvs_specdec.common.errors import UserError, unknown
-from ianvs_specdec.common.settings import Count, Share, Text, called, rule
+from ianvs_specdec.common.settings import Count, Share, Text, described_as, validator
 from ianvs_specdec.common.types import Completion, Query
 from ianvs_specdec.plugin import edge_first
 from ianvs_specdec.plugin.models import EdgeModel
@@ -118,12 +118,14 @@ def _check_folders(folders: Mapping[str, str]) -> None:
             raise UserError(f"{name}: {error}", key="routers") from error
 
 
-Signals = Annotated[str | list[str], rule(_check_different), called("the name of a signal or a list of different ones")]
-Prior = Annotated[Any, rule(_check_prior)]
+Signals = Annotated[
+    str | list[str], validator(_check_different), described_as("the name of a signal or a list of different ones")
+]
+Prior = Annotated[Any, validator(_check_prior)]
 Priors = Annotated[
     dict[Text, Text],
-    rule(_check_folders),
-    called("a mapping from names of signals to folders that specdec route train made"),
+    validator(_check_folders),
+    described_as("a mapping from names of signals to folders that specdec route train made"),
 ]
 
 
@@ -148,7 +150,7 @@ class CascadeRouter(Router):
         self,
         signal: Signals | None = None,
         threshold: Share | None = None,
-        calibration: Annotated[str, called("a file that specdec route calibrate made")] | None = None,
+        calibration: Annotated[str, described_as("a file that specdec route calibrate made")] | None = None,
         router: Prior | None = None,
         routers: Priors | None = None,
         decide_after: Count | None = None,
@@ -232,7 +234,7 @@ class CascadeRouter(Router):
         if answered:
             return self._judge(data, known)
         started = time.perf_counter()
-        response = edge_first.ask(data, early)
+        response = edge_first.request_answer(data, early)
         waited += time.perf_counter() - started
         if self.early is None:
             return replace(self._judge(response, known), waited=waited)

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
-from ianvs_specdec.common.settings import rule
+from ianvs_specdec.common.settings import validator
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.routers import build_router, check_router, check_router_in_test_case
 from ianvs_specdec.routing.routers.base import Decision, Modules, Router
@@ -22,7 +22,7 @@ def _check_router(value: Any) -> None:
         check_router(value)
 
 
-AnyRouter = Annotated[Any, rule(_check_router)]
+AnyRouter = Annotated[Any, validator(_check_router)]
 """A router, its name, or a mapping with ``name`` and hyperparameters."""
 
 

@@ -188,7 +188,7 @@ class LatencyRouter(ConstrainedRouter):
         if PRIVATE in decision.details:
             return decision
         # With a wrapped cascade the edge may have answered, as in the mode inference-then-mining.
-        data = edge_first.waiting(data)
+        data = edge_first.pending_answer(data)
         slo = self._slo or _given(row_of(data))
         if not slo:
             raise UserError(NO_OBJECTIVE, key="slo_ttft")

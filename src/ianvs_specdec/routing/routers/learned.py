@@ -13,7 +13,7 @@ from pydantic import Field
 from ianvs_specdec.backends import backend, resolve
 from ianvs_specdec.benchmarks.rows import query_of_row
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.settings import Share, Text, rule
+from ianvs_specdec.common.settings import Share, Text, validator
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin import edge_first
 from ianvs_specdec.plugin.models import EdgeModel
@@ -25,7 +25,7 @@ from ianvs_specdec.routing.routers.base import Decision, Modules, Router
 
 RouterFolder = Annotated[
     Text,
-    rule(lambda path: read_settings(Path(path))),
+    validator(lambda path: read_settings(Path(path))),
     Field(description="the folder of a router, which specdec route train makes"),
 ]
 

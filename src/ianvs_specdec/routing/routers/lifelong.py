@@ -17,7 +17,7 @@ from pydantic import Field
 
 from ianvs_specdec.benchmarks.rows import query_of_row
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.settings import Count, ExistingPath, Share, Text, rule
+from ianvs_specdec.common.settings import Count, ExistingPath, Share, Text, validator
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin import observers
 from ianvs_specdec.records.identity import digest
@@ -46,8 +46,8 @@ def _check_saved(folder: str) -> None:
         raise UserError(str(error).replace("--out", "save_to"), key="save_to") from error
 
 
-FeedbackSource = Annotated[Any, rule(check_feedback)]
-SavedFolder = Annotated[Text, rule(_check_saved)]
+FeedbackSource = Annotated[Any, validator(check_feedback)]
+SavedFolder = Annotated[Text, validator(_check_saved)]
 
 
 class LifelongRouter(Router):

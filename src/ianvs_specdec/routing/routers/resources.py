@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from ianvs_specdec.common.errors import UserError, packages, warn_once
+from ianvs_specdec.common.errors import UserError, optional_import, warn_once
 from ianvs_specdec.routing.routers.base import Decision
 from ianvs_specdec.routing.routers.constrained import PRIVATE, AnyRouter, ConstrainedRouter, overrule
 
@@ -127,7 +127,7 @@ class ResourceRouter(ConstrainedRouter):
 
 def _psutil() -> Callable[[], SensorReading]:
     """A reader of this machine's sensors. Raises UserError if psutil is not installed."""
-    with packages():
+    with optional_import():
         import psutil
 
     # The CPU share is since the previous call.
