@@ -173,7 +173,7 @@ class Router(_Given, ABC):
     def _store(self, record: RoutingRecord, data: Any) -> None:
         """Store the record in the row, where the model finds it, and in the edge's response if there is one."""
         targets = [target for target in (data, row_of(data)) if isinstance(target, dict)]
-        if targets and self.with_template_time:
+        if targets and self.timed:
             query = query_of_row(data).to_json()
             record.key = digest(
                 [record["router"], self._given, query, str(record["score"]), bool(record["hard"]), current_repeat()]
