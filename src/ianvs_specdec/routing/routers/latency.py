@@ -28,7 +28,7 @@ SIDES = ("edge", "cloud")
 TIMES = {"ttft": "time_to_first_token", "latency": "latency"}
 """Metric of an objective -> its key in a response's ``perf``."""
 
-NO_OBJECTIVE = "LatencyRouter needs an objective, its objectives or the dataset processor's: slo_ttft or slo_latency"
+NO_OBJECTIVE = "LatencyRouter needs an objective, its own or the dataset processor's: slo_ttft or slo_latency"
 
 STEP = 0.05
 """Increase of the log margin after each unexpected miss of the objective."""
