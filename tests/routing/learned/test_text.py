@@ -5,12 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ianvs_specdec.benchmarks import routellm
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.learned.classifier import classifier
 from ianvs_specdec.routing.learned.text import ARRAYS
 from ianvs_specdec.routing.learned.training import RouterRecipe, train
-from tests.routing.learned.subjects import KINDS, SUBJECTS, asked, fitted
+from ianvs_specdec.routing.outcomes.recorded import Outcomes
+from tests.routing.learned.subjects import KINDS, SUBJECTS, apgr, asked, fitted
+from tests.support.paths import shared_file
 
 
 @pytest.fixture(scope="module")
@@ -92,3 +95,23 @@ def test_a_missing_embedding_is_refused(tmp_path):
     pytest.importorskip("sentence_transformers", reason="the extra sentence-transformers is not installed")
     with pytest.raises(UserError, match=r"the embedding .*nowhere' cannot be loaded"):
         fitted("knn", asked(30, 13), embedding=str(tmp_path / "nowhere"))
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    path = shared_file("data", "routellm", "mmlu_responses_csv.tar.gz")
+    records = list(routellm.read(path))
+    queries = tuple(Query((record.query,), id=record.id, group=record.group) for record in records)
+    return Outcomes(
+        queries,
+        np.array([record.edge_correct for record in records], dtype=float),
+        np.array([record.cloud_correct for record in records], dtype=float),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("by", "seed", "least"), [("row", 101, 0.68), ("group", 101, 0.58)])
+def test_recorded_outcomes_of_two_large_models(recorded, by, seed, least):
+    rest, held = recorded.split(by, 0.25, seed)
+    scores = fitted("logistic", rest).score(held.queries)
+    assert apgr(scores, held.gain) > least

@@ -1,7 +1,8 @@
-"""RandomRouter, OracleRouter, and the record of decisions."""
+"""RandomRouter, OracleRouter, thresholds, and the record of decisions."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +11,10 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.routers import OracleRouter, RandomRouter
 from ianvs_specdec.routing.routers.base import Decision, Router
+from ianvs_specdec.routing.routers.learned import LearnedRouter
+from ianvs_specdec.routing.routers.lifelong import LifelongRouter
+from ianvs_specdec.routing.routers.privacy import PrivacyRouter
+from tests.routing.routers.lifelong_stream import row
 
 
 def rows(count: int = 400) -> list[dict[str, Any]]:
@@ -77,3 +82,22 @@ def test_oracle_compares_scores_of_open_ended_answers() -> None:
     row = {"query": {"turns": ["q"], "scorer": "text"}, "gold": {"references": ["the reference"]}, "index": 0}
     assert oracle(row)
     assert not oracle({**row, "gold": {"references": []}})
+
+
+ROUTERS: dict[str, Callable[[str, float], Router]] = {
+    "random": lambda path, threshold: RandomRouter(1.0 - threshold),
+    "learned": LearnedRouter,
+    "lifelong": lambda path, threshold: LifelongRouter(path, threshold, explore=0.0),
+    "constrained": lambda path, threshold: PrivacyRouter(LearnedRouter(path, threshold)),
+}
+
+
+@pytest.mark.parametrize("name", ROUTERS)
+def test_a_score_equal_to_the_threshold_goes_to_the_cloud(name: str, path: str) -> None:
+    build = ROUTERS[name]
+    score = build(path, 0.5).score_row(row(1))
+    assert 0 < score < 1
+    # The resolution of 1 - ratio.
+    step = 2.0**-52
+    decided = [build(path, threshold)(row(1)) for threshold in (score, score + step, score - step)]
+    assert decided == [True, False, True]
