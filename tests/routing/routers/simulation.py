@@ -67,12 +67,12 @@ class Simulation:
             self._finish(router, under_way, until=float(arrived))
             self.now = float(arrived)
             row = {"query": f"question {number}", "index": number}
-            side = "cloud" if router(row) else "edge"
+            decision = router.decide(row)
+            side = "cloud" if decision.hard else "edge"
             router.began(side, row)
             done, failed = self._servers[side].serve(self.now, self._random)
             heapq.heappush(under_way, (done, number, side, row, self.now, failed))
-            reason = row["routing"].get("reason", "")  # type: ignore[attr-defined]
-            outcomes.append(Outcome(self.now, side, math.inf if failed else done - self.now, reason))
+            outcomes.append(Outcome(self.now, side, math.inf if failed else done - self.now, decision.reason))
         self._finish(router, under_way, until=math.inf)
         return outcomes
 

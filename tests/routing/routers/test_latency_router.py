@@ -37,7 +37,7 @@ def simulate(edge: Server, cloud: Server, count: int = 1200, rate: float = 5.0, 
 
 
 def test_the_wrapped_router_decides_if_both_sides_are_fast() -> None:
-    outcomes = simulate(edge(), cloud())
+    outcomes = simulate(edge(), cloud(), count=800)
     assert met(outcomes, SLO) >= 0.95
     assert 0.65 < on_edge(outcomes) < 0.78
     assert sum(bool(outcome.reason) for outcome in outcomes) < 0.02 * len(outcomes)
