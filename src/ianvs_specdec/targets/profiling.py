@@ -250,7 +250,7 @@ class _Measuring:
     def table(self) -> CostTable:
         steps = _medians(self._step)
         if not steps:
-            raise UserError("no step of the model ended within the time of the measurement: increase --seconds")
+            raise UserError("no step of the model ended within the time of the measurement: raise --seconds")
         step, request, attention = _fit(steps)
         prompt = self._prompt_grid()
         costs = CostTable(step, prompt, self._draft_grid(), request, attention, prompt_rows=self._target.prompt_rows)

@@ -186,7 +186,7 @@ def large_weights(folder: Path) -> None:
     [
         (edit("config.json", model_type="gpt_neox"), "unknown model_type to export"),
         (edit("config.json", hidden_act="gelu"), "hidden_act 'gelu' cannot be exported"),
-        (edit("config.json", num_hidden_layers=3), "lack 9 tensors, blk.2.attn_k.weight"),
+        (edit("config.json", num_hidden_layers=3), "lack 9 tensors, such as blk.2.attn_k.weight"),
         (
             edit("config.json", rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4}),
             "scaling to export.*dynamic",
@@ -219,7 +219,7 @@ def test_what_cannot_be_exported_is_refused_and_leaves_nothing(
 
 def test_tokens_beyond_the_embedding_are_refused(tmp_path: Path) -> None:
     random_model(tmp_path / "m", vocab_size=1000)
-    with pytest.raises(UserError, match="24 tokens, id 1000 among them, have no row"):
+    with pytest.raises(UserError, match="24 tokens, such as id 1000, have no row"):
         export_gguf(tmp_path / "m", tmp_path / "m.gguf", "f16")
 
 

@@ -55,7 +55,7 @@ def test_sentencepiece(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     same_tokens(sentencepiece(prefix=True), tmp_path)
     other = tmp_path / "other"
     assert convert(exported(sentencepiece(prefix=False), other), other / "back") == 2
-    assert "puts no space before a text, cannot be imported: use backend llamacpp" in capsys.readouterr().err
+    assert "does not prepend a space, cannot be imported: use backend llamacpp" in capsys.readouterr().err
 
 
 def exported(tokenizer: Any, folder: Path) -> Path:

@@ -104,5 +104,5 @@ def test_the_best_instruction_set_is_loaded_unless_another_is_named() -> None:
     assert library.load().specdec_variant().decode() == names[0]
     for name in names:
         assert library.load(name).specdec_variant().decode() == name
-    with pytest.raises(library.Unavailable, match="'sse9' is not among those here"):
+    with pytest.raises(library.Unavailable, match="'sse9' is not available here"):
         library.load("sse9")

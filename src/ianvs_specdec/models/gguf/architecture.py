@@ -1,7 +1,7 @@
-"""What GGUF calls the parts of a model: metadata, tensor names and the order of rows.
+"""Metadata, tensor names and row orders of a model in GGUF.
 
-Sources: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (keys and tensor names); the frequencies of Llama 3's
-position scaling are those of Llama 3.1's reference code.
+Sources: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (keys and tensor names); Llama 3.1's reference code
+(frequencies of Llama 3's position scaling).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ ARCHITECTURES = {
 }
 """``model_type`` in config.json -> architecture in GGUF."""
 ALTERNATING = ("llama", "smollm3", "granite")
-"""Architectures that rotate each even dimension with the odd one after it."""
+"""Architectures that rotate each even dimension with the next odd one."""
 SLIDING_BY_DEFAULT = ("mistral", "mixtral", "phi3")
 SCALED_BY_TENSOR = ("llama", "granite")
-"""Architectures whose frequencies llama.cpp divides by the factors of a tensor."""
+"""Architectures whose frequencies llama.cpp divides by a tensor of factors."""
 EXPERT = re.compile(r"\.experts\.(\d+)")
 
 _NORMS = {"input_norm": "attn_norm", "output_norm": "post_attention_norm", "down_norm": "post_ffw_norm"}
@@ -42,10 +42,9 @@ ROPE_FACTORS = "rope_freqs.weight"
 
 @dataclass
 class Architecture:
-    """``metadata`` maps GGUF keys (without the architecture) to integers, floats, texts, lists; ``tensors`` maps each
-    GGUF name to the name in the folder, or to those of the experts, in their order. ``factors``: further tensors, which
-    divide the rotary frequencies. ``norm_offset`` is added to the weights of norms.
-    """
+    """A model in GGUF. ``metadata``: GGUF keys (without the architecture) -> integers, floats, strings, lists.
+    ``tensors``: GGUF name -> name in the folder, or names of all experts in order. ``factors``: further tensors, which
+    divide the rotary frequencies. ``norm_offset``: added to the weights of norms."""
 
     name: str
     layers: int
@@ -58,15 +57,13 @@ class Architecture:
     factors: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
 
     def shape(self, tensor: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-        """That of a tensor (its GGUF name), whose experts are stacked, from those in the folder."""
+        """Shape of a tensor (GGUF name) with stacked experts, from the shapes in the folder."""
         names = self.tensors[tensor]
         return (len(names), *shapes[names[0]]) if EXPERT.search(names[0]) else shapes[names[0]]
 
     def row_order(self, tensor: str) -> np.ndarray[Any, Any] | None:
-        """The order in which the rows of a tensor (its GGUF name) are written; None as they are.
-
-        Hugging Face rotates the first half of a head's dimensions with the second.
-        """
+        """Permutation of the rows of a tensor (GGUF name), None without one. Hugging Face rotates the first half of a
+        head's dimensions with the second."""
         if self.name not in ALTERNATING or not tensor.rpartition(".")[0].endswith(("attn_q", "attn_k")):
             return None
         heads = self.heads if ".attn_q." in tensor else self.key_heads
@@ -74,14 +71,12 @@ class Architecture:
         return rows.swapaxes(1, 2).reshape(-1)
 
     def offset(self, tensor: str) -> float:
-        """What is added to a tensor (its GGUF name)."""
+        """Constant that is added to a tensor (GGUF name)."""
         return self.norm_offset if tensor.endswith("norm.weight") else 0.0
 
 
 def architecture(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Architecture:
-    """From config.json and the shapes of the weights. Raises UserError for what GGUF, or this export, has no place
-    for.
-    """
+    """The architecture for a config.json and the shapes of the weights. Raises UserError for unsupported features."""
     family = config.get("model_type")
     if family not in ARCHITECTURES:
         raise unknown("model_type to export in config.json", family, ARCHITECTURES)
@@ -94,7 +89,7 @@ def architecture(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]
         layers, heads, hidden = (
             int(config[key]) for key in ("num_hidden_layers", "num_attention_heads", "hidden_size")
         )
-        # A layer with sliding-window attention is the same as one without in a context no longer than the window.
+        # In a context within the window, sliding-window attention is full attention.
         slides = config.get("use_sliding_window", family in SLIDING_BY_DEFAULT)
         sliding = config.get("sliding_window") if slides else None
         window = window_of(config) or int(config["max_position_embeddings"])
@@ -118,15 +113,13 @@ def architecture(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]
         made = Architecture(ARCHITECTURES[family], layers, heads, key_heads, head_dim, metadata, described.norm_offset)
         _position(made, config, described)
     except KeyError as error:
-        raise UserError(f"the model lacks {error}: it is not a complete model of the {family} family") from error
+        raise UserError(f"{error} is missing: this is not a complete model of the {family} family") from error
     _name_tensors(made, shapes, described)
     return made
 
 
 def _position(made: Architecture, config: Mapping[str, Any], family: families.Family) -> None:
-    """Rotary positions: ``rope_parameters`` as transformers writes them now, ``rope_theta`` and ``rope_scaling`` as it
-    did before.
-    """
+    """Rotary positions, from ``rope_parameters``, or ``rope_theta`` and ``rope_scaling`` of transformers 4."""
     if family.local:
         config, own = local_rope(config)
         made.metadata |= own
@@ -156,9 +149,8 @@ def _position(made: Architecture, config: Mapping[str, Any], family: families.Fa
 
 
 def llama3_factors(rope: Mapping[str, Any], head_dim: int) -> np.ndarray[Any, Any]:
-    """One factor for each of ``head_dim / 2`` frequencies: 1 for short waves, ``factor`` for long ones, and in between
-    their frequencies mixed.
-    """
+    """Divisors of the ``head_dim / 2`` frequencies: 1 for short wavelengths, ``factor`` for long ones, interpolated in
+    between."""
     factor, low, high = (float(rope[key]) for key in ("factor", "low_freq_factor", "high_freq_factor"))
     original = float(rope["original_max_position_embeddings"])
     wavelengths = 2 * math.pi * float(rope["rope_theta"]) ** (np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
@@ -180,23 +172,21 @@ def _name_tensors(made: Architecture, shapes: Mapping[str, tuple[int, ...]], fam
 
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[made.name.upper()], made.layers)
     for name in sorted(shapes, key=_expert):
-        # An output matrix that is there counts, whatever tie_word_embeddings says: so transformers has it.
+        # As in transformers, an output matrix in the file is used whatever tie_word_embeddings says.
         if name.endswith(IGNORED):
             continue
         place = names.get_name(EXPERT.sub(".experts", name), try_suffixes=(".weight", ".bias"))
         if place is None:
-            raise UserError(
-                f"the weights hold {name}, which has no place in a {made.name} model: it cannot be exported"
-            )
+            raise UserError(f"the weights hold {name}, which a {made.name} model does not have: it cannot be exported")
         made.tensors.setdefault(place, []).append(name)
     expected = {f"blk.{layer}.{part}.weight" for layer in range(made.layers) for part in _needed(family)}
     expected |= {"token_embd.weight", "output_norm.weight"}
     if missing := sorted(expected - made.tensors.keys()):
-        raise UserError(f"the weights lack {len(missing)} tensors, {missing[0]} (GGUF's name) among them")
+        raise UserError(f"the weights lack {len(missing)} tensors, such as {missing[0]} (GGUF's name)")
     for listed in made.tensors.values():
         wanted = made.metadata["expert_count"] if EXPERT.search(listed[0]) else 1
         if [_expert(name) for name in listed] != [*range(wanted)] or len({shapes[name] for name in listed}) > 1:
-            raise UserError(f"{listed[0]} and its like are {len(listed)} tensors, expected {wanted} of one shape")
+            raise UserError(f"the experts of {listed[0]} are {len(listed)} tensors, expected {wanted} of one shape")
 
 
 def _expert(name: str) -> int:

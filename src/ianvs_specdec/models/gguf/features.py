@@ -1,4 +1,4 @@
-"""What llama.cpp is told of the features that a family has beside Llama's, and a refusal of what it would pass over.
+"""GGUF metadata of the features in which families differ from Llama. Features that llama.cpp would ignore are errors.
 
 Source: https://github.com/ggml-org/llama.cpp, src/models/ (one file for each architecture) and conversion/.
 """
@@ -18,12 +18,12 @@ from ianvs_specdec.models.rotary import rotary
 Metadata = dict[str, Any]
 
 OLDER = frozenset(("rope_theta", "rope_scaling", "rope_local_base_freq", "partial_rotary_factor"))
-"""Keys in which older versions of transformers wrote rotary positions."""
+"""Keys of rotary positions in transformers 4."""
 ROPE_LONG, ROPE_SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
 WHOLE_STEP = 4
-"""Each layer of this number is without rotary positions, in llama.cpp's SmolLM3."""
+"""Every fourth layer has no rotary positions in llama.cpp's SmolLM3."""
 LARGEST_GEMMA = {"gemma2": 46, "gemma3_text": 62}
-"""Layers of the models whose attention llama.cpp scales by another width."""
+"""Number of layers of the models whose attention llama.cpp scales by hidden size / heads."""
 GRANITE = {
     "attention.scale": "attention_multiplier",
     "embedding_scale": "embedding_multiplier",
@@ -31,14 +31,14 @@ GRANITE = {
     "logit_scale": "logits_scaling",
 }
 PATTERN = {"gemma2": 2, "gemma3_text": 6}
-"""Each layer of this number attends to all positions, where the configuration names no layers."""
+"""Default distance of layers with full attention."""
 
 NORMALIZED = {"qwen3_moe": True, "olmoe": False}
-"""Whether llama.cpp scales the weights of the chosen experts to a sum of 1, in families that have a choice."""
+"""Whether llama.cpp normalizes the weights of the chosen experts, in families where it is configurable."""
 
 
 def check_keys(config: Mapping[str, Any], family: str) -> None:
-    """Raise UserError for a key that is not one of the family and could change what is computed."""
+    """Raise UserError for an unsupported key that could change the output."""
     for key in FAMILIES[family].unknown(config, known=WITHOUT_EFFECT | OLDER):
         raise UserError(f"config.json: {key} ({config[key]!r:.40}) of the family {family} cannot be exported")
 
@@ -84,7 +84,7 @@ def _gemma(config: Mapping[str, Any], head_dim: int) -> Metadata:
         caps["attn_logit_softcapping"] = config.get("attn_logit_softcapping")
     elif config.get("attn_logit_softcapping") is not None:
         raise UserError("config.json: attn_logit_softcapping of Gemma 3 cannot be exported")
-    # llama.cpp has caps of its own for Gemma 2 where a file states none.
+    # For Gemma 2, llama.cpp has default caps.
     if family == "gemma2" and (missing := [key for key, cap in caps.items() if cap is None]):
         raise UserError(f"config.json: a model without {missing[0]} cannot be exported")
     return found | {key: float(cap) for key, cap in caps.items() if cap is not None}
@@ -94,7 +94,7 @@ def _experts(config: Mapping[str, Any], head_dim: int) -> Metadata:
     stated = bool(config.get("norm_topk_prob"))
     if stated != NORMALIZED.get(config["model_type"], stated):
         raise UserError(f"config.json: norm_topk_prob {stated} of this family cannot be exported, only {not stated}")
-    # transformers reads both names of their number.
+    # transformers accepts both keys.
     count = config.get("num_experts") or config["num_local_experts"]
     found = {"expert_count": int(count), "expert_used_count": int(config["num_experts_per_tok"])}
     if (width := config.get("moe_intermediate_size")) is not None:
@@ -113,8 +113,7 @@ _FEATURES: dict[str, Callable[[Mapping[str, Any], int], Metadata]] = {
 
 
 def local_rope(config: Mapping[str, Any]) -> tuple[dict[str, Any], Metadata]:
-    """Gemma 3's rotary positions: those of layers that attend to all positions, in the words of other families, and the
-    metadata of the others'."""
+    """Gemma 3's rotary positions: a configuration for layers with full attention, and metadata for sliding layers."""
     given = config.get("rope_parameters") or {}
     whole = given.get("full_attention") or {"rope_theta": config.get("rope_theta", 1e6), **rotary(config)}
     sliding = given.get(SLIDING) or {"rope_theta": config.get("rope_local_base_freq", 1e4)}
@@ -126,8 +125,8 @@ def local_rope(config: Mapping[str, Any]) -> tuple[dict[str, Any], Metadata]:
 def longrope(config: Mapping[str, Any], rope: Mapping[str, Any]) -> tuple[Metadata, dict[str, np.ndarray[Any, Any]]]:
     """Metadata and tensors of LongRoPE (Ding et al. 2024, arXiv 2402.13753).
 
-    transformers changes factors when a sequence becomes longer than the original window, llama.cpp when a context is
-    opened. So the file states the original window; a longer one has to be asked for.
+    transformers switches factors when a sequence exceeds the original window, llama.cpp when a context is created. So
+    the file has the original window; users can request a longer one.
     """
     original = int(rope.get("original_max_position_embeddings") or config["original_max_position_embeddings"])
     factor = int(config["max_position_embeddings"]) / original
