@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.command import SETS
-from bench.prompts import read_rows
+from bench.options import read_rows
 from bench.split.scene import MODELS, Truth, decode, edge, truth_of, verifier
 from ianvs_specdec.net.link.presets import PRESETS
 

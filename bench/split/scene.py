@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.command import EXAMPLE, SETS
-from bench.prompts import read_rows
+from bench.options import read_rows
 from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.backends.split.backend import SplitSpecDecLLM
 from ianvs_specdec.backends.split.process import Started

@@ -49,7 +49,7 @@ def test_outputs_are_compared_and_near_ties_told_apart():
 def test_prompts_are_read_from_every_known_kind_of_file(tmp_path, row, expected):
     from types import SimpleNamespace
 
-    from bench.prompts import read_requests
+    from bench.options import read_requests
 
     class Characters:
         chat_template = None

@@ -57,7 +57,7 @@ def test_llama_cpp_is_asked_for_the_same_steps_in_turn(tmp_path, capsys, monkeyp
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        (["--rows", "2,4"], "--rows must hold 1"),
+        (["--rows", "2,4"], "--rows must contain 1"),
         (["--quantization", "int3"], "'int3' is not one of none, int8, int4"),
     ],
 )

@@ -58,8 +58,7 @@ def test_a_run_serves_every_batch_with_every_number_at_once_and_compares(argumen
 def test_each_length_has_a_row_and_a_policy_is_held_against_the_best_fixed_one_in_hindsight(arguments):
     from bench.many import Round, _arguments, _hindsight, _ours
     from bench.methods import Method
-    from bench.options import load
-    from bench.prompts import Request
+    from bench.options import Request, load
     from ianvs_specdec.targets.registry import create_target
 
     asked = ["--length", "fixed:1", "--length", "fixed:3", "--length", "goodput", "--at-once", "2"]

@@ -13,7 +13,7 @@ import pytest
 from bench import peers
 from bench.__main__ import _arguments
 from bench.methods import measure, methods, ratios
-from bench.prompts import Request
+from bench.options import Request
 from ianvs_specdec.common.errors import UserError
 from tests.support.folders import EDGE
 
