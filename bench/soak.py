@@ -1,15 +1,15 @@
-"""``python -m bench.soak --minutes 10``: whether ``specdec serve`` holds out.
+"""``python -m bench.soak --minutes 10``: endurance test of ``specdec serve``.
 
-Starts the server on the loopback interface and keeps ``--at-once`` clients asking. Their questions are short and long,
-greedy and sampled, answered whole and in pieces, and a fifth of the clients leave before their answer is there. Prints,
-ten times, what the clients counted and the server's resident memory.
+Starts the server on the loopback interface with ``--at-once`` clients, which send requests without pause: short and
+long, greedy and sampled, streamed and not. A fifth of them disconnect early. Prints the clients' counts and the
+server's resident memory ten times.
 
-Refusals need more clients than the server has room for: ``--at-once 400``, as it works on 64 and lets 256 wait.
+For refusals, use more clients than the server admits: ``--at-once 400`` (64 run, 256 wait).
 
-The exit code is 1 where an answer was lost or not whole, the server counted other outcomes than its clients, a sequence
-was left in its engine, or its memory grew in the second half of the time: in the first half it warms up.
+The exit code is 1 if an answer was lost or incomplete, the server counted other outcomes than its clients, a sequence
+was leaked, or memory grew in the second half of the time (the first half is the warm-up).
 
-What stands behind ``--`` is handed to ``specdec serve``; without it the example's cloud model drafts with EAGLE.
+Arguments after ``--`` are passed to ``specdec serve``; by default the example's cloud model drafts with EAGLE.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from ianvs_specdec.load.servers import Serving
 SETTINGS = EXAMPLE / "testalgorithms" / "query-routing" / "cloud_settings.yaml"
 EAGLE = ("--settings", str(SETTINGS), "--backend", "EagleSpecDec")
 LEAVING = 0.2
-"""The share of the clients that leave."""
+"""Share of requests that disconnect early."""
 REFUSED = 0.2
-"""Seconds that a client waits after it was refused."""
+"""Seconds that a client waits after a refusal."""
 LONGEST = 600.0
-"""Seconds that one answer may take before it counts as lost."""
+"""Seconds after which an answer counts as lost."""
 GROWTH = 0.05
-"""By which resident memory may differ without having grown: allocators keep some of what they were given back."""
+"""Tolerance for resident memory, since allocators keep freed memory."""
 LINES = 10
 CHAT = "/v1/chat/completions"
 
 
 class Clients:
-    """Threads that ask without a pause until they are stopped."""
+    """Threads that send requests until they are stopped."""
 
     def __init__(self, server: Serving, number: int, tokens: int) -> None:
         self._server, self._tokens = server, tokens
@@ -92,14 +92,14 @@ class Clients:
         with closing(http.client.HTTPConnection(address, timeout=LONGEST)) as connection:
             connection.request("POST", CHAT, json.dumps(body), {"Content-Type": "application/json"})
             if leaves:
-                # Anywhere: in the queue, while the prompt is read, between two tokens.
+                # In the queue, during the prefill, or between two tokens.
                 time.sleep(chance.random() ** 4)
                 return "left"
             return _received(connection.getresponse(), streamed)
 
 
 def _received(response: http.client.HTTPResponse, streamed: bool) -> str:
-    """The outcome of a request. Raises ValueError or LookupError for an answer that is not whole."""
+    """The outcome of a request. Raises ValueError or LookupError for an incomplete answer."""
     text = response.read().decode()
     if response.status == 429:
         return "queue full"

@@ -85,7 +85,7 @@ def _counted(llm: Any, link: Started, asked: list[str]) -> Row:
 
 
 def summary(_: Sequence[Row]) -> str:
-    return "flying: drafts on their way at a time"
+    return "flying: drafts in flight at a time"
 
 
 def cells(row: Row) -> list[str]:

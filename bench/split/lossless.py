@@ -1,5 +1,5 @@
-"""Part ``lossless``: every preset of the path, greedy and drawn, chains and trees, on each target: the share of answers
-that are what `specdec decode --method autoregressive` writes. The draft model is the target with noise in its weights.
+"""Part ``lossless``: for every path preset, greedy and sampled, chains and trees, on each target: the share of answers
+that equal those of `specdec decode --method autoregressive`. The draft model is the target with noise in its weights.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ BRANCHES = {"chain": 1, "tree": 3}
 SAMPLING: dict[str, dict[str, float]] = {"greedy": {}, "coupled": {"temperature": 0.8, "top_p": 0.9}}
 HEADS = ("target", "preset", *(f"{how} {name}" for name in BRANCHES for how in SAMPLING), "drafts accepted")
 PROMPTS, TOKENS = 2, 48
-"""Prompts of each embedded set, and tokens of an answer at most."""
+"""Prompts per embedded set, and maximum tokens of an answer."""
 NOISE = 0.3
-"""Of each weight's standard deviation. With it about half of the embedded cloud model's tokens are guessed right."""
+"""Relative to a weight's standard deviation. About half of the drafts of the embedded cloud model are then right."""
 
 
 def add_arguments(add: Any) -> None:
@@ -89,4 +89,4 @@ def cells(row: Row) -> list[str]:
 
 def summary(rows: Sequence[Row]) -> str:
     equal, of = (sum(counts) for counts in zip(*(cell for row in rows for cell in row["cells"].values()), strict=True))
-    return f"{equal} of {of} answers are the target's own ({100 * equal / of:.1f} %)"
+    return f"{equal} of {of} answers equal the target's ({100 * equal / of:.1f} %)"

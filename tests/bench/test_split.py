@@ -47,7 +47,7 @@ def test_the_controller_is_compared_with_the_best_and_with_streaming():
     rates = {AUTO: 95.0, STREAMED: 90.0, "split 4": 100.0, SHARE: 0.2}
     told = summary([{"rates": rates}])
     assert "least 0.950" in told
-    assert told.endswith("to streamed: least 1.056")
+    assert told.endswith("auto / streamed: least 1.056")
 
 
 def test_each_part_says_what_it_does(capsys):
