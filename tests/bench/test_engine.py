@@ -1,4 +1,4 @@
-"""The engine's own cost, on a shape small enough for a test."""
+"""``bench.engine`` on a small shape."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def test_a_run_on_the_cpu_prints_and_writes_everything(tmp_path, capsys):
     assert list((tmp_path / "deep").iterdir()) == [tmp_path / "deep" / "engine.json"]
 
 
-def test_llama_cpp_is_asked_for_the_same_steps_in_turn(tmp_path, capsys, monkeypatch):
-    """With a driver that answers by the protocol."""
+def test_llama_cpp_computes_the_same_steps(tmp_path, capsys, monkeypatch):
+    """With a fake worker."""
     from bench.engine import main
 
     script = tmp_path / "worker.py"
@@ -61,7 +61,7 @@ def test_llama_cpp_is_asked_for_the_same_steps_in_turn(tmp_path, capsys, monkeyp
         (["--quantization", "int3"], "'int3' is not one of none, int8, int4"),
     ],
 )
-def test_options_that_cannot_be_are_told(wrong, told, capsys):
+def test_invalid_options(wrong, told, capsys):
     from bench.engine import main
 
     with pytest.raises(SystemExit):

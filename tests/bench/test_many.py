@@ -1,4 +1,4 @@
-"""``python -m bench.many`` on a small model, and its peers' loops."""
+"""``bench.many`` on a small model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PEER = "llama.cpp f32"
 
 
 @pytest.mark.slow
-def test_a_run_serves_every_batch_with_every_number_at_once_and_compares(arguments, tmp_path, capsys, monkeypatch):
+def test_a_run_compares_every_concurrency(arguments, tmp_path, capsys, monkeypatch):
     from bench.many import main
 
     script = tmp_path / "worker.py"
@@ -55,7 +55,7 @@ def test_a_run_serves_every_batch_with_every_number_at_once_and_compares(argumen
     assert f"ours autoregressive / {PEER}, 3 at once: " in printed
 
 
-def test_each_length_has_a_row_and_a_policy_is_held_against_the_best_fixed_one_in_hindsight(arguments):
+def test_policies_are_compared_with_the_best_fixed_length(arguments):
     from bench.many import Round, _arguments, _hindsight, _ours
     from bench.methods import Method
     from bench.options import Request, load
