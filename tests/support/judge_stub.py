@@ -1,4 +1,4 @@
-"""A judge behind an OpenAI-compatible API, whose judgments are a function of what it is asked."""
+"""A fake judge with an OpenAI-compatible API."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class JudgeStub(ThreadingHTTPServer):
         return [body["messages"][-1]["content"] for body in self.bodies]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that gives up is part of the tests."""
+        """Disconnecting clients are expected."""
 
 
 class _Handler(BaseHTTPRequestHandler):

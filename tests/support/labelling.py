@@ -1,4 +1,4 @@
-"""A folder in which ``specdec route label`` is run."""
+"""A folder for ``specdec route label``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ianvs_specdec.commands.cli import main
 from tests.support.api_server import ScriptedAPI, answer
 
 LETTERS = {"edge": "ABBA", "cloud": "BBBA"}
-"""What the models choose for the questions 0 to 3; B is right."""
+"""The models' choices for questions 0 to 3; B is right."""
 
 
 def question(number: int, answer: Any = "B", **fields: Any) -> dict[str, Any]:
@@ -42,7 +42,7 @@ class Place:
             given = {"model": side, "backend": "api", "api_base_url": api.url, "api_retries": 0, **values}
             if side == "cloud":
                 given |= {"price_prompt": 100.0, "price_completion": 1000.0}
-            # YAML has JSON in it.
+            # JSON is valid YAML.
             lines = (f"{key}: {json.dumps(value)}\n" for key, value in given.items())
             (self.folder / f"{side}.yaml").write_text("".join(lines), encoding="utf-8")
 
@@ -57,7 +57,7 @@ class Place:
         return [json.loads(line) for line in self.out.read_text(encoding="utf-8").splitlines()], said.out, said.err
 
     def refused(self, *more: str, code: int = 2) -> str:
-        """The last line of standard error of a command that fails, and writes nothing."""
+        """The last line of standard error of a command that fails without writing files."""
         assert main(self.arguments(*more)) == code
         assert not self.out.exists()
         assert not [path for path in self.out.parent.iterdir() if path.suffix != ".journal"]
