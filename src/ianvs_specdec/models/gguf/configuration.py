@@ -13,15 +13,17 @@ import numpy as np
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.models.families import FAMILIES, FULL, SLIDING
-from ianvs_specdec.models.gguf.architecture import ARCHITECTURES, ROPE_FACTORS, llama3_factors
-from ianvs_specdec.models.gguf.features import (
+from ianvs_specdec.models.gguf.architecture import (
+    ARCHITECTURES,
     GRANITE,
     LARGEST_GEMMA,
     NORMALIZED,
     PATTERN,
+    ROPE_FACTORS,
     ROPE_LONG,
     ROPE_SHORT,
     WHOLE_STEP,
+    llama3_factors,
 )
 
 SIZES = {
