@@ -138,7 +138,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
         entries = [entry for entry in entries if entry.name in runs]
         memory = {entry.name: {"memory": entry.memory(), "resident": entry.resident()} for entry in entries}
     reference = runs[entries[0].name]
-    ties = [near_ties(model, asked.ids, run[0].token_ids) for asked, run in zip(requests, reference, strict=True)]
+    ties = [near_ties(model, request.ids, run[0].token_ids) for request, run in zip(requests, reference, strict=True)]
     return {
         "model": str(options.model),
         "settings": {name: getattr(options, name) for name in ("max_new_tokens", "repeats", "dtype", "device")},

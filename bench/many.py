@@ -134,12 +134,12 @@ def _ours(options: argparse.Namespace, method: Method, name: str, suffix: str) -
     def serve(length: Length, at_once: int, batch: Sequence[Request]) -> Round:
         started = time.perf_counter()
         engine = Engine(method.target, length, at_once=at_once)
-        asked = [method.request(request.ids, task=request.task) for request in batch]
-        for request in asked:
+        submitted = [method.request(request.ids, task=request.task) for request in batch]
+        for request in submitted:
             engine.add(request)
         while engine.busy:
             engine.step()
-        return Round([request.result().token_ids for request in asked], time.perf_counter() - started)
+        return Round([request.result().token_ids for request in submitted], time.perf_counter() - started)
 
     named = [(f" {length}", length) for length in options.length]
     if name == "autoregressive" or not named:

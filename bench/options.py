@@ -136,9 +136,9 @@ def read_rows(path: Path, limit: int | None = None) -> list[tuple[Any, str]]:
     rows = []
     for number, row in read_json_lines(path):
         found = next((row[key] for key in PROMPT_KEYS if row.get(key)), None)
-        asked = found if isinstance(found, dict) else {"turns": found}
-        task = next((str(place[key]) for place in (row, asked) for key in TASK_KEYS if place.get(key)), "")
-        prompt = asked.get("turns")
+        question = found if isinstance(found, dict) else {"turns": found}
+        task = next((str(place[key]) for place in (row, question) for key in TASK_KEYS if place.get(key)), "")
+        prompt = question.get("turns")
         if not prompt:
             raise UserError(f"{path}:{number}: no prompt, question, query or turns in this line")
         rows.append((prompt[0] if isinstance(prompt, list) and isinstance(prompt[0], str) else prompt, task))

@@ -73,7 +73,7 @@ def main(argv: list[str] | None = None) -> int:
     options = _arguments(argv)
     with tempfile.TemporaryDirectory(prefix="bench-replay-") as name:
         folder = Path(name)
-        # In a process of its own: what this one holds would be counted as memory of the commands it starts.
+        # In a separate process, whose memory does not count for the measured commands.
         maker = multiprocessing.get_context("spawn").Process(target=prepare, args=(folder, options.data, options.rows))
         maker.start()
         maker.join()

@@ -134,7 +134,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _soaked(server: Serving, options: argparse.Namespace) -> list[str]:
-    """What was wrong."""
+    """Run the test; returns the errors."""
     process, memory = psutil.Process(server.pid), list[float]()
     print(f"{options.at_once} clients for {options.minutes:g} minutes, resident memory {_megabytes(process):.0f} MB")
     clients = Clients(server, options.at_once, options.tokens)
@@ -176,7 +176,7 @@ def _line(counts: collections.Counter[str]) -> str:
 
 
 def _left(server: Serving) -> list[str]:
-    """What the engine still has, a little after the last client is gone."""
+    """Leaked sequences and requests, some seconds after the last client has ended."""
     waiting = ("in_flight", "queue_length", "sequences", "sequence_memory_bytes")
     for _ in range(100):
         metrics = server.metrics()
@@ -188,14 +188,14 @@ def _left(server: Serving) -> list[str]:
 
 
 def _miscounted(metrics: Mapping[str, float], counts: Mapping[str, int]) -> list[str]:
-    """Whether a server's ``metrics`` tell of other outcomes than its clients counted."""
+    """Compare the outcomes in a server's ``metrics`` with its clients' counts."""
     outcomes = {
         name.removeprefix("requests_total."): value
         for name, value in metrics.items()
         if name.startswith("requests_total.") and value
     }
     completed, refused = outcomes.get("completed", 0), outcomes.get("queue_full", 0)
-    # Who leaves may have been answered or refused just before.
+    # A disconnected client may have been answered or refused just before.
     of_left = completed - counts["answered"], refused - counts["queue full"], outcomes.get("disconnected", 0)
     if min(of_left) >= 0 and sum(of_left) == counts["left"]:
         return []

@@ -118,8 +118,8 @@ class Scene:
         return time.perf_counter()
 
     def edge(self) -> float:
-        out, asked = self._folder / "edge.jsonl", self._folder / "truth.prompts.jsonl"
-        named = ("--verifier", self._verifier.address, "--prompts", str(asked), "--out", str(out), "--chat")
+        out, prompts = self._folder / "edge.jsonl", self._folder / "truth.prompts.jsonl"
+        named = ("--verifier", self._verifier.address, "--prompts", str(prompts), "--out", str(out), "--chat")
         own = ("decode", "--method", "draft_model", "--draft", str(self.target), "--threads", "1")
         command = [*SPECDEC, *own, *named, "--max-new-tokens", str(TOKENS)]
         with subprocess.Popen(command, stderr=subprocess.DEVNULL) as killed:

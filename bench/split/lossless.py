@@ -29,11 +29,11 @@ def add_arguments(add: Any) -> None:
 
 
 def measure(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
-    asked = [text for file in SETS for text, _ in read_rows(file, PROMPTS)]
+    prompts = [text for file in SETS for text, _ in read_rows(file, PROMPTS)]
     for number, target in enumerate(options.targets):
         draft = noised(target, folder / f"draft-{number}")
         truths = {
-            how: truth_of(target, asked, TOKENS, folder / f"{how}-{number}.jsonl", *_arguments(sampling))
+            how: truth_of(target, prompts, TOKENS, folder / f"{how}-{number}.jsonl", *_arguments(sampling))
             for how, sampling in SAMPLING.items()
         }
         with verifier(folder / "verifier.yaml", target, {}) as address:

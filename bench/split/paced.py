@@ -72,9 +72,9 @@ class _Lines:
         self._drafter, self._seconds, self._end, self._positions = drafter, seconds, end, [held]
 
     def grow(self, nodes: Sequence[int]) -> list[list[tuple[int, float]]]:
-        asked = [self._positions[node] for node in nodes]
+        positions = [self._positions[node] for node in nodes]
         time.sleep(self._seconds)
-        found = [self._drafter.choices(position) if position < self._end else [] for position in asked]
-        for position, choices in zip(asked, found, strict=True):
+        found = [self._drafter.choices(position) if position < self._end else [] for position in positions]
+        for position, choices in zip(positions, found, strict=True):
             self._positions += [position + 1] * len(choices)
         return found

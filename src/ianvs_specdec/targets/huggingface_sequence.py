@@ -48,7 +48,7 @@ class HuggingFaceModel:
         self.model = model.eval()
         self.config = model.config.get_text_config()
         self.window: int | None = window_of(self.config)
-        self.turn = switch_length(self.config)
+        self.switch_length = switch_length(self.config)
         dynamic = rotary(self.config)["rope_type"] == "dynamic"
         self.grows: int | None = self.config.max_position_embeddings if dynamic else None
         """The length from which on rotations change with every token; None if they never do."""
@@ -90,12 +90,12 @@ class HuggingFaceSequence:
 
     @property
     def reach(self) -> int | None:
-        turn, window = self._target.turn, self._target.window
+        switch, length = self._target.switch_length, len(self._kept)
         if self._target.grows is not None:
-            return max(self._target.grows, len(self._kept) + 1)
-        if turn is None or len(self._kept) > turn:
-            return window
-        return turn + (len(self._kept) == turn)
+            return max(self._target.grows, length + 1)
+        if switch is None or length > switch:
+            return self._target.window
+        return switch + (length == switch)
 
     def close(self) -> None:
         self._state = None
@@ -120,8 +120,8 @@ class HuggingFaceSequence:
         self._tree = tree
         if len(tree) == 1:
             self._base, self._current = None, [0]
-            if self._target.turn is not None and len(self._kept) == self._target.turn:
-                return self._forward_anew(tree.tokens)
+            if self._target.switch_length is not None and len(self._kept) == self._target.switch_length:
+                return self._recompute(tree.tokens)
             return self.forward(tree.tokens)
         self.mark()
         if isinstance(self._state, KeyValues) and (tree.is_chain or _takes_trees(self._target)):
@@ -169,7 +169,7 @@ class HuggingFaceSequence:
         hidden = tuple(out.hidden_states[i][0][-len(tokens) :] for i in self._features)
         return Output(out.logits[0][rows], hidden)
 
-    def _forward_anew(self, tokens: list[int]) -> Output:
+    def _recompute(self, tokens: list[int]) -> Output:
         """Recompute the whole sequence and ``tokens`` from an empty state."""
         self._state.clear()
         output = self.forward([*self._kept, *tokens], **self._target.last_only, last_row=True)

@@ -186,12 +186,12 @@ class NativeTarget:
         late = [sequence.length + end > self.switch_length for end in ends]
         early = None
         if any(late) and not all(late):
-            self._compute_anew(sequence, 0)
+            self._recompute(sequence, 0)
             early = Early(self._compute([(sequence, piece)])[0], torch.tensor(late))
-        self._compute_anew(sequence, int(any(late)))
+        self._recompute(sequence, int(any(late)))
         return early
 
-    def _compute_anew(self, sequence: NativeSequence, rotation: int) -> None:
+    def _recompute(self, sequence: NativeSequence, rotation: int) -> None:
         """Recompute all positions of a sequence with other rotations, as transformers does."""
         if rotation == sequence.rotation:
             return
