@@ -153,11 +153,11 @@ def test_a_failing_row_does_not_end_the_others(tmp_path, arguments, capsys, monk
     script = tmp_path / "worker.py"
     script.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGILL)\n")
     monkeypatch.setattr(bench.peers, "VLLM_WORKER", script)
-    asked, begin = [], PromptLookup.begin
+    contexts, begin = [], PromptLookup.begin
 
     def fails(drafter, target, context, output):
-        asked.append(context)
-        if len(asked) > 3:
+        contexts.append(context)
+        if len(contexts) > 3:
             raise ValueError("no luck")
         begin(drafter, target, context, output)
 

@@ -23,11 +23,11 @@ engine = json.loads(sys.stdin.readline())["engine"]
 head = len(engine.get("speculative_config", ()))
 print(json.dumps({"ready": {"memory": 7000000, "versions": {}}}), flush=True)
 for line in sys.stdin:
-    asked = json.loads(line)
+    request = json.loads(line)
     ends = {"time": time.monotonic() + 2, "started": time.monotonic() - 1}
     drafts = [[3, 1]] if head else None
-    for more in ({"tokens": asked["prompt"], "time": time.monotonic(), "finish": None}, {"tokens": [head], **ends}):
-        print(json.dumps({"id": asked["id"], "finish": "stop", "drafts": drafts, **more}), flush=True)
+    for more in ({"tokens": request["prompt"], "time": time.monotonic(), "finish": None}, {"tokens": [head], **ends}):
+        print(json.dumps({"id": request["id"], "finish": "stop", "drafts": drafts, **more}), flush=True)
 """
 
 
@@ -79,11 +79,11 @@ def test_published_rows_have_baselines_and_ours(tmp_path: Path) -> None:
 
 
 def test_rows_are_interleaved_after_a_warm_up() -> None:
-    asked: list[tuple[str, list[int]]] = []
+    calls: list[tuple[str, list[int]]] = []
 
     def entry(name):
         def decode(request):
-            asked.append((name, request.ids))
+            calls.append((name, request.ids))
             return SimpleNamespace(seconds=1.0, forwards=1)
 
         return SimpleNamespace(name=name, decode=decode)
@@ -91,10 +91,10 @@ def test_rows_are_interleaved_after_a_warm_up() -> None:
     model = SimpleNamespace(register_forward_pre_hook=lambda count: SimpleNamespace(remove=int))
     requests = [Request([number], "") for number in (1, 2, 3)]
     runs = measure(model, [entry(name) for name in "ABC"], requests, 2, {})
-    assert "".join(name for name, _ in asked[:6]) == "AABBCC"
-    order = ["".join(name for name, _ in asked[i : i + 3]) for i in range(6, len(asked), 3)]
+    assert "".join(name for name, _ in calls[:6]) == "AABBCC"
+    order = ["".join(name for name, _ in calls[i : i + 3]) for i in range(6, len(calls), 3)]
     assert order == ["ABC", "BCA", "CAB", "ABC", "BCA", "CAB"]
-    assert [ids for _, ids in asked[6::3]] == [[1], [2], [3]] * 2
+    assert [ids for _, ids in calls[6::3]] == [[1], [2], [3]] * 2
     assert [[len(repeats) for repeats in runs[name]] for name in "ABC"] == [[2, 2, 2]] * 3
 
 

@@ -45,9 +45,9 @@ def test_the_share_of_right_drafts(truth, acceptance):
 
 def test_summary_of_the_controller():
     rates = {AUTO: 95.0, STREAMED: 90.0, "split 4": 100.0, SHARE: 0.2}
-    told = summary([{"rates": rates}])
-    assert "least 0.950" in told
-    assert told.endswith("auto / streamed: least 1.056")
+    text = summary([{"rates": rates}])
+    assert "least 0.950" in text
+    assert text.endswith("auto / streamed: least 1.056")
 
 
 def test_each_part_has_help(capsys):

@@ -37,8 +37,8 @@ class _Hub(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def do_POST(self) -> None:
-        asked = parse_qs(self.rfile.read(int(self.headers["content-length"])).decode()).get("paths", [])
-        known = [self.folder / path for path in asked]
+        paths = parse_qs(self.rfile.read(int(self.headers["content-length"])).decode()).get("paths", [])
+        known = [self.folder / path for path in paths]
         self._json([self._entry(path) for path in known if path.exists()])
 
     def _tree(self, folder: Path, recursive: bool) -> Iterator[dict[str, Any]]:

@@ -10,14 +10,15 @@ import pytest
 
 from ianvs_specdec.commands.cli import main
 from tests.support.api_server import ScriptedAPI, answer
+from tests.support.jsonl import read_jsonl
 
 LETTERS = {"edge": "ABBA", "cloud": "BBBA"}
 """The models' choices for questions 0 to 3; B is right."""
 
 
 def question(number: int, answer: Any = "B", **fields: Any) -> dict[str, Any]:
-    asked = {"turns": [f"Question {number}?"], "id": f"q{number}", "group": "g", "scorer": "choice", **fields}
-    return {"question": asked, "answer": answer}
+    question = {"turns": [f"Question {number}?"], "id": f"q{number}", "group": "g", "scorer": "choice", **fields}
+    return {"question": question, "answer": answer}
 
 
 def letters(api: ScriptedAPI, prompt: str, number: int) -> bytes:
@@ -53,8 +54,8 @@ class Place:
     def label(self, *more: str) -> tuple[list[dict[str, Any]], str, str]:
         """The lines written, standard output, standard error."""
         assert main(self.arguments(*more)) == 0
-        said = self._capsys.readouterr()
-        return [json.loads(line) for line in self.out.read_text(encoding="utf-8").splitlines()], said.out, said.err
+        captured = self._capsys.readouterr()
+        return read_jsonl(self.out), captured.out, captured.err
 
     def refused(self, *more: str, code: int = 2) -> str:
         """The last line of standard error of a command that fails without writing files."""

@@ -43,8 +43,8 @@ for index, row in enumerate(rows):
         last = first + pause * (tokens - 1)
         times |= {"first_token_iteration": first, "last_token_iteration": last, "request_end": last}
         request["info"]["status"] = "completed"
-        said = row["messages"][-1]["content"] + rule["text"]
-        request |= {"prompt_tokens": 5, "output_tokens": tokens, "output": said}
+        output = row["messages"][-1]["content"] + rule["text"]
+        request |= {"prompt_tokens": 5, "output_tokens": tokens, "output": output}
         groups["successful"].append(request)
 json.dump({"benchmarks": [{"requests": groups}]}, open(spec["outputs"][0]["path"], "w"))
 urllib.request.build_opener(urllib.request.ProxyHandler({})).open(base + "/ended")

@@ -28,8 +28,8 @@ PRICE = {"edge": None, "cloud": 2e-5}
 
 def choice(number: int, gold: str = "B", text: str | None = None, group: str = "") -> dict[str, Any]:
     """A row of a data file: a question with four options."""
-    asked = text if text is not None else f"Question {number}?\nA. one\nB. two\nC. three\nD. four"
-    question = {"turns": [asked], "id": f"q{number}", "group": group or ("even", "odd")[number % 2], "scorer": "choice"}
+    text = text if text is not None else f"Question {number}?\nA. one\nB. two\nC. three\nD. four"
+    question = {"turns": [text], "id": f"q{number}", "group": group or ("even", "odd")[number % 2], "scorer": "choice"}
     return {"question": question, "answer": gold}
 
 

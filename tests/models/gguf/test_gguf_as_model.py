@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import struct
@@ -24,6 +25,7 @@ from ianvs_specdec.models.gguf.exporting import export_gguf
 from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.records.identity import FileDigests
 from tests.support.folders import EDGE, random_model
+from tests.support.slow_cases import slow_unless
 
 gguf = pytest.importorskip("gguf", reason="the package gguf is not installed (extra gguf)")
 
@@ -72,8 +74,13 @@ def test_output_equals_that_of_transformers(file: Path, tmp_path: Path) -> None:
     assert json.loads(out.read_text())["output"] == ids + expected
 
 
-@pytest.mark.parametrize("kind", ["f32", "q8_0", "q4_0"])
-@pytest.mark.parametrize("family", ["mixtral", "qwen3_moe", "olmoe", "llama3 scaling", "phi3 longrope"])
+ANSWERING = ("mixtral", "qwen3_moe", "olmoe", "llama3 scaling", "phi3 longrope")
+FAST = {("mixtral", "q4_0"), ("olmoe", "q8_0"), ("qwen3_moe", "f32"), ("llama3 scaling", "q4_0")}
+
+
+@pytest.mark.parametrize(
+    ("family", "kind"), slow_unless(itertools.product(ANSWERING, ("f32", "q8_0", "q4_0")), FAST.__contains__)
+)
 def test_output_of_further_families_equals_transformers(family: str, kind: str, home: Path, tmp_path: Path) -> None:
     random_model(tmp_path / "there", family)
     export_gguf(tmp_path / "there", tmp_path / "m.gguf", "f32" if kind == "q4_0" else kind)
@@ -122,9 +129,9 @@ def test_a_file_is_imported_once_per_content(
     model.parent.mkdir()
     model.write_bytes(file.read_bytes())
     own = hashlib.sha256(model.read_bytes()).hexdigest()
-    said = f"{model}: importing into {home}"
+    message = f"{model}: importing into {home}"
     engine(model).check_files()
-    assert capfd.readouterr().err.count(said) == 1
+    assert capfd.readouterr().err.count(message) == 1
     for place in (model, model.parent):
         ModelSettings.parse({"model": str(place)}).check_files()
         known = engine(place).identity(FileDigests(None))["model"]
@@ -133,11 +140,11 @@ def test_a_file_is_imported_once_per_content(
         with monkeypatch.context() as later:
             later.setattr("ianvs_specdec.backends.prompts.IMPORT_VERSION", IMPORT_VERSION + 1)
             assert engine(place).identity(FileDigests(None))["model"] != known
-    assert said not in capfd.readouterr().err
+    assert message not in capfd.readouterr().err
     before, others = import_folder(model), set((home / "ianvs-specdec" / "models").iterdir())
     os.utime(model, (1, 1))
     engine(model).check_files()
-    assert capfd.readouterr().err.count(said) == 1
+    assert capfd.readouterr().err.count(message) == 1
     assert set((home / "ianvs-specdec" / "models").iterdir()) == others - {before} | {import_folder(model)}
 
 
