@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from bench.command import Report, columns, command, environment, interval, numbers, ratio_line, to_json, words
 from bench.statistics import middle
-from ianvs_specdec.backends.quantization import OWN
+from ianvs_specdec.backends.quantization import BUILT_IN
 from ianvs_specdec.benchmarks.files import positive
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import ENGINES
@@ -128,12 +128,12 @@ class Ours:
         import torch
 
         from ianvs_specdec.engine import TokenTree
-        from ianvs_specdec.engine.contracts import pieces
+        from ianvs_specdec.engine.contracts import prompt_chunks
 
         with torch.inference_mode():
             if self._state is None or not rows:
                 self._state = self.target.open()
-                prompt = pieces(self._ids, self.target.prompt_rows)
+                prompt = prompt_chunks(self._ids, self.target.prompt_rows)
                 seconds = self._timed(lambda: [self.target.step([(self._state, piece)]) for piece in prompt])
                 if not rows:
                     return seconds
@@ -171,7 +171,9 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--model", type=Path, metavar="DIR", help="a model to use instead of a shape")
     add("--device", default="cuda")
     add("--dtype", choices=floats, default="bfloat16", help="of unquantized weights (bfloat16)")
-    add("--quantization", type=words("none", *OWN), default=["none"], metavar="A,B", help="none, int8, int4 (none)")
+    add(
+        "--quantization", type=words("none", *BUILT_IN), default=["none"], metavar="A,B", help="none, int8, int4 (none)"
+    )
     add("--engine", type=words(*ENGINES), default=["auto"], metavar="A,B", help=f"{', '.join(ENGINES)} (auto)")
     add("--llamacpp", metavar="PYTHON", help="Python of an environment with llama-cpp-python, to measure it too")
     add("--threads", type=int, metavar="N", help="CPU threads of each engine")

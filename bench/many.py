@@ -39,7 +39,7 @@ from ianvs_specdec.benchmarks.files import positive
 if TYPE_CHECKING:
     from bench.methods import Method
     from bench.options import Request
-    from ianvs_specdec.engine.scheduling import Length
+    from ianvs_specdec.engine.length import Length
 
 AT_ONCE = (1, 4, 8, 16)
 FIXED = "fixed:"
@@ -133,7 +133,7 @@ def _ours(options: argparse.Namespace, method: Method, name: str, suffix: str) -
 
     def serve(length: Length, at_once: int, batch: Sequence[Request]) -> Round:
         started = time.perf_counter()
-        engine = Engine(method.target, length, at_once=at_once)
+        engine = Engine(method.target, length, max_batch_size=at_once)
         submitted = [method.request(request.ids, task=request.task) for request in batch]
         for request in submitted:
             engine.add(request)

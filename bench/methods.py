@@ -22,7 +22,7 @@ from ianvs_specdec.common.errors import unknown
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import Target
 from ianvs_specdec.engine.loop import Engine
-from ianvs_specdec.engine.memory import held
+from ianvs_specdec.engine.memory import tensor_bytes
 from ianvs_specdec.engine.request import Request as EngineRequest
 from ianvs_specdec.targets.registry import create_target
 
@@ -81,7 +81,7 @@ class Method:
         found: list[int] = []
 
         def look(_: list[int]) -> None:
-            found.append(held(self.target, self.drafter, self._latest.sequence, apart=[model]))
+            found.append(tensor_bytes(self.target, self.drafter, self._latest.sequence, exclude=[model]))
 
         self._decoded(self._longest, on_tokens=look)
         return max(found)
@@ -154,12 +154,12 @@ def generate(model: Any, name: str, eos_ids: list[int], max_tokens: int, **setti
             **settings,
         )
         seconds = time.perf_counter() - started
-        largest_cache[0] = max(largest_cache[0], held(output.past_key_values))
+        largest_cache[0] = max(largest_cache[0], tensor_bytes(output.past_key_values))
         new = output.sequences[0, len(request.ids) :].tolist()
         # The first pass also verifies the first draft.
         return Run(new, seconds, 0, prefills=0, ttft=watcher.time - started)
 
-    return Contestant(name, decode, lambda: held(model, settings) + largest_cache[0])
+    return Contestant(name, decode, lambda: tensor_bytes(model, settings) + largest_cache[0])
 
 
 class FirstToken:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.command import EXAMPLE, SETS, words
-from ianvs_specdec.backends.quantization import OWN
-from ianvs_specdec.benchmarks.files import positive, read_json_lines, spread
+from ianvs_specdec.backends.quantization import BUILT_IN
+from ianvs_specdec.benchmarks.files import positive, read_json_lines, sample_evenly
 from ianvs_specdec.common import heap
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import ENGINES
@@ -29,7 +29,7 @@ def shared(parser: argparse.ArgumentParser) -> None:
     add("--gguf-type", choices=types, help="weights of llama.cpp (as --dtype)")
     add("--engine", choices=ENGINES, default="auto", help="engine of our rows (auto: the native step, if possible)")
     more = "also ours in int8, int4 or both, alone and with EAGLE"
-    add("--quantization", type=words(*OWN), default=[], metavar="A,B", help=more)
+    add("--quantization", type=words(*BUILT_IN), default=[], metavar="A,B", help=more)
     add("--prompts", type=Path, action="append", metavar="FILE", help="questions; repeatable (the embedded sets)")
     add("--set", action="append", default=[], metavar="METHOD.K=V", help="an option of a method; repeatable")
     add("--max-new-tokens", type=positive, default=128, metavar="N")
@@ -124,7 +124,7 @@ def read_requests(path: Path, tokenizer: Any, limit: int, room: int) -> list[Req
     fitting = [request for request in encoded if 0 < len(request.ids) <= room]
     if not fitting:
         raise UserError(f"--prompts {path} has no prompt of at most {room} tokens")
-    return spread(fitting, limit)
+    return sample_evenly(fitting, limit)
 
 
 def read_rows(path: Path, limit: int | None = None) -> list[tuple[Any, str]]:
@@ -142,7 +142,7 @@ def read_rows(path: Path, limit: int | None = None) -> list[tuple[Any, str]]:
         if not prompt:
             raise UserError(f"{path}:{number}: no prompt, question, query or turns in this line")
         rows.append((prompt[0] if isinstance(prompt, list) and isinstance(prompt[0], str) else prompt, task))
-    return spread(rows, limit)
+    return sample_evenly(rows, limit)
 
 
 def _encode(text: str, tokenizer: Any) -> list[int]:

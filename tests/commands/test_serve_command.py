@@ -37,7 +37,7 @@ def message(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def test_wrong_options_are_named(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, part in (
-        ([], "which model?"),
+        ([], "no model"),
         (["--model", model, "--backend", "EagelSpecDec"], "--backend: unknown back end 'EagelSpecDec'. Did you mean"),
         (["--model", model, "--backend", "EagleSpecDec"], "head"),
         (["--model", model, "--set", "dtipe=float32"], "--set dtipe: unknown hyperparameter 'dtipe'. Did you mean"),
@@ -108,5 +108,5 @@ def test_the_command_line_goes_before_the_file(model: str, tmp_path: Path) -> No
     serve.add_arguments(parser)
     options = parser.parse_args(["--settings", str(file), "--set", "max_tokens=5", "--backend", "PromptLookup"])
     settings = serve._settings(options)
-    assert (settings.own.model, settings.backend) == (model, "PromptLookup")
+    assert (settings.general.model, settings.backend) == (model, "PromptLookup")
     assert (settings.sampling.max_tokens, settings.sampling.seed) == (5, 3)

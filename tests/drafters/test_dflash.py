@@ -20,7 +20,7 @@ from ianvs_specdec.drafters.eagle.steps import Pairs
 from ianvs_specdec.drafters.tensors import read_tensors
 from ianvs_specdec.engine import decode
 from ianvs_specdec.engine.loop import Engine
-from ianvs_specdec.engine.memory import held
+from ianvs_specdec.engine.memory import tensor_bytes
 from ianvs_specdec.engine.request import Request
 from ianvs_specdec.models.validation import ModelSizes, check_model
 from ianvs_specdec.targets.registry import create_target
@@ -118,13 +118,15 @@ def test_drafts_are_those_of_transformers_step_for_step(kind, layer_type, model,
         assert all(len(own) == BLOCK for own in ours[:-BLOCK])
         accepted += sum(step.accepted for step in done.trace.steps)
     assert accepted > 16
-    assert held(drafter, apart=[target, *target.weights]) > sum(part.nbytes for part in assistant.parameters())
+    assert tensor_bytes(drafter, exclude=[target, *target.weights]) > sum(
+        part.nbytes for part in assistant.parameters()
+    )
 
 
 def sequences(target, drafter, length, count, sampling):
     """What ``count`` requests at once write."""
     drafter.prepare(target)
-    engine = Engine(target, lengths.create(length), at_once=count)
+    engine = Engine(target, lengths.create(length), max_batch_size=count)
     rule = "rejection" if sampling.greedy else "coupled"
     made = [
         Request(target, drafter.fork(), PROMPTS[number % len(PROMPTS)], sampling, eos_ids=[], rule=rule)

@@ -189,14 +189,14 @@ def test_lines_that_part_anywhere_are_what_each_would_be_alone(target, draft, sa
     drafter, context = begun(target, draft, PROMPT, sampling, noise=noise)
     dice, ways = random.Random(1), [[]]
     with torch.inference_mode():
-        lines = drafter.lines_behind(context)
+        lines = drafter.continuations(context)
         waiting = [0]
         for step in range(12):
             asked = [0] if step == 0 else dice.sample(waiting, min(len(waiting), dice.choice([1, 1, 3])))
             waiting = [node for node in waiting if node not in asked]
             for node, found in zip(asked, lines.grow(asked), strict=True):
                 fresh, same = begun(target, draft, [*context.tokens, *ways[node]], sampling, noise=noise)
-                [expected] = fresh.lines_behind(same).grow([0])
+                [expected] = fresh.continuations(same).grow([0])
                 assert [token for token, _ in found] == [token for token, _ in expected]
                 assert [chance for _, chance in found] == pytest.approx([chance for _, chance in expected], rel=1e-3)
                 for token, _ in found:

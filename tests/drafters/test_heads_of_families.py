@@ -11,7 +11,7 @@ import torch
 
 from ianvs_specdec import drafters
 from ianvs_specdec.drafters.medusa.heads import heads_for
-from ianvs_specdec.engine.memory import held
+from ianvs_specdec.engine.memory import tensor_bytes
 from ianvs_specdec.targets.native import library
 from ianvs_specdec.targets.native.target import NativeTarget
 from tests.drafters.eagle_oracle import CONFIG, HEADS, HIDDEN, PROMPT, Oracle, random_tensors, run, save
@@ -127,4 +127,4 @@ def test_medusas_heads_are_read_in_every_layout(tmp_path, label, kind):
     torch.testing.assert_close(found, logits, rtol=1e-4, atol=1e-4)
     if label == "vllm, one output":
         blocks = 3 * 4 * HIDDEN * (HIDDEN + 1)
-        assert held(heads, apart=[target, model]) - blocks < 3 * 4 * VOCABULARY * HIDDEN
+        assert tensor_bytes(heads, exclude=[target, model]) - blocks < 3 * 4 * VOCABULARY * HIDDEN

@@ -151,7 +151,7 @@ def test_output_is_the_targets_own(folders, case, rounded):
     for sampling in (SHORT, SAMPLED):
         length = ScriptedLength(lambda stats, step: (4, 0, 3, 0, 0, 0, 1, 2)[(stats.context_tokens + step) % 8])
         requests = [request_of(target, prompt, sampling, drafter.fork()) for prompt in 2 * PROMPTS]
-        run(Engine(target, length, at_once=8), *requests)
+        run(Engine(target, length, max_batch_size=8), *requests)
         own = 2 * [alone(target, prompt, sampling) for prompt in PROMPTS]
         for request, expected in zip(requests, own, strict=True):
             result = request.result()

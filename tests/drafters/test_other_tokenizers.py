@@ -129,7 +129,7 @@ def test_output_is_the_targets_own(models, kind, draft):
     drafter.prepare(target)
     for sampling in (Sampling(max_tokens=30), Sampling(max_tokens=30, temperature=0.8, top_p=0.9)):
         requests = [request_of(target, prompt, sampling, drafter.fork()) for prompt in PROMPTS]
-        found = results(engine_of(target, at_once=8), *requests)
+        found = results(engine_of(target, max_batch_size=8), *requests)
         assert [result.token_ids for result in found] == [alone(target, prompt, sampling) for prompt in PROMPTS]
         assert sum(step.accepted for result in found for step in result.trace.steps)
 
@@ -148,7 +148,7 @@ def test_sampled_output_has_the_targets_distribution(models):
     samplings = [Sampling(max_tokens=3, temperature=0.5, seed=seed) for seed in range(2000)]
     requests = [request_of(target, prompt, each, drafter.fork(), rule="rejection") for each in samplings]
     counts = torch.zeros(size, size)
-    for result in results(engine_of(target, "fixed:2", at_once=64), *requests):
+    for result in results(engine_of(target, "fixed:2", max_batch_size=64), *requests):
         counts[result.token_ids[0], result.token_ids[1]] += 1
     assert (counts / 2000 - exact).abs().sum() / 2 < 0.06
 

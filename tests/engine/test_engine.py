@@ -8,7 +8,7 @@ import pytest
 
 from ianvs_specdec import drafters
 from ianvs_specdec.common.types import Sampling
-from ianvs_specdec.engine.contracts import Prompt
+from ianvs_specdec.engine.contracts import PromptChunk
 from ianvs_specdec.targets.huggingface import HuggingFaceTarget
 from ianvs_specdec.targets.registry import create_target
 from tests.support.requests import (
@@ -81,7 +81,7 @@ def test_a_request_may_join_while_others_decode(target):
 
 def sizes(step):
     """How many tokens of prompts, piece by piece, and how many trees one step computed."""
-    prompts = [len(piece.tokens) for piece in step if isinstance(piece, Prompt)]
+    prompts = [len(piece.tokens) for piece in step if isinstance(piece, PromptChunk)]
     return prompts, len(step) - len(prompts)
 
 
@@ -108,7 +108,7 @@ def test_prompts_take_turns_and_short_ones_share_a_step(model):
     requests = [request_of(target, prompt) for prompt in (longer, shorter, [7], [8, 9], [5, 6, 7])]
     target.steps.clear()
     run(engine, *requests)
-    read = [list(piece.tokens) for step in target.steps for piece in step if isinstance(piece, Prompt)]
+    read = [list(piece.tokens) for step in target.steps for piece in step if isinstance(piece, PromptChunk)]
     # Each of the long ones waits for no more than a piece of the others; the short ones are one piece together.
     assert read[:5] == [longer[:8], shorter[:8], [7], [8, 9], [5, 6, 7]]
     assert sizes(target.steps[2])[0] == [1, 2, 3]
@@ -131,11 +131,11 @@ def test_times_are_those_of_the_whole_step(model, monkeypatch):
     monkeypatch.setattr(target, "step", step)
     monkeypatch.setattr(time, "perf_counter", lambda: now)
     requests = [request_of(target, PROMPTS[0], Sampling(max_tokens=n)) for n in (4, 4, 3)]
-    engine, finished = engine_of(target, "fixed:0", at_once=2), []
+    engine, finished = engine_of(target, "fixed:0", max_batch_size=2), []
     monkeypatch.setattr(engine._length, "learn", finished.append)
     run(engine, *requests)
     first, second, third = (request.result().trace.chunks for request in requests)
     assert [seconds for seconds, _ in first] == [1.0, 3.0, 5.0, 7.0]
     assert [seconds for seconds, _ in second] == [3.0, 5.0, 7.0, 9.0]
-    assert [(step.verify_seconds, len(step.shares), step.prompt_rows) for step in finished[2:4]] == [(2.0, 2, 0)] * 2
+    assert [(step.verify_seconds, len(step.requests), step.prompt_rows) for step in finished[2:4]] == [(2.0, 2, 0)] * 2
     assert [seconds for seconds, _ in third] == [9.0, 10.0, 11.0]

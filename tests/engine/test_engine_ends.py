@@ -138,7 +138,7 @@ def test_a_step_that_fails_ends_who_took_part_and_the_next_ones_are_served(targe
     failing = [MemoryError("no memory left")]
     compute = target.step
     target.step = lambda parts: compute(parts) if not failing else (_ for _ in ()).throw(failing.pop())
-    run(engine_of(target, at_once=2), *requests)
+    run(engine_of(target, max_batch_size=2), *requests)
     errors = [request for request in requests if isinstance(request.error, MemoryError)]
     assert 0 < len(errors) < 3
     assert all(request.result().token_ids == expected for request in requests if request not in errors)
@@ -146,7 +146,7 @@ def test_a_step_that_fails_ends_who_took_part_and_the_next_ones_are_served(targe
 
 
 def test_nothing_stays_open_after_close(target):
-    engine, requests = engine_of(target, at_once=3), [request_of(target, prompt) for prompt in PROMPTS]
+    engine, requests = engine_of(target, max_batch_size=3), [request_of(target, prompt) for prompt in PROMPTS]
     for request in requests:
         engine.add(request)
     engine.step()
@@ -217,7 +217,7 @@ def test_a_waiting_request_that_is_cancelled_is_something_to_do(far_target):
 
 
 def test_who_waits_for_room_is_something_to_do_once_there_is_some(far_target):
-    engine = engine_of(far_target, at_once=1)
+    engine = engine_of(far_target, max_batch_size=1)
     first, second = (request_of(far_target, prompt, drafter=Elsewhere()) for prompt in PROMPTS[:2])
     engine.add(first)
     engine.add(second)

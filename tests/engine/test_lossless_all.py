@@ -48,7 +48,7 @@ class Alone:
             request_of(self.target, *case, drafter.fork(), eos_ids=self.eos_ids, prediction=prediction)
             for case, prediction in zip(cases, predictions, strict=True)
         ]
-        return results(Engine(self.target, length, at_once=16), *requests)
+        return results(Engine(self.target, length, max_batch_size=16), *requests)
 
     def __call__(self, *cases):
         """What it says to each."""

@@ -118,7 +118,7 @@ for dtype in (torch.float32, torch.bfloat16):
     sequence.prefill([3] * 20)
     for tokens in (33, 34):
         if tokens == 34:
-            target.warm(tokens)
+            target.warm_up(tokens)
         print("MARK", flush=True)
         sequence.prefill([3] * tokens)
     print("MARK", flush=True)

@@ -10,7 +10,7 @@ import pytest
 
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.serving import app
-from ianvs_specdec.serving.app import ChatEndpoint, Service
+from ianvs_specdec.serving.app import Service, create_app
 from ianvs_specdec.serving.engine import Engine
 from ianvs_specdec.serving.metrics import Metrics
 from tests.support.instant import InstantLLM
@@ -21,7 +21,8 @@ BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x"}]}
 def test_who_does_not_read_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "STALLED_SECONDS", 0.02)
     headers = [(b"content-type", b"application/json")]
-    scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": headers}
+    scope = {"type": "http", "http_version": "1.1", "scheme": "http", "method": "POST", "headers": headers}
+    scope |= {"path": "/v1/chat/completions", "root_path": "", "query_string": b""}
     metrics, events = Metrics("m", "instant"), [{"type": "http.request", "body": BODY, "more_body": False}]
 
     async def never(*_: Any) -> Any:
@@ -32,7 +33,7 @@ def test_who_does_not_read_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def serve() -> None:
         engine = Engine(InstantLLM("m"), 0, 1, metrics)
-        await ChatEndpoint(Service(("m",), Sampling(), "", 0.02, 1000), engine, metrics)(scope, receive, never)
+        await create_app(Service(("m",), Sampling(), "", 0.02, 1000), engine, metrics)(scope, receive, never)
         while b"specdec_in_flight 0.0" not in metrics.text():
             await asyncio.sleep(0.001)
         engine.close()

@@ -62,7 +62,7 @@ class Looked(Local):
             return job
 
         engine.submit = routed  # type: ignore[method-assign]
-        app = create_app(Service(("m",), Sampling(), "", 60.0, 1 << 20, this_machine=True), engine, metrics)
+        app = create_app(Service(("m",), Sampling(), "", 60.0, 1 << 20, local_only=True), engine, metrics)
         app.routes.extend(ui.Feed(engine).routes())
         super().__init__(app, engine)
 
@@ -159,7 +159,7 @@ def test_a_request_that_finds_no_room_is_told_with_the_reason(looked: Looked) ->
     looked.ask("late")
     looked.engine.draining = False
     (row,) = rows_of(looked.address, 1)
-    assert (row["question"], row["end"], row["error"]) == ("late", "shutdown", "this server is about to stop")
+    assert (row["question"], row["end"], row["error"]) == ("late", "shutdown", "this server is shutting down")
 
 
 def test_what_is_kept_is_bounded(looked: Looked) -> None:

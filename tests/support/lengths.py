@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ianvs_specdec.common.types import Step
-from ianvs_specdec.engine import Finished, Load, Share, Stats
+from ianvs_specdec.engine import FinishedStep, Load, RequestStep, Stats
 
 
 class ScriptedLength:
@@ -13,15 +13,15 @@ class ScriptedLength:
 
     def __init__(self, choose: Callable[[Stats, int], int], confidence: float = 0.0) -> None:
         self._choose, self.confidence = choose, confidence
-        self.finished: list[Finished] = []
+        self.finished: list[FinishedStep] = []
 
     def budgets(self, load: Load) -> list[int]:
-        return [self._choose(stats, stats.kept or 0) for stats in load.running]
+        return [self._choose(stats, stats.length_state or 0) for stats in load.running]
 
-    def learn(self, finished: Finished) -> None:
+    def learn(self, finished: FinishedStep) -> None:
         self.finished.append(finished)
-        for share in finished.shares:
-            share.stats.kept = (share.stats.kept or 0) + 1
+        for request in finished.requests:
+            request.stats.length_state = (request.stats.length_state or 0) + 1
 
 
 def running(count: int) -> Load:
@@ -32,10 +32,10 @@ def stepped(length, load, accepted, seconds=1.0, prompt_rows=0):
     """The budgets of ``length``, which then learns a step in which each request accepted up to ``accepted`` tokens.
     ``seconds``: duration of the step, or a function of the number of draft tokens."""
     budgets = length.budgets(load)
-    shares = []
+    requests = []
     for stats, budget in zip(load.running, budgets, strict=True):
         right = min(accepted, budget)
-        shares.append(Share(stats, budget, 0, budget, Step(budget, right, right + 1, budget + 1)))
+        requests.append(RequestStep(stats, budget, 0, budget, Step(budget, right, right + 1, budget + 1)))
     taken = seconds(budgets[0]) if callable(seconds) else seconds
-    length.learn(Finished(shares, sum(budgets) + len(shares), prompt_rows, 100, 0.0, taken))
+    length.learn(FinishedStep(requests, sum(budgets) + len(requests), prompt_rows, 100, 0.0, taken))
     return list(budgets)

@@ -38,7 +38,7 @@ LIGHT = (
         "ianvs_specdec.routing.learned.doubt",
     ),
     *(
-        "ianvs_specdec.routing.lifelong.lessons",
+        "ianvs_specdec.routing.lifelong.learning",
         "ianvs_specdec.routing.routers.personal_data",
         "numpy.random",
         "numpy.ma",

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from ianvs_specdec.engine import TokenTree
-from ianvs_specdec.engine.contracts import Prompt
+from ianvs_specdec.engine.contracts import PromptChunk
 from ianvs_specdec.targets import attention, fused, huggingface_sequence
 from ianvs_specdec.targets.fused import FusedTarget
 from ianvs_specdec.targets.huggingface import HuggingFaceTarget
@@ -130,7 +130,7 @@ def kernels(monkeypatch):
 def test_gpus_do_not_use_kernels_with_plans(kind, kernels):
     target = kind(tiny_model("llama"))
     sequence = target.open()
-    target.step([(sequence, Prompt([1, 2, 3]))])
+    target.step([(sequence, PromptChunk([1, 2, 3]))])
     target.step([(sequence, TokenTree.chain(4, [5, 6]))])
     assert len(kernels) == 2 * target.layers
     assert not any(kernels)

@@ -23,6 +23,7 @@ _EXTRAS = {
     "matplotlib": "route",
     "presidio_analyzer": "privacy",
     "psutil": "resources",
+    "pyarrow": "data",
     "pynvml": "energy",
     "scipy": "route",
     "sentence_transformers": "sentence-transformers",

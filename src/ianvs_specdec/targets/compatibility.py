@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ianvs_specdec.engine.contracts import Prompt, Target
+from ianvs_specdec.engine.contracts import PromptChunk, Target
 from ianvs_specdec.engine.tree import TokenTree
 from ianvs_specdec.models.rotary import ROTATIONS, rotary
 
@@ -73,7 +73,7 @@ def _agrees(model: Any, layer: torch.nn.Module, target: Callable[[Any], Target])
         expected = probe(torch.tensor([tokens], device=model.device), use_cache=False).logits[0, -3:]
         tried = target(probe)
         sequence = tried.open()
-        tried.step([(sequence, Prompt(tokens[:3]))])
+        tried.step([(sequence, PromptChunk(tokens[:3]))])
         (got,) = tried.step([(sequence, TokenTree.chain(tokens[3], tokens[4:]))])
     return bool((got.logits - expected).abs().max() <= _TOLERANCE * expected.std())
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ianvs_specdec.engine.contracts import Output, Piece
+from ianvs_specdec.engine.contracts import Output, StepInput
 from ianvs_specdec.engine.rounding import NEAR_TIE, NEAR_TIE_INT8
 from ianvs_specdec.models.rotary import window_of
 from ianvs_specdec.targets.attention import any_length
@@ -94,7 +94,7 @@ class FusedTarget:
         return self.embedding, self._stack, self._norm, self.unembed, list(self.model.parameters())
 
     @torch.inference_mode()
-    def warm(self, tokens: int) -> None:
+    def warm_up(self, tokens: int) -> None:
         # oneDNN compiles a kernel for each number of rows; all layers have the same shapes.
         sizes = {min(tokens, self.prompt_rows), tokens % self.prompt_rows} - {0} - self._warm
         if self._compiles:
@@ -119,7 +119,7 @@ class FusedTarget:
         return FusedSequence(cache, tuple(index % (self.layers + 1) for index in features), self.window)
 
     @torch.inference_mode()
-    def step(self, parts: Sequence[tuple[Any, Piece]]) -> list[Output]:
+    def step(self, parts: Sequence[tuple[Any, StepInput]]) -> list[Output]:
         rows = [Rows.of(sequence, piece) for sequence, piece in parts]
         needed = max(part.end for part in rows)
         if needed > len(self._angles):

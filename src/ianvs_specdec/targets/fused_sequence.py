@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ianvs_specdec.engine.contracts import Piece, Prompt
+from ianvs_specdec.engine.contracts import PromptChunk, StepInput
 from ianvs_specdec.engine.tree import TokenTree
 
 _FIRST_CAPACITY = 512
@@ -29,12 +29,12 @@ class FusedSequence:
     """
 
     def __init__(self, cache: Tensor, features: tuple[int, ...], window: int | None) -> None:
-        self.cache, self.features, self.reach = cache, features, window
+        self.cache, self.features, self.position_limit = cache, features, window
         self.length = 0
 
-    def computed(self, piece: Piece) -> None:
+    def computed(self, piece: StepInput) -> None:
         """``piece`` was computed."""
-        if isinstance(piece, Prompt):
+        if isinstance(piece, PromptChunk):
             self.length += len(piece.tokens)
 
     @torch.inference_mode()
@@ -78,12 +78,12 @@ class Views:
 @dataclass
 class Rows:
     sequence: FusedSequence
-    piece: Piece
+    piece: StepInput
     tokens: Tensor
     end: int
 
     @classmethod
-    def of(cls, sequence: FusedSequence, piece: Piece) -> Rows:
+    def of(cls, sequence: FusedSequence, piece: StepInput) -> Rows:
         """Reserve room in the sequence."""
         end = sequence.length + len(piece.tokens)
         sequence.reserve(end)
@@ -92,7 +92,7 @@ class Rows:
     def angles(self, angles: Tensor) -> Tensor:
         """The rows of ``angles [positions, width / 2]`` at their positions."""
         start = self.sequence.length
-        if isinstance(self.piece, Prompt) or self.piece.is_chain:
+        if isinstance(self.piece, PromptChunk) or self.piece.is_chain:
             return angles[start : self.end]
         return angles[torch.tensor(self.piece.depths, device=angles.device) + start]
 
@@ -100,7 +100,7 @@ class Rows:
         cache, start = self.sequence.cache, self.sequence.length
         keys, values = (part.unbind() for part in cache[:, None, :, : self.end].split(key_heads, dim=2))
         rows = len(self.tokens)
-        causal = rows > 1 and start == 0 and isinstance(self.piece, Prompt)
+        causal = rows > 1 and start == 0 and isinstance(self.piece, PromptChunk)
         mask = None if causal or rows == 1 else self._mask(rows).repeat(query_heads // key_heads, 1)
         return Views(cache[:, :, start : self.end].unbind(), keys, values, mask, causal)
 

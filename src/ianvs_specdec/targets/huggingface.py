@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ianvs_specdec.engine.contracts import Output, Piece
+from ianvs_specdec.engine.contracts import Output, StepInput
 from ianvs_specdec.engine.rounding import NEAR_TIE, NEAR_TIE_INT8
 from ianvs_specdec.targets.huggingface_sequence import HuggingFaceModel, HuggingFaceSequence
 from ianvs_specdec.targets.int8 import Int8Module
@@ -57,7 +57,7 @@ class HuggingFaceTarget(HuggingFaceModel):
         most = getattr(config, "final_logit_softcapping", None) if kind.startswith("gemma") else None
         return logits if most is None else torch.tanh(logits / most) * most
 
-    def warm(self, tokens: int) -> None:
+    def warm_up(self, tokens: int) -> None:
         pass
 
     def memory(self, positions: int) -> int:
@@ -73,7 +73,7 @@ class HuggingFaceTarget(HuggingFaceModel):
         return HuggingFaceSequence(self, tuple(features))
 
     @torch.inference_mode()
-    def step(self, parts: Sequence[tuple[Any, Piece]]) -> list[Output]:
+    def step(self, parts: Sequence[tuple[Any, StepInput]]) -> list[Output]:
         return [sequence.compute(piece) for sequence, piece in parts]
 
 

@@ -16,7 +16,7 @@ import transformers
 from safetensors.torch import load_file
 
 from ianvs_specdec.backends.llamacpp.backend import LlamaCppLLM
-from ianvs_specdec.backends.specdec import of_method
+from ianvs_specdec.backends.specdec import engine_backend
 from ianvs_specdec.commands.cli import main
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
@@ -50,7 +50,7 @@ def file(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def engine(model: Path) -> Any:
-    return of_method("autoregressive")(str(model), dtype="float32", device="cpu", threads=1)
+    return engine_backend("autoregressive")(str(model), dtype="float32", device="cpu", threads=1)
 
 
 def test_output_equals_that_of_transformers(file: Path, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def quantize(path: Path, out: Path) -> None:
 
 
 def test_draft_model(file: Path) -> None:
-    with of_method("draft_model")(str(EDGE), draft=str(file), dtype="float32", threads=1) as llm:
+    with engine_backend("draft_model")(str(EDGE), draft=str(file), dtype="float32", threads=1) as llm:
         llm.check_files()
         answer = llm.generate(CHAT, SAMPLING)
     assert sum(step.accepted for step in answer.trace.steps) > 12

@@ -13,7 +13,7 @@ import pytest
 
 from ianvs_specdec import drafters
 from ianvs_specdec.backends.split.edge.connection import Access, Connection
-from ianvs_specdec.backends.split.edge.settings import EdgeSettings, target_of
+from ianvs_specdec.backends.split.edge.settings import EdgeSettings, remote_target
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.datastore import Datastore
@@ -91,7 +91,7 @@ def test_a_draft_model_with_another_tokenizer(folder, running, alone, sampling, 
     settings = {"method": "draft_model", "options": {"draft": str(draft)}, "mode": "split"}
     with contextlib.closing(Connection(Access(running.address))) as connection:
         model = connection.describe(PATIENCE)
-        target = target_of(model, folder, "float32")
+        target = remote_target(model, folder, "float32")
         answer = EdgeSettings.parse(settings).edge(connection, model, target).decode(PROMPT, sampling)
         with pytest.raises(UserError, match="cannot finish its answers; choose wait or fail"):
             EdgeSettings.parse({**settings, "outage": "edge"}).edge(connection, model, target)

@@ -26,7 +26,7 @@ from ianvs_specdec.routing.learned.logistic import Calibration
 from ianvs_specdec.routing.outcomes.recorded import Floats
 
 if TYPE_CHECKING:
-    from ianvs_specdec.routing.outcomes.states import Halves
+    from ianvs_specdec.routing.outcomes.hidden_states import Halves
 
 FORMAT: Literal[1] = 1
 FILE = "router.json"
@@ -62,9 +62,9 @@ class TrainedRouter:
     def probe(self) -> Any:
         return self.classifier.probe
 
-    def score_read(self, queries: Sequence[Query], states: Halves) -> Floats:
+    def score_states(self, queries: Sequence[Query], states: Halves) -> Floats:
         """As ``score``, of a router with a ``probe`` whose ``states`` of the queries were read."""
-        return self.calibration(self.classifier.score_read(queries, states))
+        return self.calibration(self.classifier.score_states(queries, states))
 
     def save(self, folder: Path) -> None:
         """Write the folder, whole or not at all. A router that is there already is replaced; no other folder is."""

@@ -20,7 +20,7 @@ from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.records.identity import FileDigests
 from ianvs_specdec.routing.learned.folder import TrainedRouter, is_probe, read_settings
 from ianvs_specdec.routing.learned.probe import ProbeClassifier
-from ianvs_specdec.routing.outcomes.states import Halves
+from ianvs_specdec.routing.outcomes.hidden_states import Halves
 from ianvs_specdec.routing.routers.base import Decision, Modules, Router
 
 RouterFolder = Annotated[
@@ -70,7 +70,7 @@ class LearnedRouter(Router):
         if (probe := self.trained.probe) is None:
             return super().decide(data)
         query = query_of_row(data)
-        score, waited = score_encoded(data, probe, lambda states: float(self.trained.score_read([query], states)[0]))
+        score, waited = score_encoded(data, probe, lambda states: float(self.trained.score_states([query], states)[0]))
         if score is None:
             return Decision(1.0, True, UNANSWERED, waited=waited)
         return Decision(score, score >= self.threshold, waited=waited)

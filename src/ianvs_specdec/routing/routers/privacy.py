@@ -15,7 +15,7 @@ from ianvs_specdec.common.errors import UserError, optional_import, unknown
 from ianvs_specdec.common.settings import Settings, Share, Text, described_as, validator
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.routers.base import Decision
-from ianvs_specdec.routing.routers.composed import PRIVATE, AnyRouter, ConstrainedRouter
+from ianvs_specdec.routing.routers.constrained import PRIVATE, AnyRouter, ConstrainedRouter
 from ianvs_specdec.routing.routers.personal_data import KINDS, kinds_in
 
 SECONDS = 0.2

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from ianvs_specdec.common.errors import UserError, optional_import, warn_once
 from ianvs_specdec.routing.routers.base import Decision
-from ianvs_specdec.routing.routers.composed import PRIVATE, AnyRouter, ConstrainedRouter, overrule
+from ianvs_specdec.routing.routers.constrained import PRIVATE, AnyRouter, ConstrainedRouter, overrule
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.engine.contracts import Output, Piece, Prompt, pieces
+from ianvs_specdec.engine.contracts import Output, PromptChunk, StepInput, prompt_chunks
 from ianvs_specdec.engine.tree import TokenTree
 from ianvs_specdec.models.rotary import window_of
 from ianvs_specdec.targets.compatibility import agrees
@@ -128,7 +128,7 @@ class NativeTarget:
             for own in logits:
                 own.div_(most).tanh_().mul_(most)
 
-    def warm(self, tokens: int) -> None:
+    def warm_up(self, tokens: int) -> None:
         """Nothing to compile."""
 
     def memory(self, positions: int) -> int:
@@ -137,14 +137,14 @@ class NativeTarget:
     def open(self, features: Sequence[int] = ()) -> NativeSequence:
         return NativeSequence(self, tuple(index % (self.layers + 1) for index in features))
 
-    def step(self, parts: Sequence[tuple[Any, Piece]]) -> list[Output]:
+    def step(self, parts: Sequence[tuple[Any, StepInput]]) -> list[Output]:
         """See ``contracts.Target``. Raises ``ValueError`` for an invalid token, and ``MemoryError``; no sequence has
         changed then."""
         early = [self._turn(sequence, piece) for sequence, piece in parts]
         outputs = self._compute(parts)
         return list(map(_joined, early, outputs))
 
-    def _compute(self, parts: Sequence[tuple[Any, Piece]]) -> list[Output]:
+    def _compute(self, parts: Sequence[tuple[Any, StepInput]]) -> list[Output]:
         given, end = Parts(), 0
         tokens: list[int] = []
         wanted: set[int] = set()
@@ -155,7 +155,7 @@ class NativeTarget:
             end = max(end, sequence.length + rows)
             ends = self.layers in sequence.features
             turned = sequence.rotation
-            if isinstance(piece, Prompt):
+            if isinstance(piece, PromptChunk):
                 logits_of = LAST if piece.last else NONE
                 given.add(sequence.state, rows, stay=True, logits=logits_of, ends=ends, rotation=turned)
             else:
@@ -164,25 +164,27 @@ class NativeTarget:
         logits, hidden = self.native.step(given, self._rotations(end), tokens=tokens, features=features)
         return self._outputs(parts, logits, dict(zip(features, hidden, strict=True)))
 
-    def _outputs(self, parts: Sequence[tuple[Any, Piece]], logits: Tensor, hidden: dict[int, Tensor]) -> list[Output]:
+    def _outputs(
+        self, parts: Sequence[tuple[Any, StepInput]], logits: Tensor, hidden: dict[int, Tensor]
+    ) -> list[Output]:
         outputs, row, logits_row = [], 0, 0
         for sequence, piece in parts:
             rows = len(piece.tokens)
             with_logits = rows
             sequence.computed(piece)
-            if isinstance(piece, Prompt):
+            if isinstance(piece, PromptChunk):
                 with_logits = int(piece.last)
             kept = tuple(hidden[index][row : row + rows] for index in sequence.features)
             outputs.append(Output(logits[logits_row : logits_row + with_logits], kept))
             row, logits_row = row + rows, logits_row + with_logits
         return outputs
 
-    def _turn(self, sequence: NativeSequence, piece: Piece) -> Early | None:
+    def _turn(self, sequence: NativeSequence, piece: StepInput) -> Early | None:
         """Recompute a sequence if its rotations change in this step. If they change for some nodes of a tree only, the
         other nodes are computed here."""
         if self.switch_length is None:
             return None
-        ends = [len(piece.tokens)] if isinstance(piece, Prompt) else [depth + 1 for depth in piece.depths]
+        ends = [len(piece.tokens)] if isinstance(piece, PromptChunk) else [depth + 1 for depth in piece.depths]
         late = [sequence.length + end > self.switch_length for end in ends]
         early = None
         if any(late) and not all(late):
@@ -198,7 +200,7 @@ class NativeTarget:
         # If a step fails, the next one starts over.
         sequence.rotation = None
         sequence.state.restore(0)
-        for piece in pieces(sequence.kept, self.prompt_rows):
+        for piece in prompt_chunks(sequence.kept, self.prompt_rows):
             given = Parts()
             given.add(sequence.state, len(piece.tokens), stay=True, logits=NONE, rotation=rotation)
             self.native.step(given, self._rotations(len(sequence.kept)), tokens=piece.tokens)
@@ -232,12 +234,12 @@ class NativeSequence:
         self.rotation: int | None = 0
         self.state = target.native.open()
         self.kept: list[int] = []
-        self.reach = target.window
+        self.position_limit = target.window
         self._tree = TokenTree.chain(0)
 
-    def computed(self, piece: Piece) -> None:
+    def computed(self, piece: StepInput) -> None:
         """``piece`` was computed."""
-        if isinstance(piece, Prompt):
+        if isinstance(piece, PromptChunk):
             self.length += len(piece.tokens)
             self.kept += piece.tokens
         else:

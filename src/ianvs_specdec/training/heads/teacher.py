@@ -12,7 +12,7 @@ import torch
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query, Sampling, messages_of
-from ianvs_specdec.engine.contracts import pieces
+from ianvs_specdec.engine.contracts import prompt_chunks
 from ianvs_specdec.engine.loop import Engine
 from ianvs_specdec.engine.request import Request
 from ianvs_specdec.models.json_files import without_bom
@@ -183,7 +183,7 @@ class Teacher:
         sequence = self.target.open((-1, *layers))
         try:
             rows = self.target.prompt_rows or len(ids) or 1
-            outputs = [self.target.step([(sequence, piece)])[0].hidden for piece in pieces(ids, rows)]
+            outputs = [self.target.step([(sequence, piece)])[0].hidden for piece in prompt_chunks(ids, rows)]
         finally:
             sequence.close()
         size = self.config.hidden_size
