@@ -148,7 +148,7 @@ class Ours:
         return time.perf_counter() - started
 
 
-class Theirs:
+class LlamaCppSteps:
     """llama.cpp in a separate process."""
 
     def __init__(self, driver: Any, prompt: Sequence[int]) -> None:
@@ -200,8 +200,8 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
         model, folder = _model(options, stack)
         prompt = [1 + i % (model.config.vocab_size - 1) for i in range(options.prompt)]
         ours = list(_ours(options, model, prompt, wait))
-        theirs = dict(_theirs(options, folder, prompt, stack))
-        steps = _times(options, [*(entry for entry, _ in ours), *theirs.values()])
+        others = dict(_llamacpp(options, folder, prompt, stack))
+        steps = _times(options, [*(entry for entry, _ in ours), *others.values()])
     bandwidth = _bandwidth(torch, options.device, wait)
     place = str(torch.cuda.get_device_name(options.device)) if cuda else options.device
     return {
@@ -211,7 +211,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
         "bandwidth": bandwidth,
         "floors": {entry.name: bytes_read(model, quantization) / bandwidth for entry, quantization in ours},
         "targets": {entry.name: entry.target.kind for entry, _ in ours},
-        "beside": [(entry.name, theirs[kind or "none"].name) for entry, kind in ours if (kind or "none") in theirs],
+        "beside": [(entry.name, others[kind or "none"].name) for entry, kind in ours if (kind or "none") in others],
         "steps": steps,
     }
 
@@ -249,9 +249,9 @@ def _ours(
                 yield Ours(target, label, prompt, wait), quantization
 
 
-def _theirs(
+def _llamacpp(
     options: argparse.Namespace, folder: Path, prompt: list[int], stack: ExitStack
-) -> Iterator[tuple[str, Theirs]]:
+) -> Iterator[tuple[str, LlamaCppSteps]]:
     """llama.cpp with the same weights, quantized to the same width."""
     if not options.llamacpp:
         return
@@ -264,7 +264,7 @@ def _theirs(
         file = peers.gguf(chosen, folder, kind)
         positions = options.prompt + max(options.rows)
         driver = peers.llamacpp(chosen, file, f"{peers.LLAMACPP} {kind}", positions, stack)
-        yield name, Theirs(driver, prompt)
+        yield name, LlamaCppSteps(driver, prompt)
 
 
 def _times(options: argparse.Namespace, entries: Sequence[Stepping]) -> dict[str, dict[str, list[float]]]:
@@ -329,7 +329,7 @@ def _ratios(report: Report) -> Iterator[str]:
     """Speed of ours over the other's, paired by turn."""
     for name, other in report["beside"]:
         for key, seconds in report["steps"][name].items():
-            found = middle([theirs / own for own, theirs in zip(seconds, report["steps"][other][key], strict=True)])
+            found = middle([others / own for own, others in zip(seconds, report["steps"][other][key], strict=True)])
             what = key if key == PROMPT else f"{key} rows" if key != "1" else "autoregressive step"
             yield ratio_line(f"{name} / {other}, {what}", vars(found))
 

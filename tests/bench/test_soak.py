@@ -72,5 +72,5 @@ def test_a_short_run_with_a_real_server(tiny_model: Path, capsys: pytest.Capture
     *_, counted, verdict = capsys.readouterr().out.splitlines()
     assert ", 0 queue full, 0 lost, " in counted
     assert not counted.startswith("in all  0 answered")
-    # Three seconds are too short to tell of the memory.
+    # Three seconds are too short to judge the memory.
     assert verdict.startswith(("nothing lost", "the memory grew"))

@@ -67,9 +67,9 @@ def test_metadata(tmp_path: Path) -> None:
 def test_rows_of_queries_and_keys_are_interleaved(tiny: Path, tmp_path: Path) -> None:
     weights, written = load_file(tiny / "model.safetensors"), tensors(exported(tiny, tmp_path / "m.gguf"))
     head_dim = BASE["hidden_size"] // BASE["num_attention_heads"]
-    for ours, theirs, heads in (("q_proj", "attn_q", 4), ("k_proj", "attn_k", 2)):
-        rows = weights[f"model.layers.1.self_attn.{ours}.weight"]
-        got = written[f"blk.1.{theirs}.weight"]
+    for name, stored, heads in (("q_proj", "attn_q", 4), ("k_proj", "attn_k", 2)):
+        rows = weights[f"model.layers.1.self_attn.{name}.weight"]
+        got = written[f"blk.1.{stored}.weight"]
         for head in range(heads):
             start = head * head_dim
             half = start + head_dim // 2
@@ -80,9 +80,9 @@ def test_rows_of_queries_and_keys_are_interleaved(tiny: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(("kind", "error"), [("f32", 0.0), ("bf16", 0.0), ("f16", 1e-6), ("q8_0", 0.006)])
 def test_bfloat16_weights_are_as_exact_as_the_type_allows(kind: str, error: float, tmp_path: Path) -> None:
     written, weights = tensors(exported(EDGE, tmp_path / "edge.gguf", kind)), load_torch(EDGE / "model.safetensors")
-    for theirs, ours in (("token_embd", "model.embed_tokens"), ("blk.2.ffn_down", "model.layers.2.mlp.down_proj")):
-        expected = weights[f"{ours}.weight"].float().numpy()
-        assert np.abs(written[f"{theirs}.weight"] - expected).max() <= error * np.abs(expected).max()
+    for stored, name in (("token_embd", "model.embed_tokens"), ("blk.2.ffn_down", "model.layers.2.mlp.down_proj")):
+        expected = weights[f"{name}.weight"].float().numpy()
+        assert np.abs(written[f"{stored}.weight"] - expected).max() <= error * np.abs(expected).max()
     np.testing.assert_array_equal(written["output_norm.weight"], weights["model.norm.weight"].float().numpy())
 
 

@@ -103,8 +103,7 @@ def test_prompts_pieces_chains_trees_and_batches(name: str, kind: str) -> None:
             if last:
                 assert_row(output, row, kept[-1], logits_row=0)
     for tree in (TokenTree.chain(7, range(8, 21)), random_tree(rng, 24)):
-        beside = random_tree(rng, 5)
-        got, _, again = target.step([(whole, tree), (other, beside), (pieces, tree)])
+        got, _, again = target.step([(whole, tree), (other, random_tree(rng, 5)), (pieces, tree)])
         assert torch.equal(got.logits, again.logits)
         assert_tree(tree, got, alone)
         path = tree.path_to(rng.randrange(len(tree)))

@@ -47,7 +47,7 @@ def product(variant: str, kind: str, weight: Tensor, bias: Tensor | None = None)
 
 
 def run(variant: str, product: Product, x: Tensor, y: Tensor | None = None, threads: int = 1) -> Tensor:
-    """``x`` through the product, added to ``y`` where there is one; neither need be contiguous."""
+    """The product of ``x``, added to ``y`` if given; neither need be contiguous."""
     add = y is not None
     to = torch.full((len(x), product.out + 3), torch.nan)
     if add:
@@ -55,7 +55,7 @@ def run(variant: str, product: Product, x: Tensor, y: Tensor | None = None, thre
     call = library.load(variant).specdec_product_run
     strides = x.stride(0), to.stride(0)
     check(call(product.pointer, x.data_ptr(), strides[0], len(x), to.data_ptr(), strides[1], int(add), threads))
-    assert to[:, product.out :].isnan().all()  # nothing is written beside the outputs
+    assert to[:, product.out :].isnan().all()  # nothing is written outside the outputs
     return to[:, : product.out]
 
 
