@@ -94,8 +94,8 @@ def test_check_tells_how_rows_of_the_hub_are_read(job: Job, kind: str, capfd: py
     job.rows([HUB[kind], {"question": "Who?", "answer": ""}])
     assert job.run("check") == 0
     _, first, scorers = capfd.readouterr().out.splitlines()
-    assert first == "data.jsonl:1 is asked as 'Which?\\nA. one\\nB. two\\nAnswer:'; scorer choice, answer 'B'"
-    assert scorers == "scorers: 1 choice, 1 text without an answer to compare with"
+    assert first == "data.jsonl:1 becomes 'Which?\\nA. one\\nB. two\\nAnswer:'; scorer choice, answer 'B'"
+    assert scorers == "scorers: 1 choice, 1 text without a reference answer"
 
 
 def test_the_answer_is_compared_with_the_last_list_of_options(plugin: Job, capfd: pytest.CaptureFixture[str]) -> None:

@@ -152,7 +152,7 @@ def test_only_files_that_are_read_count(
     new_run()
     with caplog.at_level(logging.WARNING):
         assert not edge(folder).predict(row("x"))["replayed"]
-    assert f"asked for again: {wanted} of model {folder} changed" in caplog.text
+    assert f"generated again: {wanted} of model {folder} changed" in caplog.text
 
 
 def test_a_changed_head_is_named(job: Path, new_run: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

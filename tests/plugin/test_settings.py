@@ -31,7 +31,7 @@ from tests.support.models import build_model
         ({"top_p": 0}, "top_p", "above 0 and at most 1"),
         ({"max_tokens": 1.5}, "max_tokens", "a whole number"),
         ({"use_cache": "yes"}, "use_cache", "true or false"),
-        ({"samples_temperature": 0}, "samples_temperature", "at 0 all samples would be alike"),
+        ({"samples_temperature": 0}, "samples_temperature", "at 0 all samples are equal"),
         ({"stop": [1]}, "stop", "a list of texts"),
         ({"dtype": "float23"}, "dtype", "Did you mean 'float32'"),
         ({"backend": "PromptLookup", "length": "fixd:3"}, "length", "Did you mean 'fixed'"),

@@ -35,9 +35,9 @@ def test_keys_of_our_own_host_are_told_once(
     for _ in range(2):
         EdgeModel.load(EdgeModel.__new__(EdgeModel))
     assert told(caplog) == [
-        "upstream Ianvs ignores concurrency: 8 of the job file; use our own host for it",
-        "upstream Ianvs ignores repeats: 5 of the job file; use our own host for it",
-        "upstream Ianvs ignores runner: {'name': 'ray'} of the job file; use our own host for it",
+        "upstream Ianvs ignores concurrency: 8 of the job file; use our host for it",
+        "upstream Ianvs ignores repeats: 5 of the job file; use our host for it",
+        "upstream Ianvs ignores runner: {'name': 'ray'} of the job file; use our host for it",
     ]
 
 

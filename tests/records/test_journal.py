@@ -120,7 +120,7 @@ def test_a_flipped_bit_replays_nothing_wrong(tmp_path: Path, caplog: pytest.LogC
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 16]) + whole[place + 1 :])
         found.append(len(intact(tmp_path, 60)))
         assert len(caplog.records) <= 1
-        # What is missing is asked for again, and kept.
+        # Missing answers are generated again and stored.
         fill(tmp_path, 60, run="again")
         assert intact(tmp_path, 60) == list(range(60))
     assert sum(number == 60 for number in found) > len(found) / 4
@@ -136,7 +136,7 @@ def test_a_journal_cut_in_the_middle_keeps_what_is_there(tmp_path: Path, caplog:
         path.write_bytes(whole[: int(part * len(whole))])
         found = intact(tmp_path, 200)
         assert len(caplog.records) == 1
-        assert "what is missing is asked for again" in caplog.text
+        assert "missing answers are generated again" in caplog.text
         assert part < 0.9 or len(found) > 60
         assert path.with_name(f"{FILE_NAME}.damaged").read_bytes().startswith(whole[: int(part * len(whole))])
 
