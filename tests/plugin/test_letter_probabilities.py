@@ -84,8 +84,8 @@ def test_back_ends_without_log_probabilities_are_refused_by_name(tmp_path: Path)
     ((place, reason),) = without_letters(vllm, rows)
     assert (place, reason) == (
         rows[0][0],
-        "scorer choice_logprob: the back end vllm returns no log-probabilities of letters: use scorer choice, or another "
-        "back end, such as autoregressive, huggingface, llamacpp or api",
+        "scorer choice_logprob: the back end vllm returns no log-probabilities of letters: use scorer choice, or "
+        "another back end, such as autoregressive, huggingface, llamacpp or api",
     )
     whole = {"question": "Which?", "choices": ["a", "b"], "answer": "B", "scorer": "choice_logprob", "subject": "law"}
     assert len(list(without_letters(vllm, [("data.jsonl:1", whole, "B")]))) == 1

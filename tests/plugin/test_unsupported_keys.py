@@ -18,7 +18,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file = tmp_path / "job.yaml"
     monkeypatch.delenv("IANVS_RUN_ID", raising=False)
     monkeypatch.setattr(sys, "argv", ["ianvs", "-f", str(file)])
-    unsupported_keys._tell.cache_clear()
+    unsupported_keys._warn.cache_clear()
     return file
 
 
@@ -46,7 +46,7 @@ def test_what_has_an_effect_is_not_told(
 ) -> None:
     job.write_text(yaml.safe_dump({"benchmarkingjob": {"repeats": 1, "runner": {"name": "local"}}}))
     unsupported_keys.warn_unsupported_keys()
-    unsupported_keys._tell.cache_clear()
+    unsupported_keys._warn.cache_clear()
     job.write_text(yaml.safe_dump({"benchmarkingjob": {"repeats": 5}}))
     monkeypatch.setenv("IANVS_RUN_ID", "run")
     unsupported_keys.warn_unsupported_keys()
@@ -58,6 +58,6 @@ def test_a_file_that_is_no_job_is_no_fault(job: Path, caplog: pytest.LogCaptureF
     job.write_text(text)
     unsupported_keys.warn_unsupported_keys()
     job.unlink()
-    unsupported_keys._tell.cache_clear()
+    unsupported_keys._warn.cache_clear()
     unsupported_keys.warn_unsupported_keys()
     assert told(caplog) == []
