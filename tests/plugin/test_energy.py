@@ -12,9 +12,9 @@ import pytest
 
 from ianvs_specdec.common.energy import Counter, Meter, Power
 from ianvs_specdec.common.types import Completion, Energy, Trace
-from ianvs_specdec.plugin import energy
-from ianvs_specdec.plugin.energy import MACHINE, EnergyShares
+from ianvs_specdec.plugin import timings
 from ianvs_specdec.plugin.response import Attempt, turn_of
+from ianvs_specdec.plugin.timings import MACHINE, EnergyShares
 from ianvs_specdec.records.continuation import first_tokens, joined
 from ianvs_specdec.report.collect import collect
 from ianvs_specdec.report.metrics import METRICS
@@ -37,7 +37,7 @@ class Rising(Meter):
 
 @pytest.fixture(autouse=True)
 def no_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(energy, "SAMPLING", 3600.0)
+    monkeypatch.setattr(timings, "SAMPLING", 3600.0)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_what_cannot_be_read_meanwhile_is_unknown(clock: list[float]) -> None:
 
 def test_a_long_request_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     """A counter that wraps and is back where it was, and a power that is high in between only."""
-    monkeypatch.setattr(energy, "SAMPLING", 0.001)
+    monkeypatch.setattr(timings, "SAMPLING", 0.001)
     joules, watts = [50.0], [0.0]
     meter = Meter(Path("/nowhere"))
     meter._sources = [Counter("RAPL package-0", lambda: joules[0], 100.0), Power("battery", lambda: watts[0])]
@@ -126,7 +126,7 @@ def test_idle_power_is_measured_once(
     model.load()
     model.load()
     model.cleanup()
-    assert (MACHINE.idle, clock) == (WATTS, [100.0 + energy.IDLE_SECONDS])
+    assert (MACHINE.idle, clock) == (WATTS, [100.0 + timings.IDLE_SECONDS])
 
 
 @pytest.mark.parametrize(
