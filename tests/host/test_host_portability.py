@@ -51,7 +51,7 @@ REFUSED: list[tuple[str, Callable[[Job], Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("change", "told"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED])
-def test_what_upstream_would_refuse_or_ignore(
+def test_what_upstream_would_reject_or_ignore(
     portable: Job, capfd: pytest.CaptureFixture[str], change: Callable[[Job], Any], told: list[str]
 ) -> None:
     change(portable)
@@ -62,7 +62,7 @@ def test_what_upstream_would_refuse_or_ignore(
     assert "upstream" not in capfd.readouterr().err, "a run does not speak of it"
 
 
-def test_files_that_upstream_would_not_find_or_mix_up(
+def test_files_that_upstream_would_not_find_or_confuse(
     portable: Job, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     portable.plugin("other/edge_model.py", (portable.folder / "algo/edge_model.py").read_text())

@@ -59,7 +59,7 @@ def test_ctrl_c_and_sigterm(job: Job, number: signal.Signals, stubborn: bool) ->
 
 
 @pytest.mark.slow
-def test_a_row_that_hangs_does_not_keep_the_process_from_ending(job: Job) -> None:
+def test_a_hanging_row_does_not_keep_the_process_alive(job: Job) -> None:
     body = """
     import time
     def predict(self, data):

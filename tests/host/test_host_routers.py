@@ -75,7 +75,7 @@ def own(job: Job, text: str, **hyperparameters: list[Any]) -> None:
         (OWN, {"limt": [3]}, "unexpected keyword argument 'limt'"),
     ],
 )
-def test_what_a_routers_constructor_refuses(
+def test_errors_of_router_constructors(
     job: Job, capfd: pytest.CaptureFixture[str], text: str, values: dict[str, list[Any]], message: str
 ) -> None:
     own(job, text, **values)
@@ -126,7 +126,7 @@ BESIDE: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any], str]] = 
 
 
 @pytest.mark.parametrize(("router", "values", "edge", "processor", "message"), BESIDE)
-def test_a_shipped_router_beside_the_other_modules(
+def test_shipped_routers_check_the_other_modules(
     shipped: Job,
     capfd: pytest.CaptureFixture[str],
     router: str,

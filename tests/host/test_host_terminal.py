@@ -88,7 +88,7 @@ def test_no_line_is_longer_than_the_terminal(
     assert "Algorithm1" not in "\n".join(table), "the algorithm says it already"
 
 
-def test_each_part_of_a_folded_table_tells_the_rows_apart(
+def test_each_part_of_a_folded_table_distinguishes_the_rows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     header = ["rank", "algorithm", *NAMES, "paradigm", "edgemodel-backend", "cloudmodel-backend", "time", "url"]

@@ -61,7 +61,7 @@ def test_the_speculative_decoding_example(tmp_path: Path, capfd: pytest.CaptureF
         assert (first["is_hard"], first["result"]["completion"]) == (False, "QUESTIONS")
 
 
-def test_a_session_in_which_nothing_moves_ends(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_session_without_progress_is_an_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     job = write_decoding_example(tmp_path)
     verifier = tmp_path / DECODING / "testalgorithms" / "ar" / "verifier.py"
     verifier.write_text(verifier.read_text().replace('"stop": stop, "progress": bool', '"progress": not bool'))

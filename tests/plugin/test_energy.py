@@ -62,7 +62,7 @@ def parts(energy: Energy | None) -> tuple[float | None, ...]:
     return energy.joules, energy.seconds, energy.idle
 
 
-def test_requests_that_overlap_share_what_is_used(clock: list[float]) -> None:
+def test_overlapping_requests_share_the_energy(clock: list[float]) -> None:
     shares = EnergyShares(Rising())
     shares.idle = IDLE
     first = shares.begin({})
@@ -79,7 +79,7 @@ def test_requests_that_overlap_share_what_is_used(clock: list[float]) -> None:
     assert parts(shares.end(third)) == used(50.0, 1.0), "what was used before it is nobody's"
 
 
-def test_what_cannot_be_read_meanwhile_is_unknown(clock: list[float]) -> None:
+def test_energy_with_a_failed_reading_is_unknown(clock: list[float]) -> None:
     joules = [1e-9]
     shares = EnergyShares(Rising(joules))
     whole = shares.begin({})
@@ -136,14 +136,14 @@ def test_idle_power_is_measured_once(
         ({"emulate": "h100.json"}, "the speed of another machine is emulated"),
     ],
 )
-def test_another_machines_energy_is_not_that_of_this_one(hardware: dict[str, Any], reason: str) -> None:
+def test_energy_of_another_machine_is_not_measured(hardware: dict[str, Any], reason: str) -> None:
     shares = EnergyShares(Rising())
     assert shares.begin(hardware) is None
     assert shares.end(None) is None
     assert shares.why_unknown(hardware) == reason
 
 
-def test_workers_do_not_count_what_others_use(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_do_not_measure_energy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IANVS_WORKER", "1")
     assert EnergyShares(Rising()).begin({}) is None
     assert "runner: ray" in EnergyShares(Rising()).why_unknown({})
@@ -246,7 +246,7 @@ def test_answers_of_two_machines_or_counters_have_none() -> None:
     assert value("Cloud Mean Power", rows) == pytest.approx(10.0)
 
 
-def test_an_answer_of_two_requests_has_the_energy_of_both() -> None:
+def test_a_continued_answer_has_the_energy_of_both_requests() -> None:
     one, two = answer(Energy(1.0, 0.1, 0.5, "RAPL")), answer(Energy(3.0, 0.2, 1.0, "RAPL"))
     assert joined(one, two).trace.energy == Energy(4.0, pytest.approx(0.3), 1.5, "RAPL")
     assert joined(answer(None), two).trace.energy is None

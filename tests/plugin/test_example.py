@@ -52,7 +52,7 @@ def test_the_files_fit_each_other() -> None:
     assert named == ROUTERS
 
 
-def test_a_newcomer_can_read_the_main_job_s_table_and_the_rest_is_one_job_away() -> None:
+def test_the_main_job_is_small_and_another_has_all_methods() -> None:
     rows = 0
     for name in algorithm_files():
         cases = 1
@@ -72,7 +72,7 @@ def test_a_newcomer_can_read_the_main_job_s_table_and_the_rest_is_one_job_away()
 
 
 @pytest.mark.parametrize("side", ["edge", "cloud"])
-def test_another_model_has_each_method_s_own_length(side: str) -> None:
+def test_other_models_use_the_default_lengths(side: str) -> None:
     """What is tuned for the embedded models stands in their job, or needs a head, which fits no other model."""
     settings = yaml.safe_load((EXAMPLE / ROUTING / f"{side}_settings.yaml").read_text())
     assert set(settings["length"]) <= set(settings["head"])
@@ -91,7 +91,7 @@ OWN_DATA = {
 """Jobs whose leaderboard is by the rounds or the subjects that only one data file has."""
 
 
-def test_a_job_on_data_of_the_users_says_what_makes_it(
+def test_a_missing_data_file_error_shows_its_command(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     main = pytest.importorskip("core.cmd.benchmarking", reason="needs the ianvs command: pip install -e host").main
@@ -153,7 +153,7 @@ def shipped_back_ends(router: str, side: str) -> Any:
     return next(h["backend"]["values"] for h in module["hyperparameters"] if "backend" in h)
 
 
-def test_the_back_ends_that_the_example_compares_have_what_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compared_back_ends_have_valid_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(EXAMPLE.parents[1])
     compared = {side: shipped_back_ends(f"{side}_methods", side) for side in ("cloud", "edge")}
     assert compared["cloud"][0] == compared["edge"][0] == "autoregressive"  # the baseline comes first
@@ -168,7 +168,7 @@ def test_the_back_ends_that_the_example_compares_have_what_they_need(monkeypatch
             model.check_hyperparameters({**settings, "backend": backend})
 
 
-def test_what_upstream_s_sedna_needs(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requirements_of_upstreams_sedna(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("BACKEND_TYPE", "model_path"):
         monkeypatch.setenv(name, "before")
     EdgeModel(model=str(tiny_model), backend="autoregressive")

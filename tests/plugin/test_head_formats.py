@@ -46,7 +46,7 @@ def refused_everywhere(target: Any, head: Path, *told: str) -> None:
         ("1,5,9", "a list of layers"),
     ],
 )
-def test_layers_that_are_not_there_are_named(target: Any, tmp_path: Path, ids: Any, told: str) -> None:
+def test_missing_layers_are_named(target: Any, tmp_path: Path, ids: Any, told: str) -> None:
     head = with_config(EAGLE3, tmp_path / "head", eagle_config={IDS: ids})
     refused_everywhere(target, head, IDS, told)
 
@@ -91,7 +91,7 @@ def test_a_flag_of_another_computation_is_named(target: Any, tmp_path: Path, val
 
 
 @pytest.mark.parametrize("flag", ["norm_before_residual", "norm_output"])
-def test_a_flag_of_eagle3_is_refused_in_the_first_eagle(target: Any, tmp_path: Path, flag: str) -> None:
+def test_a_flag_of_eagle3_is_rejected_in_eagle(target: Any, tmp_path: Path, flag: str) -> None:
     first = with_config(MODELS / "cloud-eagle", tmp_path / "first", **{flag: True})
     refused_everywhere(target, first, f"{flag} is for EAGLE-3")
 
@@ -111,7 +111,7 @@ def as_speculators(folder: Path, **layer: Any) -> Path:
     return folder
 
 
-def test_faults_of_a_head_of_speculators_are_told(target: Any, tmp_path: Path) -> None:
+def test_errors_of_a_speculators_head_are_named(target: Any, tmp_path: Path) -> None:
     for values, told in (
         ({"vocab_size": 2048}, "lacks the tensor d2t"),
         ({"hidden_size": 128}, "has shape"),
@@ -135,7 +135,7 @@ def test_faults_of_a_head_of_speculators_are_told(target: Any, tmp_path: Path) -
         ([1, 2], 2, "keep one of them"),
     ],
 )
-def test_a_wrong_draft_vocabulary_of_fr_spec_is_told(
+def test_a_wrong_draft_vocabulary_of_fr_spec_is_an_error(
     target: Any, tmp_path: Path, ids: Any, files: int, told: str
 ) -> None:
     head = copy_of(MODELS / "cloud-eagle", tmp_path / "head")
@@ -164,7 +164,7 @@ QWEN2 = {
 
 
 @pytest.mark.parametrize("values", [{}, QWEN2])
-def test_flags_that_ask_for_nothing_are_fine(tmp_path: Path, values: dict[str, Any]) -> None:
+def test_flags_without_effect_are_accepted(tmp_path: Path, values: dict[str, Any]) -> None:
     nothing: dict[str, Any] = {
         **dict.fromkeys(("norm_before_residual", "parallel_drafting", "attention_bias", "mlp_bias"), False),
         **dict.fromkeys(("fc_norm", "norm_before_fc", "quantization_config", "mask_token_id"), None),
@@ -181,6 +181,6 @@ def test_flags_that_ask_for_nothing_are_fine(tmp_path: Path, values: dict[str, A
 
 
 @pytest.mark.parametrize("name", ["fc_norm.weight", "midlayer.input_norm.weight"])
-def test_tensors_that_no_flag_asks_for_are_named(target: Any, tmp_path: Path, name: str) -> None:
+def test_tensors_without_a_flag_are_named(target: Any, tmp_path: Path, name: str) -> None:
     head = with_weights(EAGLE3, tmp_path / "head", lambda tensors: tensors.update({name: torch.ones(256)}))
     refused_everywhere(target, head, name, "no place in an EAGLE-3 head")

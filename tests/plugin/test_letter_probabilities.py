@@ -50,7 +50,7 @@ def test_likelier_form_of_a_letter_counts() -> None:
     assert dict(letters_of(likely)) == {"B": -0.5, "A": -1.5}
 
 
-def test_servers_tell_the_first_token_only() -> None:
+def test_servers_report_only_the_first_token() -> None:
     told = ToldLogprobs()
     for letter in ("C", "A"):
         top = [{"token": letter, "logprob": -0.1}, {"token": " D", "logprob": -3.0}]
@@ -78,7 +78,7 @@ def test_choice_among_the_options(letters: list[tuple[str, float]], chosen: str)
         with_letter(query, Completion("A. one", [], 1, 1, "stop", Trace()))
 
 
-def test_back_ends_without_log_probabilities_are_refused_by_name(tmp_path: Path) -> None:
+def test_back_ends_without_log_probabilities_are_rejected(tmp_path: Path) -> None:
     rows = [("data.jsonl:7", {"turns": [OPTIONS], "scorer": LOGPROB}, "B")]
     vllm = backend("vllm")(str(EDGE))
     ((place, reason),) = without_letters(vllm, rows)

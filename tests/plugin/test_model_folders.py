@@ -40,7 +40,7 @@ def refused(folder: Path, *told: str, backend: str = "autoregressive") -> None:
         ({"quant_method": "nonsense"}, "unknown quant_method"),
     ],
 )
-def test_quantized_weights_name_what_loads_them(
+def test_quantized_weights_name_their_package(
     tmp_path: Path, config: dict[str, Any], told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = with_config(EDGE, tmp_path / "m", quantization_config=config)
@@ -65,7 +65,7 @@ def test_whole_numbers_need_their_scales(tmp_path: Path, scale: str | None, monk
         check(folder)
 
 
-def test_a_tokenizer_names_the_package_that_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_tokenizer_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = copy_of(EDGE, tmp_path / "m")
     (folder / "tokenizer.json").unlink()
     monkeypatch.setattr(layout.importlib.util, "find_spec", lambda name: None)
@@ -76,13 +76,13 @@ def test_a_tokenizer_names_the_package_that_reads_it(tmp_path: Path, monkeypatch
     check(folder)
 
 
-def test_a_folder_of_pickled_weights_tells_what_to_do(tmp_path: Path) -> None:
+def test_a_folder_of_pickled_weights_has_a_remedy(tmp_path: Path) -> None:
     folder = copy_of(EDGE, tmp_path / "m")
     (folder / "model.safetensors").rename(folder / "pytorch_model-00001-of-00001.bin")
     refused(folder, "pickled weights", "docs/backends.md")
 
 
-def test_a_missing_chat_template_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_chat_template_is_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = copy_of(EDGE, tmp_path / "m")
     caplog.set_level(logging.WARNING)
     check(folder)

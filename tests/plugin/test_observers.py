@@ -31,7 +31,7 @@ class Listener:
         self.told.append((side, data, response))
 
 
-def test_all_that_are_there_are_told_of_answers_and_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_observers_are_notified_of_answers_and_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     def answer(model: Any, data: Any, repeat: int, early: Any) -> Response:
         if data == "unanswerable":
             raise UserError("no answer")

@@ -13,7 +13,7 @@ from tests.support.torch_path import BEST
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("backend", "target"), [("PromptLookup", BEST), ("huggingface", "transformers generate")])
-def test_every_answer_says_what_computed_it(job: Path, tiny_model: Path, backend: str, target: str) -> None:
+def test_every_answer_has_its_target(job: Path, tiny_model: Path, backend: str, target: str) -> None:
     model = edge(tiny_model, backend=backend)
     answers = [model.predict(row(text)) for text in ("x", "y")]
     assert [answer["turns"][0]["trace"]["target"] for answer in answers] == [target, target]
@@ -25,7 +25,7 @@ def test_every_answer_says_what_computed_it(job: Path, tiny_model: Path, backend
     model.cleanup()
 
 
-def test_a_replay_tells_what_the_times_were_taken_with(job: Path, tiny_model: Path, new_run: Start) -> None:
+def test_a_replay_reports_the_conditions_of_its_times(job: Path, tiny_model: Path, new_run: Start) -> None:
     first = edge(tiny_model)
     assert first.environment_details() == {}
     first.predict(row("x"))
@@ -38,7 +38,7 @@ def test_a_replay_tells_what_the_times_were_taken_with(job: Path, tiny_model: Pa
     assert again.environment_details()["answers"] == 2
 
 
-def test_a_limit_on_the_instructions_is_told(job: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_of_instructions_is_reported(job: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = edge(tiny_model)
     model.predict(row("x"))
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")

@@ -36,7 +36,9 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_head_that_guesses_nothing_is_told_once(job: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_head_without_accepted_drafts_is_one_warning(
+    job: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     def spoil(tensors: dict[str, torch.Tensor]) -> None:
         torch.manual_seed(0)
         for name, weights in tensors.items():
@@ -53,7 +55,7 @@ def test_a_head_that_guesses_nothing_is_told_once(job: Path, tmp_path: Path, cap
 
 
 @pytest.mark.slow
-def test_a_method_that_is_far_slower_is_told_once(
+def test_a_slow_method_is_one_warning(
     job: Path, tiny_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "slow.py").write_text(SLOW)

@@ -16,7 +16,7 @@ def journal(folder: Path, run: str = "run-1", fresh: bool = False) -> Journal:
     return Journal(folder / FILE_NAME, run, fresh)
 
 
-def test_a_prefill_comes_back_whole(tmp_path: Path) -> None:
+def test_a_prefill_is_restored_whole(tmp_path: Path) -> None:
     journal(tmp_path).put_prefill(KEY, PREFILL, hardware={"processor": "test"})
     for run, replayed in (("run-1", False), ("run-2", True)):
         found = journal(tmp_path, run).prefill(KEY)
@@ -28,7 +28,7 @@ def test_a_prefill_comes_back_whole(tmp_path: Path) -> None:
     assert (len(journal(tmp_path)), journal(tmp_path).get(KEY)) == (0, None)
 
 
-def test_a_damaged_prefill_counts_as_none(tmp_path: Path) -> None:
+def test_a_damaged_prefill_is_ignored(tmp_path: Path) -> None:
     journal(tmp_path).put_prefill(KEY, PREFILL, hardware={"processor": "test"})
     journals.change(tmp_path, "UPDATE prefills SET prefill = replace(prefill, '7', '8')")
     found = journal(tmp_path)

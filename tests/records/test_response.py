@@ -51,7 +51,7 @@ def of_the_case(bench: Bench, name: str) -> Path:
     return found
 
 
-def test_any_value_in_any_field_costs_no_more_than_its_answer(bench: Bench) -> None:
+def test_a_wrong_value_in_any_field_costs_only_its_answer(bench: Bench) -> None:
     file = of_the_case(bench, "answers.jsonl")
     first, second = file.read_text(encoding="utf-8").splitlines()
     record = json.loads(first)
@@ -69,7 +69,7 @@ def test_any_value_in_any_field_costs_no_more_than_its_answer(bench: Bench) -> N
 
 
 @pytest.mark.parametrize("line", RAW, ids=lambda line: line[:20])
-def test_any_line_costs_itself(bench: Bench, line: bytes) -> None:
+def test_a_damaged_line_costs_only_itself(bench: Bench, line: bytes) -> None:
     file = of_the_case(bench, "answers.jsonl")
     file.write_bytes(file.read_bytes() + line + b"\n")
     (case,) = collect(bench.folder)["cases"]
@@ -78,7 +78,7 @@ def test_any_line_costs_itself(bench: Bench, line: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", ["null", "[1]", "[" * 100_000, '{"run": [1]}', '{"load": 7}', '{"run": {"a": 1e999}}'])
-def test_any_environment_is_passed_over(bench: Bench, text: str) -> None:
+def test_damaged_environments_are_ignored(bench: Bench, text: str) -> None:
     of_the_case(bench, "environment.json").write_text(text, encoding="utf-8")
     document = collect(bench.folder)
     to_json(document)
