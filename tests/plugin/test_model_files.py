@@ -128,7 +128,7 @@ def test_a_missing_shard_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("backend", ["autoregressive", "huggingface"])
 @pytest.mark.parametrize("device", ["cuda:7", "abacus"])
 def test_a_missing_device_is_an_error(backend: str, device: str) -> None:
-    refused("device", f"device {device!r} is not there", model=EDGE, backend=backend, device=device)
+    refused("device", f"device {device!r} is not available", model=EDGE, backend=backend, device=device)
 
 
 def test_heads_of_a_same_as_edge_cloud_model_are_checked() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from ianvs_specdec.commands.output import check_out, written
+from ianvs_specdec.commands.arguments import check_out, writing
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.records.database import FILE_NAME
 from ianvs_specdec.records.journal import export_entries
@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
             sys.stdout.buffer.write(msgspec.json.encode(entry) + b"\n")
         return 0
     check_out(options.out)
-    with written(options.out), options.out.open("wb") as file:
+    with writing(options.out), options.out.open("wb") as file:
         for entry in export_entries(path):
             file.write(msgspec.json.encode(entry) + b"\n")
     return 0

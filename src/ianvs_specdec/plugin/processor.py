@@ -10,11 +10,10 @@ from pydantic import Field
 from ianvs_specdec.backends.judge import JudgeSettings
 from ianvs_specdec.benchmarks import code, sandbox
 from ianvs_specdec.benchmarks.judge_prompts import FASTCHAT_FILE
-from ianvs_specdec.benchmarks.rows import Row
+from ianvs_specdec.benchmarks.rows import Row, RowReader
 from ianvs_specdec.benchmarks.scorers import references_of
-from ianvs_specdec.benchmarks.validation import Reader
 from ianvs_specdec.common.errors import unknown, warn_once
-from ianvs_specdec.common.settings import Settings, raise_all, together
+from ianvs_specdec.common.settings import Settings, collect_errors, raise_all
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin.row_checks import RowChecks
 
@@ -63,7 +62,7 @@ class DatasetProcessor(RowChecks):
     def _parse(cls, hyperparameters: dict[str, Any]) -> tuple[ProcessorSettings, JudgeSettings | None]:
         known = (*ProcessorSettings.names(), *JudgeSettings.names())
         own = {name: value for name, value in hyperparameters.items() if name not in JudgeSettings.names()}
-        _, settings, judge = together(
+        _, settings, judge = collect_errors(
             lambda: raise_all([unknown("hyperparameter", name, known, key=name) for name in own if name not in known]),
             lambda: ProcessorSettings.parse({name: value for name, value in own.items() if name in known}),
             lambda: JudgeSettings.parse(hyperparameters),
@@ -71,7 +70,7 @@ class DatasetProcessor(RowChecks):
         return settings, judge
 
     def __call__(self, dataset: Any) -> Any:
-        reader = Reader(lambda part, place: f"the {part} of {place}", self.judge is not None)
+        reader = RowReader(lambda part, place: f"the {part} of {place}", self.judge is not None)
         rows = []
         scorers = set()
         for index, (question, answer) in enumerate(zip(dataset.x, dataset.y, strict=True)):

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 from ianvs_specdec.backends.base import LLM
-from ianvs_specdec.benchmarks.rows import query_of_row
+from ianvs_specdec.benchmarks.rows import DataRow, query_of_row
 from ianvs_specdec.benchmarks.scorers import LOGPROB
-from ianvs_specdec.benchmarks.validation import DataRow
 from ianvs_specdec.common.errors import AnswerError, UserError, visible, warn_once
 from ianvs_specdec.common.types import Completion, Hints, Message, Query, Sampling, messages_of
 from ianvs_specdec.plugin import observers

@@ -12,12 +12,11 @@ from typing import Any, ClassVar
 from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.backends.judge import JudgeSettings
 from ianvs_specdec.backends.prompts import chat_template
-from ianvs_specdec.benchmarks.rows import own_form, parsed
+from ianvs_specdec.benchmarks.rows import SHOWN, DataRow, RowReader, normalize_row, parse_query
 from ianvs_specdec.benchmarks.scorers import LOGPROB, references_of
-from ianvs_specdec.benchmarks.validation import SHOWN, DataRow, Reader
 from ianvs_specdec.common.errors import ChatTemplateError, UserError, warn_once
 from ianvs_specdec.common.types import Sampling, messages_of
-from ianvs_specdec.models.templates import reads, render
+from ianvs_specdec.models.templates import render, template_variables
 
 TOKENS = dict.fromkeys(("bos_token", "eos_token", "unk_token", "pad_token"), "")
 
@@ -32,15 +31,15 @@ class RowChecks:
     def check_rows(cls, hyperparameters: dict[str, Any], rows: Iterable[DataRow]) -> Iterator[tuple[str, str]]:
         """Place and reason of every row that cannot be requested or scored with these hyperparameters."""
         judged = JudgeSettings.parse(hyperparameters) is not None
-        return Reader(lambda part, place: f"the {part}", judged).faults(rows)
+        return RowReader(lambda part, place: f"the {part}", judged).faults(rows)
 
     @classmethod
     def describe_rows(cls, rows: Iterable[DataRow]) -> Iterator[str]:
         """The request and the scorer of the first row, and the number of rows per scorer, a line each."""
         scorers = Counter[str]()
         for place, question, answer in rows:
-            question, answer = own_form(question, answer)
-            query = parsed(question, answer, "", place)
+            question, answer = normalize_row(question, answer)
+            query = parse_query(question, answer, "", place)
             if not scorers:
                 text = repr("\n\n".join((query.system, *query.turns)).strip())
                 short = text if len(text) <= 3 * SHOWN else f"{text[: 2 * SHOWN]} ... {text[-SHOWN:]}"
@@ -56,7 +55,7 @@ def without_letters(llm: LLM, rows: Iterable[DataRow]) -> Iterator[tuple[str, st
         return
     for place, question, answer in rows:
         with suppress(UserError):
-            if parsed(*own_form(question, answer), "", place).scorer == LOGPROB:
+            if parse_query(*normalize_row(question, answer), "", place).scorer == LOGPROB:
                 yield (
                     place,
                     f"scorer {LOGPROB}: the back end {llm.backend} returns no log-probabilities of letters: use scorer "
@@ -77,7 +76,7 @@ def _kind(question: Any) -> tuple[bool, bool]:
 def warn_unread_variables(llm: LLM, sampling: Sampling) -> None:
     """Warn of variables that a local model's chat template does not read."""
     given = sampling.chat_template_kwargs.keys()
-    if given and _is_local(llm) and (unread := given - reads(chat_template(llm))):
+    if given and _is_local(llm) and (unread := given - template_variables(chat_template(llm))):
         warn_once(f"chat_template_kwargs: the chat template of {llm.model} never reads {', '.join(sorted(unread))}")
 
 
@@ -90,7 +89,7 @@ def refused_by_template(llm: LLM, sampling: Sampling, rows: Iterable[DataRow]) -
         if (kind := _kind(question)) in seen:
             continue
         try:
-            query = parsed(*own_form(question, answer), "", place)
+            query = parse_query(*normalize_row(question, answer), "", place)
             seen.add(kind)
             render(tokenizer, messages_of(query, ["..."] * (len(query.turns) - 1)), sampling)
         except ChatTemplateError as error:

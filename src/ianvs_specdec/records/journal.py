@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from ianvs_specdec.common.errors import AnswerError, UserError
-from ianvs_specdec.common.storage.claim import Claim, claim
+from ianvs_specdec.common.storage.folder_lock import FolderLock, lock_folder
 from ianvs_specdec.common.types import Amount, Completion, Count, Energy, Message
 from ianvs_specdec.records.configuration import ID_DIGITS, Configuration, changes_of, prompt_id
 from ianvs_specdec.records.database import FILE_NAME, OLD_FILE_NAME, Database, Newest, checksum
@@ -82,7 +82,7 @@ class Journal:
         self._explained: set[str] = set()
         self._asked: dict[str, tuple[threading.Lock, int]] = {}
         self._mutex = threading.RLock()
-        self._claim: Claim | None = None
+        self._claim: FolderLock | None = None
 
     @classmethod
     def of_job(cls) -> Journal:
@@ -235,7 +235,7 @@ class Journal:
                 with self._database.writing():
                     pass
                 try:
-                    self._claim = claim(self.path.parent, self.run)
+                    self._claim = lock_folder(self.path.parent, self.run)
                 except OSError as error:
                     raise UserError(f"cannot write the journal {self.path}: {error.strerror or error}") from error
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from ianvs_specdec.benchmarks.rows import LINE, own_form, query_of
+from ianvs_specdec.benchmarks.rows import LINE, normalize_row, query_of
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.storage.cells import unescaped
 from ianvs_specdec.common.types import Query
@@ -176,7 +176,7 @@ def _question(line: str, index: int) -> tuple[Query, Any] | None:
     """A row of a data file; None for a malformed one."""
     try:
         row = json.loads(line)
-        question, answer = own_form(row) if len(row.keys() & LINE) > 1 else (None, None)
+        question, answer = normalize_row(row) if len(row.keys() & LINE) > 1 else (None, None)
         return query_of(question, answer, index), answer
     except (ValueError, TypeError, AttributeError, RecursionError, UserError):
         return None

@@ -7,7 +7,7 @@ from typing import Any
 
 from ianvs_specdec.backends.judge import Pairs, judge, judge_all
 from ianvs_specdec.benchmarks.code import run_all
-from ianvs_specdec.benchmarks.rows import own_form, row_of
+from ianvs_specdec.benchmarks.rows import normalize_row, row_of
 from ianvs_specdec.benchmarks.scorers import references_of
 from ianvs_specdec.benchmarks.scorers import scorer as local_scorer
 
@@ -47,5 +47,5 @@ def answers_and_gold(result: Mapping[str, Any], gold: Any) -> tuple[list[str], A
     row = row_of(result)
     answers = [turn["completion"] for turn in result.get("turns", ())]
     if isinstance(row, Mapping) and "question" in row:
-        return answers, own_form(row, gold)[1]
+        return answers, normalize_row(row, gold)[1]
     return answers, row["gold"] if isinstance(row, Mapping) and "gold" in row else gold

@@ -10,7 +10,14 @@ from typing import Any
 from ianvs_specdec.benchmarks import code
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.routing.outcomes.quality import Answers, BenchmarkQuality, Quality, Scores, compared, share
+from ianvs_specdec.routing.outcomes.quality import (
+    Answers,
+    BenchmarkQuality,
+    Quality,
+    Scores,
+    outcomes_of_answers,
+    share,
+)
 from ianvs_specdec.routing.outcomes.recorded import Outcomes
 from ianvs_specdec.workspace.cases import Case, Dataset, Workspace, read_workspace
 from ianvs_specdec.workspace.judgments import JudgedQuery, mean_rating, read_judgments
@@ -75,7 +82,7 @@ def _outcomes(cases: list[Case], dataset: Dataset, both: Both, quality: Quality,
     answers = {
         side: [[(pair[place].texts, pair[place].cost)] for pair in both.values()] for place, side in enumerate(SIDES)
     }
-    outcomes = compared(queries, golds, answers, quality)
+    outcomes = outcomes_of_answers(queries, golds, answers, quality)
     if not len(outcomes):
         raise UserError(f"{workspace.folder} holds no score for any of {len(both)} queries that both models answered")
     if missing := len(dataset.queries) - len(outcomes):

@@ -20,7 +20,7 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin import edge_first, observers
 from ianvs_specdec.plugin.processor import DatasetProcessor
 from ianvs_specdec.routing.routers.base import Decision, Modules
-from ianvs_specdec.routing.routers.composed import PRIVATE, AnyRouter, ConstrainedRouter, overrule
+from ianvs_specdec.routing.routers.constrained import PRIVATE, AnyRouter, ConstrainedRouter, overrule
 
 Seconds = Annotated[float, Field(gt=0, le=1e6)]
 
