@@ -1,4 +1,4 @@
-"""A file that no machine can hold or follow is refused at once, in one message."""
+"""Limits of YAML files: a file beyond them is one error message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several rows at the same time: results in order, routers one at a time, one failure, and what is recorded."""
+"""Concurrent rows: order of results, calls of routers, failures, and keys of the run."""
 
 from __future__ import annotations
 

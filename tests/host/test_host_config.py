@@ -1,4 +1,4 @@
-"""Every fault of the configuration is told before a model is loaded: exit code 2, file, line, key, nearest valid name."""
+"""Configuration errors before a model is loaded: exit code 2, file, line, key, nearest valid name."""
 
 # ruff: noqa: E501 - the tables below read best with one case per line
 
@@ -19,7 +19,7 @@ Change = Callable[[Job], Any]
 
 
 def refused(job: Job, capfd: pytest.CaptureFixture[str], *options: str) -> str:
-    """Run a job that must be refused; what is on standard error."""
+    """Run a job with a configuration error. Returns the standard error."""
     job.define(
         "algo/edge_model.py",
         "EdgeModel",

@@ -1,4 +1,4 @@
-"""Data rows: every kind of malformed one, both policies, and rows as objects."""
+"""Data rows: malformed rows with both policies, and rows as objects."""
 
 from __future__ import annotations
 

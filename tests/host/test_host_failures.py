@@ -1,4 +1,4 @@
-"""What fails at run time: test cases do not take each other along, nothing that was made is lost, one message each."""
+"""Failures at run time: other test cases run, answers are kept, and each failure is one message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What else the machine did while a test case ran, and what the modules tell of themselves."""
+"""Load of the machine during a test case, and environment details of modules."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REPLAYING = EDGE.replace(
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds that have passed; each look at the clock adds one."""
+    """The clock in seconds; each reading adds one."""
     now = [0.0]
 
     def monotonic() -> float:
@@ -41,7 +41,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def measured(monkeypatch: pytest.MonkeyPatch, *, own: float, busy: float, steal: float = 0.0) -> None:
-    """Readings on two processors: what is done in each second between the first and every later one."""
+    """Readings on two processors, with these rates per second."""
     now = [0]
 
     def reading() -> Reading:

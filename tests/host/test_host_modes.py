@@ -1,4 +1,4 @@
-"""Which side each mode asks. Mode mining-free is in ``test_upstream_examples``."""
+"""Mining modes. Mode mining-free is in ``test_upstream_examples``."""
 
 from __future__ import annotations
 

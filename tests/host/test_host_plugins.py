@@ -1,4 +1,4 @@
-"""Plugin files: private names, siblings, duplicate aliases, and a plugin set in the style of Ianvs's examples."""
+"""Plugin files: private names, siblings, duplicate aliases."""
 
 from __future__ import annotations
 

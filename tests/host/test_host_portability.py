@@ -1,4 +1,4 @@
-"""``ianvs check`` tells what upstream Ianvs would refuse or ignore; a run does not speak of it."""
+"""``ianvs check`` reports what upstream Ianvs would reject or ignore; a run does not."""
 
 # ruff: noqa: E501 - the table below reads best with one case per line
 

@@ -1,4 +1,4 @@
-"""What needs a process of its own: Ctrl-C and SIGTERM, rows that hang, and a terminal."""
+"""Tests with a separate process: Ctrl-C, SIGTERM, and hanging rows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def cleanup(self):
 @pytest.mark.skipif(os.name == "nt", reason="sends signals to one process")
 @pytest.mark.parametrize(("number", "stubborn"), [(signal.SIGINT, False), (signal.SIGTERM, True)])
 def test_ctrl_c_and_sigterm(job: Job, number: signal.Signals, stubborn: bool) -> None:
-    """The time limit is the interruption's own: a plugin that swallows it is ended by the watchdog."""
+    """The watchdog ends a plugin that swallows the interruption."""
     job.define("algo/edge_model.py", "EdgeModel", SLEEPER)
     job.hyperparameters(0, quick=[True, False], stubborn=[stubborn])
     command = [sys.executable, "-m", "core.cmd.benchmarking", "-f", job.save()]

@@ -1,4 +1,4 @@
-"""The leaderboards over several runs: rows replaced, kept, sorted, renumbered."""
+"""Leaderboards over several runs: rows are replaced, kept, sorted and renumbered."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_the_table_is_aligned_whatever_is_in_it(capsys: pytest.CaptureFixture[st
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="reads the peak memory from the resource module")
 def test_fourteen_thousand_rows_stay_small(job: Job) -> None:
-    """As many rows as MMLU's test set, one of them of 100 kB: the width of a row must not be that of all."""
+    """As many rows as MMLU's test set, one of 100 kB: it must not widen the others."""
     rows = [{"question": f"question {i} " + "word " * 80, "answer": "A"} for i in range(14_042)]
     rows[7]["question"] = "x" * 100_000
     job.rows(rows)

@@ -1,4 +1,4 @@
-"""The runner ray on this machine alone: failures of rows and of workers, Ctrl-C, and a cluster that is not there."""
+"""The runner ray on this machine: failed rows and workers, Ctrl-C, an unreachable cluster."""
 
 from __future__ import annotations
 

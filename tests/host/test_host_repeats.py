@@ -1,4 +1,4 @@
-"""Test cases that are run several times."""
+"""Repeats of test cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ianvs check`` builds routers of the user's own, and lets shipped ones look at the modules beside them."""
+"""``ianvs check`` builds custom routers, and shipped ones check the other modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plugin says about the data rows, told with file and line before anything runs."""
+"""Row checks of plugins: errors have file and line before the run."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ FAULTS = [
     (choice("x", system=3), "'system' must be a text, not 3"),
     (choice("x", temperature=float("nan")), "'temperature' must be a number from 0, not nan"),
     (choice("x", prediction=["a", "b"]), "2 texts in 'prediction' for 1 turns"),
-    ('{"question": "q", "answer": "A", "answer": "B"}', "the key 'answer' stands twice"),
+    ('{"question": "q", "answer": "A", "answer": "B"}', "the key 'answer' is a duplicate"),
     ('{"question": "q", "answer": %s}' % ("9" * 5000), "not usable JSON: Exceeds the limit"),
     ('{"question": "q", "answer": ' + "[" * 70 + "1" + "]" * 70 + "}", "nested more than 64 levels deep"),
     ('{"question": "q", "answer": ' + "[" * 99_999 + "1" + "]" * 99_999 + "}", "not usable JSON: nested"),

@@ -1,4 +1,4 @@
-"""Runs that succeed: the grid, what plugins see, and what is left in the workspace."""
+"""Successful runs: the grid, the environment of plugins, and the files in the workspace."""
 
 from __future__ import annotations
 

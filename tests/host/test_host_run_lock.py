@@ -1,4 +1,4 @@
-"""One run at a time in a workspace, and what killed runs leave in it."""
+"""One run at a time per workspace, and recovery after killed runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def predict(self, data):
 
 @contextmanager
 def running(job: Job) -> Iterator[subprocess.Popen[str]]:
-    """A run in another process that has come to its fifth row, where it waits for a line."""
+    """A run in another process that waits in its fifth row."""
     job.define("algo/edge_model.py", "EdgeModel", SLOW)
     command = [sys.executable, "-m", "core.cmd.benchmarking", "-f", job.save()]
     environment, pipe = {**os.environ, "WAITING": "1"}, subprocess.PIPE

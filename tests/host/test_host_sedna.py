@@ -1,4 +1,4 @@
-"""The part of Sedna that plugin files use by themselves."""
+"""The part of Sedna that plugin files use."""
 
 from __future__ import annotations
 

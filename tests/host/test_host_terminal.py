@@ -1,4 +1,4 @@
-"""What a user sees on a terminal, and that a log file gets nothing of it."""
+"""Output on a terminal and in a log file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What upstream Ianvs tolerates is a warning here; what is probably a typo stays a fault, and is told once."""
+"""Configurations that upstream Ianvs tolerates are warnings; probable typos are errors, reported once."""
 
 # ruff: noqa: E501 - the table below reads best with one case per line
 

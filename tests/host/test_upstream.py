@@ -1,4 +1,4 @@
-"""Jobs unmodified on upstream Ianvs: where ``IANVS_UPSTREAM_PYTHON`` names a Python that has it."""
+"""Unmodified jobs on upstream Ianvs, if ``IANVS_UPSTREAM_PYTHON`` is a Python that has it."""
 
 import csv
 import os

@@ -1,4 +1,4 @@
-"""Jobs in the shape of upstream's examples start on this host as they are."""
+"""Jobs in the form of upstream's examples run unmodified on this host."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.host.upstream_routing import write_routing_example
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The examples put folders on ``sys.path``, and modules of theirs stay."""
+    """The examples change ``sys.path`` and ``sys.modules``."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "modules", dict(sys.modules))

@@ -1,4 +1,4 @@
-"""A cascade where Ianvs asks the router first: the edge is asked once, and its work counts whoever answers."""
+"""A cascade in mode mining-then-inference: the edge answers once, and its work always counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The energy of answers: shared where requests overlap, kept for a replay, and empty with its reason."""
+"""Energy of answers: shared by overlapping requests, stored for replays, and empty with a reason."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WATTS, IDLE = 50.0, 20.0
 
 
 class Rising(Meter):
-    """A machine whose counter rises with time, and with ``joules`` beside it."""
+    """A machine whose counter rises with time, plus ``joules``."""
 
     def __init__(self, joules: list[float] | None = None) -> None:
         super().__init__(Path("/nowhere"))
@@ -97,7 +97,7 @@ def test_energy_with_a_failed_reading_is_unknown(clock: list[float]) -> None:
 
 
 def test_a_long_request_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A counter that wraps and is back where it was, and a power that is high in between only."""
+    """A counter that wraps to its old value, and a short peak of power."""
     monkeypatch.setattr(timings, "SAMPLING", 0.001)
     joules, watts = [50.0], [0.0]
     meter = Meter(Path("/nowhere"))

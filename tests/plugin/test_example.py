@@ -1,4 +1,4 @@
-"""The example folder as a user runs it: ``ianvs -f benchmarkingjob.yaml``, with small models and few questions."""
+"""The example folder: its files are consistent, and its jobs are valid."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_the_main_job_is_small_and_another_has_all_methods() -> None:
 
 @pytest.mark.parametrize("side", ["edge", "cloud"])
 def test_other_models_use_the_default_lengths(side: str) -> None:
-    """What is tuned for the embedded models stands in their job, or needs a head, which fits no other model."""
+    """Lengths tuned for the shipped models are in their job, or need a head of theirs."""
     settings = yaml.safe_load((EXAMPLE / ROUTING / f"{side}_settings.yaml").read_text())
     assert set(settings["length"]) <= set(settings["head"])
     (modules,) = yaml.safe_load((EXAMPLE / ROUTING / f"{side}_methods.yaml").read_text()).values()

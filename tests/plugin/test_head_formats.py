@@ -1,4 +1,4 @@
-"""Heads of other formats, and with flags of other computations, are computed as they say or refused by that name."""
+"""Heads in other formats or with other flags are computed accordingly, or rejected by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scorer choice_logprob: the option whose letter is the likeliest first token, whatever the answer says."""
+"""The scorer choice_logprob: the option whose letter is the likeliest first token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries from several threads: each is asked once, waits count, and a query without an answer takes no other along."""
+"""Concurrent queries: each is sent once, waits count, and a failed query does not affect others."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_a_failed_load_is_not_repeated_by_waiting_threads(cloud: Any, monkeypatc
 def test_the_time_of_the_journal_is_not_in_the_latency(
     cloud: Any, clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A long journal is read when the first answer is looked for, and tried before a model is loaded."""
+    """A long journal is read at the first look-up, and checked before a model is loaded."""
     for name, method in ((n, getattr(Journal, n)) for n in ("get", "explain_miss", "ensure_writable")):
 
         def slow(journal: Journal, *arguments: Any, original: Any = method) -> Any:

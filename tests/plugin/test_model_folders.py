@@ -1,4 +1,4 @@
-"""What a check says of model folders that cannot be loaded as they are, or not without more."""
+"""Checks of model folders that cannot be loaded, or need another package."""
 
 from __future__ import annotations
 

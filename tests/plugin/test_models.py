@@ -1,4 +1,4 @@
-"""Edge and cloud models on a tiny real model: back ends agree, the journal answers, errors are told."""
+"""Edge and cloud models with a tiny model: back ends agree, answers are replayed, errors are messages."""
 
 from __future__ import annotations
 

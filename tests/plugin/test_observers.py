@@ -1,4 +1,4 @@
-"""Observers: the models tell what they are asked and what came of it, to those that are still there."""
+"""Observers are notified of requests and answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the journal answers: within a run, across runs, against the baseline, and never with another configuration."""
+"""Replay from the journal: within a run, across runs, the baseline, and changed configurations."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_difference_to_the_baseline_is_a_near_tie_or_not(job: Path, tiny_model
 def test_near_ties_are_unknown_without_a_measurement(
     target: str, known: bool | None, job: Path, tiny_model: Path
 ) -> None:
-    """The native step's own are none, but beside another engine it does not know them."""
+    """The native step has none itself, but unknown ones relative to other engines."""
     edge(tiny_model).predict(row("x"))
     changed = kept(job)
     changed.token_ids[2] += 1

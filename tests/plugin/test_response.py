@@ -1,4 +1,4 @@
-"""The figures of a response: what is counted from the first token on, and what from the first chunk on."""
+"""Figures of a response: times from the first token and from the first chunk."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tests.support.edge import Start, edge, row
 
 
 class Slow(Router):
-    """Takes so many seconds for a decision."""
+    """A router with this decision time in seconds."""
 
     def __init__(self, seconds: float = 0.0, threshold: float = 0.5) -> None:
         super().__init__(threshold)

@@ -1,4 +1,4 @@
-"""Token probabilities and samples through the journal: what serves whom, what is counted, what is told of failures."""
+"""Token probabilities and samples: replay, counts, and failures."""
 
 from __future__ import annotations
 

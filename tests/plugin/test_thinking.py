@@ -1,4 +1,4 @@
-"""Thoughts are told from answers, counted apart and never scored, however a template and a model mark them."""
+"""Thinking is separated from answers, counted separately and not scored, for all templates and models."""
 
 from __future__ import annotations
 

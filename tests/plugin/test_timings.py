@@ -1,4 +1,4 @@
-"""What the times of answers were taken with, as the test case's environment tells it."""
+"""Conditions of timings in the environment of a test case."""
 
 from __future__ import annotations
 

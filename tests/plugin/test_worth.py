@@ -1,4 +1,4 @@
-"""Drafts that are not worth their time are told in a line."""
+"""Warnings about drafts that cost more than they save."""
 
 from __future__ import annotations
 

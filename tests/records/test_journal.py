@@ -100,7 +100,7 @@ def test_the_newest_answer_counts_despite_read_ahead(tmp_path: Path) -> None:
 
 
 def intact(path: Path, count: int) -> list[int]:
-    """Which answers a reader finds. None of them is a wrong one."""
+    """The numbers of the answers that a reader finds. None may be wrong."""
     journal = open_journal(path, "later")
     found = []
     for number in range(count):
@@ -294,7 +294,7 @@ def test_a_model_outside_ianvs_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs SIGKILL")
 def test_two_writers_killed_at_random_moments(tmp_path: Path) -> None:
-    """What a writer has said to be kept is there, whatever became of it and of the other."""
+    """Answers that a writer has reported as stored are there."""
     code = WRITER.format(root=str(ROOT)) + "    print(number, flush=True)\n"
     chance = random.Random(5)
     for attempt in range(20 if os.environ.get("CI") else 4):

@@ -1,4 +1,4 @@
-"""Prompts that were read for a router's sake are kept in the journal as answers are."""
+"""Prefills in the journal."""
 
 from __future__ import annotations
 

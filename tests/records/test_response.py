@@ -1,4 +1,4 @@
-"""A line of a test case's answers is what it should be, or it costs one answer and not the report."""
+"""A damaged line of a test case's answers costs one answer, not the report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ANYTHING = [
     *("null", "true", "-1", "0.5", "1e999", "NaN", "9" * 400, '""', '"text"', "[]", "[[]]", "[1]", "{}", '{"a": [1]}')
 ]
 SOME = 28
-"""One in so many of these values is tried in a field, another one in the next."""
+"""Each field is tried with one of this many values, in turn."""
 RAW = [b"[" * 100_000, b'{"index": 1e999, "result": {}}', b"\xff\xfe", b"[1, 2]"]
 
 

@@ -1,4 +1,4 @@
-"""Judgments come from the journal, and the judge is never asked."""
+"""Judgments come from the journal; no request is sent to a judge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A side that only read the prompt has answered nothing, and what is told of it is looked at as all that is read."""
+"""A prefill is not an answer, and its fields are validated."""
 
 from __future__ import annotations
 

@@ -16,24 +16,24 @@ def compare(journal: Journal, baseline_key: str, key: str, entry: Entry, whole: 
     baseline = entry if baseline_key == key else journal.get(baseline_key)
     if baseline is None:
         return None
-    ours, theirs = entry.completion, baseline.completion
-    wanted = theirs.token_ids if whole else theirs.token_ids[: len(ours.token_ids)]
+    own, base = entry.completion, baseline.completion
+    wanted = base.token_ids if whole else base.token_ids[: len(own.token_ids)]
     comparable = baseline.hardware == entry.hardware
     comparison: dict[str, Any] = {
         "key": baseline_key,
-        "latency": theirs.trace.latency if comparable else None,
-        "token": theirs.trace.seconds_per_token if comparable else None,
-        "issued": theirs.trace.issued,
-        "busy": theirs.trace.busy,
-        "completion_tokens": theirs.completion_tokens,
-        "identical": ours.token_ids == wanted,
+        "latency": base.trace.latency if comparable else None,
+        "token": base.trace.seconds_per_token if comparable else None,
+        "issued": base.trace.issued,
+        "busy": base.trace.busy,
+        "completion_tokens": base.completion_tokens,
+        "identical": own.token_ids == wanted,
     }
     if not comparison["identical"]:
-        pairs = zip(ours.token_ids, theirs.token_ids, strict=False)
-        shorter = min(len(ours.token_ids), len(theirs.token_ids))
+        pairs = zip(own.token_ids, base.token_ids, strict=False)
+        shorter = min(len(own.token_ids), len(base.token_ids))
         difference = next((i for i, (a, b) in enumerate(pairs) if a != b), shorter)
-        near_ties = {position for position, _ in (*ours.trace.near_ties, *theirs.trace.near_ties)}
-        targets = {ours.trace.target, theirs.trace.target}
+        near_ties = {position for position, _ in (*own.trace.near_ties, *base.trace.near_ties)}
+        targets = {own.trace.target, base.trace.target}
         known = near_ties or targets & REPORTS_NEAR_TIES or targets == {"native"}
         comparison |= {"difference": difference, "near_tie": difference in near_ties if known else None}
     return comparison

@@ -80,7 +80,7 @@ class Journal:
         self._known: set[str] = set()
         self._served: set[tuple[str, str]] = set()
         self._explained: set[str] = set()
-        self._asked: dict[str, tuple[threading.Lock, int]] = {}
+        self._request_locks: dict[str, tuple[threading.Lock, int]] = {}
         self._mutex = threading.RLock()
         self._claim: FolderLock | None = None
 
@@ -217,16 +217,16 @@ class Journal:
     def request_lock(self, key: str) -> Iterator[None]:
         """Lock of the requests with this key: other threads wait, so that an answer is not generated twice."""
         with self._mutex:
-            lock, waiting = self._asked.get(key, (threading.Lock(), 0))
-            self._asked[key] = lock, waiting + 1
+            lock, waiting = self._request_locks.get(key, (threading.Lock(), 0))
+            self._request_locks[key] = lock, waiting + 1
         try:
             with lock:
                 yield
         finally:
             with self._mutex:
-                lock, waiting = self._asked.pop(key)
+                lock, waiting = self._request_locks.pop(key)
                 if waiting > 1:
-                    self._asked[key] = lock, waiting - 1
+                    self._request_locks[key] = lock, waiting - 1
 
     def ensure_writable(self) -> None:
         """Raise UserError if answers cannot be stored or another run has claimed the folder."""

@@ -24,7 +24,7 @@ class JudgedQuery(NamedTuple):
 
 
 def read_judgments(
-    workspace: Workspace, case: Case, asked: Mapping[int, JudgedQuery]
+    workspace: Workspace, case: Case, queries: Mapping[int, JudgedQuery]
 ) -> tuple[str, dict[int, Judgments]]:
     """Judge and prompts ("" = none) of a test case, and the judgments of fully judged queries. Raises UserError if the
     prompts cannot be read."""
@@ -34,14 +34,14 @@ def read_judgments(
     model, named = str(settings["judge_model"]), settings.get("judge_prompts")
     prompts = read_prompts(workspace.find(str(named)) or Path(str(named)) if named else SHIPPED)
     kept, found = workspace.journal(case.job), {}
-    for index, (query, answers, gold) in asked.items():
+    for index, (query, answers, gold) in queries.items():
         messages = conversations(prompts, query.turns, answers, references_of(gold), query.group)
         texts = [kept.answer(model, one) for one in messages]
         if all(text is not None for text in texts):
             official = prompts.official
             found[index] = [(rating(text, official), text, rule(text, official)) for text in map(str, texts)]
     judge = f"{model} with the prompts {prompts.name}"
-    if asked and not found:
+    if queries and not found:
         case.notes.append(f"single judgments are not shown: the journal has none of {judge}")
     return judge if found else "", found
 

@@ -54,15 +54,15 @@ def keep(y_true: Sequence[Any], y_pred: Sequence[Any]) -> None:
 
 
 def _write(algorithm: Path, y_true: Sequence[Any], y_pred: Sequence[Any]) -> None:
-    asked = [
+    rows = [
         # The letter of an option refers to the question in the request, not in the data file.
         {"question": of["query"], "answer": _plain(of["gold"] if result["scorer"] in CHOICES else gold)}
         for (_, result, *_), gold in zip(y_pred, y_true, strict=True)
         if (of := result.row)
     ]
-    name = f"asked-{digest(asked)[:16]}.jsonl"
+    name = f"asked-{digest(rows)[:16]}.jsonl"
     if not (algorithm.parent / name).exists():
-        write_atomically(algorithm.parent / name, "".join(_line(row) for row in asked))
+        write_atomically(algorithm.parent / name, "".join(_line(row) for row in rows))
     # The same clock as Ianvs's rows: time.time() may be a tick ahead, and the folder would seem later.
     now = time.localtime()
     stamp = f"{time.strftime('%Y%m%dT%H%M%S', now)}.{time.time_ns()}"
