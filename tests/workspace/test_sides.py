@@ -1,4 +1,4 @@
-"""What both sides made of each query: from responses, from the journal, scored and priced in one way."""
+"""Answers of both sides: from responses and the journal, with scores and costs."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ def test_failed_and_lossy_responses_are_no_answers():
     assert (
         side_answer(None) is side_answer(response("A", error="gone")) is side_answer(response("A", lossy=True)) is None
     )
+    assert side_answer({"turns": [], "cost": 0.5, "prefill": {"seconds": 0.25}}) is None, "only a prefill"
 
 
 def test_a_stored_answer_has_all_turns_and_the_price_of_cached_tokens(tmp_path: Path):
