@@ -34,8 +34,8 @@ class EdgeModel:
             self.turn.wait_for(lambda: self.answered >= last, 20)
             self.answered += 1
             self.turn.notify_all()
-        told = os.environ["IANVS_CONCURRENCY"]
-        return {"completion": data, "prediction": data[-1], "order": self.answered, "told": told}
+        concurrency = os.environ["IANVS_CONCURRENCY"]
+        return {"completion": data, "prediction": data[-1], "order": self.answered, "concurrency": concurrency}
 """
 
 
@@ -48,7 +48,7 @@ def test_rows_are_answered_at_once_and_written_in_order(job: Job) -> None:
     assert [row["index"] for row in rows] == list(range(12))
     assert [row["result"]["completion"].split()[1] for row in rows] == [str(i) for i in range(12)]
     assert [row["result"]["order"] for row in rows[:4]] == [4, 3, 2, 1], "the rows did not meet"
-    assert {row["result"]["told"] for row in rows} == {"4"}
+    assert {row["result"]["concurrency"] for row in rows} == {"4"}
     assert "IANVS_CONCURRENCY" not in os.environ
     assert job.leaderboard()[0]["Accuracy"] == "50.0"
     run = json.loads((job.case_folder() / "environment.json").read_text())["run"]
@@ -195,5 +195,5 @@ def test_the_number_of_rows_ahead_of_a_slow_one_is_limited() -> None:
     results = Threads(answer, range(1000), 2).results(done.append)
     assert next(results) == 0
     assert ahead == [2 * AHEAD]
-    assert len(done) >= 2 * AHEAD - 1, "completions must be told before the first row is there"
+    assert len(done) >= 2 * AHEAD - 1, "completions must be reported before the first row is there"
     assert list(results) == list(range(1, 1000))

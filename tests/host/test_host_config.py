@@ -115,9 +115,9 @@ def test_a_wrong_value(
     error = refused(job, capfd)
     lines = (job.folder / file).read_text().splitlines()
     places = [f"{file}:{i}: " for i, line in enumerate(lines, 1) if text in line]
-    told = [line for line in error.splitlines() if message in line]
-    assert told, error
-    assert any(place in told[0] for place in places), told[0]
+    messages = [line for line in error.splitlines() if message in line]
+    assert messages, error
+    assert any(place in messages[0] for place in places), messages[0]
 
 
 YAML = [
@@ -126,8 +126,10 @@ YAML = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("value", "told"), YAML)
-def test_ambiguous_yaml_values_are_errors(job: Job, value: str, told: str, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("value", "expected"), YAML)
+def test_ambiguous_yaml_values_are_errors(
+    job: Job, value: str, expected: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     job.modules[0].update(url=str(EXAMPLE / "testalgorithms/query-routing/edge_model.py"))
     job.modules[0]["hyperparameters"] = [
         {"model": {"values": [str(EXAMPLE / "models/edge")]}},
@@ -142,7 +144,7 @@ def test_ambiguous_yaml_values_are_errors(job: Job, value: str, told: str, capfd
     error = capfd.readouterr().err
     assert re.search(rf"algorithm.yaml:({line}|{line + 2}): ", error)
     assert "dtype" in error
-    assert told in error
+    assert expected in error
 
 
 def test_numbers_in_yaml(job: Job) -> None:

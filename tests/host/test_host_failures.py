@@ -98,10 +98,10 @@ def test_metrics_with_the_same_error_are_one_line(job: Job, capfd: pytest.Captur
     job.env["metrics"] += [{"name": name, "url": "env/judged.py"} for name in names]
     job.env["metrics"].append({"name": "Broken", "url": "env/metrics.py"})
     assert job.run() == 1
-    told = [line.partition("failed: ")[2] for line in capfd.readouterr().err.splitlines() if "failed: metric" in line]
-    assert told[0] == "metrics M0, M1, M2, M3, M4, M5 and 3 more: the judge is silent"
-    assert told[1].startswith("metric Broken: ZeroDivisionError")
-    assert len(told) == 2
+    lines = [line.partition("failed: ")[2] for line in capfd.readouterr().err.splitlines() if "failed: metric" in line]
+    assert lines[0] == "metrics M0, M1, M2, M3, M4, M5 and 3 more: the judge is silent"
+    assert lines[1].startswith("metric Broken: ZeroDivisionError")
+    assert len(lines) == 2
 
 
 def test_the_original_error_of_a_chain_is_shown(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
@@ -115,8 +115,8 @@ def test_the_original_error_of_a_chain_is_shown(job: Job, capfd: pytest.CaptureF
     job.define("algo/cloud_model.py", "CloudModel", body)
     job.modules[2]["name"] = "CloudOnly"
     assert job.run() == 1
-    told = "Inference failed. - caused by ConnectionError: 503 from the server (algo/cloud_model.py:6 in inference)"
-    assert f"RuntimeError: {told}" in capfd.readouterr().err
+    expected = "Inference failed. - caused by ConnectionError: 503 from the server (algo/cloud_model.py:6 in inference)"
+    assert f"RuntimeError: {expected}" in capfd.readouterr().err
 
 
 def test_a_router_that_raises_or_returns_none(job: Job, capfd: pytest.CaptureFixture[str]) -> None:

@@ -73,7 +73,7 @@ def test_shares_are_of_all_processors(monkeypatch: pytest.MonkeyPatch, clock: li
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("values", "words"),
     [
         ({"others": 0.099, "steal": 0.049, "gpu": ["power cap"], "throttled": 0}, ""),
         (
@@ -87,9 +87,9 @@ def test_shares_are_of_all_processors(monkeypatch: pytest.MonkeyPatch, clock: li
         ({}, ""),
     ],
 )
-def test_what_makes_times_doubtful(told: dict[str, Any], words: str) -> None:
-    assert doubt({"seconds": 60.0, **told}) == words
-    assert doubt({"seconds": 1.0, **told}) == "", "too short to tell"
+def test_what_makes_times_doubtful(values: dict[str, Any], words: str) -> None:
+    assert doubt({"seconds": 60.0, **values}) == words
+    assert doubt({"seconds": 1.0, **values}) == "", "too short to tell"
 
 
 def test_temperature_and_throttling_are_recorded(
@@ -157,7 +157,7 @@ def test_a_replay_reports_the_load_of_its_answers(
     assert "doubt" not in capsys.readouterr().err, "no time was taken in this run"
     monkeypatch.setenv("REPLAYED", "4")
     assert job.run() == 0
-    assert [told["answers"] for told in loads(job)] == [10, 6]
+    assert [entry["answers"] for entry in loads(job)] == [10, 6]
 
 
 @pytest.mark.parametrize("text", ["[]", '{"load": 1}', "[" * 100_000])

@@ -82,8 +82,8 @@ def test_a_sibling_hides_installed_packages_but_not_the_host(job: Job) -> None:
 def test_a_duplicate_alias_names_both_places(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     job.plugin("algo/edge_model.py", model("EdgeModel", "1") + model("EdgeModel", "2"))
     assert job.run() == 2
-    told = "'EdgeModel' is registered twice: at algo/edge_model.py:3 and algo/edge_model.py:9"
-    assert told in capfd.readouterr().err
+    expected = "'EdgeModel' is registered twice: at algo/edge_model.py:3 and algo/edge_model.py:9"
+    assert expected in capfd.readouterr().err
 
 
 def test_the_url_decides_between_equal_aliases_in_a_folder(job: Job) -> None:

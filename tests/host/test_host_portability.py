@@ -50,14 +50,14 @@ REFUSED: list[tuple[str, Callable[[Job], Any], list[str]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("change", "told"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED])
+@pytest.mark.parametrize(("change", "expected"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED])
 def test_what_upstream_would_reject_or_ignore(
-    portable: Job, capfd: pytest.CaptureFixture[str], change: Callable[[Job], Any], told: list[str]
+    portable: Job, capfd: pytest.CaptureFixture[str], change: Callable[[Job], Any], expected: list[str]
 ) -> None:
     change(portable)
     lines = upstream(portable, capfd)
     assert all(re.match(r"ianvs: warning: \w+\.yaml:\d+: upstream Ianvs ", line) for line in lines)
-    assert [words in line for words, line in zip(told, lines, strict=True)] == [True] * len(told)
+    assert [words in line for words, line in zip(expected, lines, strict=True)] == [True] * len(expected)
     portable.run()
     assert "upstream" not in capfd.readouterr().err, "a run does not speak of it"
 

@@ -48,9 +48,9 @@ def test_ctrl_c_and_sigterm(job: Job, number: signal.Signals, stubborn: bool) ->
     out, err = process.communicate(timeout=30)
     seconds = time.monotonic() - started
     assert process.returncode == 128 + number
-    told = "ianvs: interrupted; 1 of 2 test cases are on the leaderboard in workspace/job/rank; 3 of 10 answers"
+    expected = "ianvs: interrupted; 1 of 2 test cases are on the leaderboard in workspace/job/rank; 3 of 10 answers"
     last = err.strip().splitlines()[-1]
-    assert last.startswith(told)
+    assert last.startswith(expected)
     assert "run the same command again to continue" in last
     assert "Traceback" not in err
     assert ("cleaned up" in out) is not stubborn

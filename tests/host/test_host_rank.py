@@ -124,8 +124,8 @@ def test_the_table_has_only_rows_of_the_current_job(job: Job, capsys: pytest.Cap
     assert {row["edgemodel-tag"] for row in job.leaderboard()} == {"old", "new"}
     assert "new" in screen.out
     assert "old" not in screen.out
-    told = [line for line in screen.err.splitlines() if "not shown" in line]
-    assert told == [
+    notes = [line for line in screen.err.splitlines() if "not shown" in line]
+    assert notes == [
         f"1 row of other configurations or data is kept in {os.path.join('workspace', 'job', 'rank', 'all_rank.csv')} "
         f"and not shown; to start over, delete or move {os.path.join('workspace', 'job')}"
     ]

@@ -56,7 +56,7 @@ for one in (CascadeRouter, LatencyRouter):
 API = {"model": ["m"], "backend": ["api"], "api_base_url": ["http://127.0.0.1:9/v1"]}
 
 
-def told(job: Job, capfd: pytest.CaptureFixture[str], code: int = 2) -> list[str]:
+def errors(job: Job, capfd: pytest.CaptureFixture[str], code: int = 2) -> list[str]:
     return [line for line in job.checked(capfd, code) if "warning" not in line]
 
 
@@ -79,7 +79,7 @@ def test_errors_of_router_constructors(
     job: Job, capfd: pytest.CaptureFixture[str], text: str, values: dict[str, list[Any]], message: str
 ) -> None:
     own(job, text, **values)
-    (line,) = told(job, capfd)
+    (line,) = errors(job, capfd)
     assert line.startswith("ianvs: algorithm.yaml:")
     assert "hard_example_mining Mine: " in line
     assert message in line
@@ -138,7 +138,7 @@ def test_shipped_routers_check_the_other_modules(
     shipped.modules[3]["name"] = router
     for place, more in ((0, processor), (1, {**{name: one[0] for name, one in API.items()}, **edge}), (3, values)):
         shipped.hyperparameters(place, **{name: [value] for name, value in more.items()})
-    lines = told(shipped, capfd, 2 if message else 0)
+    lines = errors(shipped, capfd, 2 if message else 0)
     assert [message in line for line in lines] == [True] * bool(message)
     if "signal" in values and message:
         assert f"algorithm.yaml:{shipped.line_of('algorithm.yaml', 'signal:')}: " in lines[0]

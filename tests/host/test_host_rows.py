@@ -58,12 +58,12 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("row", "told"), FAULTS, ids=range(len(FAULTS)))
-def test_check_finds_wrong_rows(plugin: Job, capfd: pytest.CaptureFixture[str], row: object, told: str) -> None:
+@pytest.mark.parametrize(("row", "expected"), FAULTS, ids=range(len(FAULTS)))
+def test_check_finds_wrong_rows(plugin: Job, capfd: pytest.CaptureFixture[str], row: object, expected: str) -> None:
     plugin.rows([choice("good"), choice("other", "B"), row])
     (line,) = plugin.checked(capfd, 2)
     assert line.startswith("ianvs: data.jsonl:3: ")
-    assert told in line
+    assert expected in line
     assert len(line) < 400
 
 
@@ -115,8 +115,8 @@ def test_many_errors_are_few_lines(plugin: Job, capfd: pytest.CaptureFixture[str
 def test_line_numbers_are_those_of_the_file_with_skipped_rows(plugin: Job, capfd: pytest.CaptureFixture[str]) -> None:
     plugin.env["on_malformed_row"] = "skip"
     plugin.rows(["no JSON", choice("a"), "", choice("a")])
-    told = "data.jsonl:4: the question: the id 'a' is a duplicate, first in data.jsonl:2"
-    assert told in plugin.checked(capfd, 2)[-1]
+    expected = "data.jsonl:4: the question: the id 'a' is a duplicate, first in data.jsonl:2"
+    assert expected in plugin.checked(capfd, 2)[-1]
 
 
 def test_without_a_processor_the_models_check_the_rows(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
@@ -132,7 +132,7 @@ def test_without_a_processor_the_models_check_the_rows(job: Job, capfd: pytest.C
 
 def test_files_that_are_not_data(plugin: Job, capfd: pytest.CaptureFixture[str]) -> None:
     file = plugin.folder / "data.jsonl"
-    for content, told in (
+    for content, expected in (
         (b"\n\n", "data.jsonl: the dataset has no rows"),
         (
             json.dumps(choice("a")).encode("utf-16"),
@@ -141,7 +141,7 @@ def test_files_that_are_not_data(plugin: Job, capfd: pytest.CaptureFixture[str])
         (b'{"question": "' + b"q" * (17 << 20), "data.jsonl:1: the line is longer than 16 MiB"),
     ):
         file.write_bytes(content)
-        assert told in plugin.checked(capfd, 2)[0]
+        assert expected in plugin.checked(capfd, 2)[0]
     file.unlink()
     os.mkfifo(file)
     assert "data.jsonl is not a file" in plugin.checked(capfd, 2)[0]

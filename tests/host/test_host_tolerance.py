@@ -40,10 +40,12 @@ def test_what_upstream_tolerates_is_a_warning(
     job: Job, capfd: pytest.CaptureFixture[str], change: Change, file: str, text: str, message: str
 ) -> None:
     change(job)
-    told = [line for line in job.checked(capfd) if message in line]
-    assert len(told) == 1
+    messages = [line for line in job.checked(capfd) if message in line]
+    assert len(messages) == 1
     lines = (job.folder / file).read_text().splitlines()
-    assert any(told[0].startswith(f"ianvs: warning: {file}:{i}: ") for i, line in enumerate(lines, 1) if text in line)
+    assert any(
+        messages[0].startswith(f"ianvs: warning: {file}:{i}: ") for i, line in enumerate(lines, 1) if text in line
+    )
     assert job.run() == 0
     assert len(job.leaderboard()) in (1, 2)
 

@@ -30,8 +30,8 @@ def rows(path: str) -> list[dict[str, str]]:
 def test_the_cloud_edge_llm_example(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     job = write_routing_example(tmp_path)
     assert main(["check", "-f", job]) == 0
-    told = capfd.readouterr().err.splitlines()
-    (line,) = [one for one in told if one.startswith("ianvs: ")]
+    lines = capfd.readouterr().err.splitlines()
+    (line,) = [one for one in lines if one.startswith("ianvs: ")]
     assert "benchmarkingjob.yaml:5: hard_example_mining_mode has no effect here" in line
     assert main(["-f", job]) == 0
     found = rows("workspace-gpqa/benchmarkingjob/rank/selected_rank.csv")

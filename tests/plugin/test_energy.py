@@ -157,24 +157,24 @@ def test_a_job_has_its_energy_and_a_replay_shows_it(
         answers = [model.predict(row(text, index=index)) for index, text in enumerate(("one", "two", "three"))]
         rows = [[False, answer, answer, None] for answer in answers]
         names = [name for name in METRICS if "Energy" in name or "Power" in name]
-        told = model.environment_details()
+        details = model.environment_details()
         model.cleanup()
-        return {name: METRICS[name](["B"] * 3, rows) for name in (*names, "Throughput")}, told
+        return {name: METRICS[name](["B"] * 3, rows) for name in (*names, "Throughput")}, details
 
-    before, told = run()
+    before, details = run()
     assert before["Edge Mean Power"] == pytest.approx(WATTS, rel=1e-4)
     assert before["Edge Idle Power"] == pytest.approx(IDLE, rel=1e-4)
     # The busy time of an answer ends with its last chunk, that of its energy with the request.
     assert before["Edge Energy per Token"] >= WATTS / before["Throughput"] * 0.999
     assert before["Edge Energy per Token Known"] == 3
     assert math.isnan(before["Cloud Energy per Token"])
-    assert told["energy"] == "RAPL package-0"
+    assert details["energy"] == "RAPL package-0"
 
     new_run(fresh=False)
     monkeypatch.setattr(MACHINE, "meter", Meter(Path("/nowhere")))
-    after, told = run()
+    after, details = run()
     assert {name: str(number) for name, number in after.items()} == {name: str(before[name]) for name in before}
-    assert told["energy"] == "RAPL package-0"
+    assert details["energy"] == "RAPL package-0"
 
 
 def test_an_empty_column_has_its_reason_in_the_report(
@@ -185,14 +185,14 @@ def test_an_empty_column_has_its_reason_in_the_report(
     answer = model.predict(row("one"))
     assert "energy" not in answer["turns"][0]["trace"]
     assert math.isnan(METRICS["Edge Energy per Token"](["B"], [[False, answer, answer, None]]))
-    told = model.environment_details()
+    details = model.environment_details()
     model.cleanup()
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tests.support.workspace.COLUMNS", ("Accuracy", "Edge Energy per Token", "Cloud Mean Power"))
     bench = usual(Bench(tmp_path, [choice(number) for number in range(4)]))
     for path in bench.folder.glob("*/*/environment.json"):
-        modules = {"edgemodel": told, "cloudmodel": [{"energy": "RAPL package-0"}]}
+        modules = {"edgemodel": details, "cloudmodel": [{"energy": "RAPL package-0"}]}
         path.write_text(json.dumps({"modules": modules}), encoding="utf-8")
     cases = {case["router"]: case for case in collect(bench.folder)["cases"]}
     reason = "edge energy is empty: not measured: this machine has no RAPL, no NVML and no battery"

@@ -34,8 +34,8 @@ def questions(count: int) -> list[dict[str, Any]]:
 
 
 def algorithm_files(job: str = "benchmarkingjob.yaml") -> list[str]:
-    told = yaml.safe_load((EXAMPLE / job).read_text())["benchmarkingjob"]
-    return [Path(algorithm["url"]).name for algorithm in told["test_object"]["algorithms"]]
+    described_job = yaml.safe_load((EXAMPLE / job).read_text())["benchmarkingjob"]
+    return [Path(algorithm["url"]).name for algorithm in described_job["test_object"]["algorithms"]]
 
 
 def test_the_files_fit_each_other() -> None:

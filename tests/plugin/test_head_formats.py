@@ -27,7 +27,7 @@ def target() -> Any:
     return create_target(transformers.AutoModelForCausalLM.from_pretrained(CLOUD, dtype=torch.float32))
 
 
-def refused_everywhere(target: Any, head: Path, *told: str) -> None:
+def refused_everywhere(target: Any, head: Path, *texts: str) -> None:
     """At the check, which the host calls, and where a head is loaded."""
     with pytest.raises(UserError) as checked:
         EdgeModel.check_hyperparameters({"model": str(CLOUD), "backend": "EagleSpecDec", "head": str(head)})
@@ -35,27 +35,27 @@ def refused_everywhere(target: Any, head: Path, *told: str) -> None:
         drafters.create("eagle", {"head": head}).prepare(target)
     for error in (checked.value, loaded.value):
         assert error.key == "head"
-        assert all(text in str(error) for text in told), error
+        assert all(text in str(error) for text in texts), error
 
 
 @pytest.mark.parametrize(
-    ("ids", "told"),
+    ("ids", "text"),
     [
         ([99, 5, 9], "no layer 99"),
         ([1, 5], "2 in eagle_aux"),
         ("1,5,9", "a list of layers"),
     ],
 )
-def test_missing_layers_are_named(target: Any, tmp_path: Path, ids: Any, told: str) -> None:
+def test_missing_layers_are_named(target: Any, tmp_path: Path, ids: Any, text: str) -> None:
     head = with_config(EAGLE3, tmp_path / "head", eagle_config={IDS: ids})
-    refused_everywhere(target, head, IDS, told)
+    refused_everywhere(target, head, IDS, text)
 
 
 SPECULATORS = {"speculators_model_type": "eagle3", "norm_before_residual": True}
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "text"),
     [
         ({"fc_norm": True}, "lacks the tensor fc_norm.0.weight, expected [256] in an EAGLE-3 head with fc_norm"),
         ({"norm_before_fc": True}, "lacks the tensor input_norm.weight"),
@@ -86,8 +86,8 @@ SPECULATORS = {"speculators_model_type": "eagle3", "norm_before_residual": True}
         ({"model_type": "medusa"}, "a Medusa head, and EagleSpecDec does not read it: use MedusaSpecDec"),
     ],
 )
-def test_a_flag_of_another_computation_is_named(target: Any, tmp_path: Path, values: dict[str, Any], told: str) -> None:
-    refused_everywhere(target, with_config(EAGLE3, tmp_path / "head", **values), told)
+def test_a_flag_of_another_computation_is_named(target: Any, tmp_path: Path, values: dict[str, Any], text: str) -> None:
+    refused_everywhere(target, with_config(EAGLE3, tmp_path / "head", **values), text)
 
 
 @pytest.mark.parametrize("flag", ["norm_before_residual", "norm_output"])
@@ -112,13 +112,13 @@ def as_speculators(folder: Path, **layer: Any) -> Path:
 
 
 def test_errors_of_a_speculators_head_are_named(target: Any, tmp_path: Path) -> None:
-    for values, told in (
+    for values, text in (
         ({"vocab_size": 2048}, "lacks the tensor d2t"),
         ({"hidden_size": 128}, "has shape"),
         ({"model_type": "deepseek_v3"}, "model_type is 'deepseek_v3'"),
         ({"hidden_size": None}, "hidden_size is missing"),
     ):
-        refused_everywhere(target, as_speculators(tmp_path / "head", **values), told)
+        refused_everywhere(target, as_speculators(tmp_path / "head", **values), text)
     cut = as_speculators(tmp_path / "head") / "model.safetensors"
     cut.write_bytes(cut.read_bytes()[:-100])
     refused_everywhere(target, tmp_path / "head", "model.safetensors")
@@ -128,7 +128,7 @@ def test_errors_of_a_speculators_head_are_named(target: Any, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("ids", "files", "told"),
+    ("ids", "files", "text"),
     [
         ([5, 99999], 1, "a list of different token ids below 1024"),
         (torch.arange(4), 1, "a list of different token ids"),
@@ -136,12 +136,12 @@ def test_errors_of_a_speculators_head_are_named(target: Any, tmp_path: Path) -> 
     ],
 )
 def test_a_wrong_draft_vocabulary_of_fr_spec_is_an_error(
-    target: Any, tmp_path: Path, ids: Any, files: int, told: str
+    target: Any, tmp_path: Path, ids: Any, files: int, text: str
 ) -> None:
     head = copy_of(MODELS / "cloud-eagle", tmp_path / "head")
     for number in range(files):
         torch.save(ids, head / f"freq_{number}.pt")
-    refused_everywhere(target, head, "freq_0.pt", told)
+    refused_everywhere(target, head, "freq_0.pt", text)
 
 
 MODELOPT = {

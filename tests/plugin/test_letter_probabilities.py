@@ -51,11 +51,11 @@ def test_likelier_form_of_a_letter_counts() -> None:
 
 
 def test_servers_report_only_the_first_token() -> None:
-    told = StreamedLogprobs()
+    reported = StreamedLogprobs()
     for letter in ("C", "A"):
         top = [{"token": letter, "logprob": -0.1}, {"token": " D", "logprob": -3.0}]
-        told.add({"content": [{"token": letter, "logprob": -0.1, "top_logprobs": top}]})
-    assert dict(told.letters) == {"C": -0.1, "D": -3.0}
+        reported.add({"content": [{"token": letter, "logprob": -0.1, "top_logprobs": top}]})
+    assert dict(reported.letters) == {"C": -0.1, "D": -3.0}
 
 
 @pytest.mark.parametrize(

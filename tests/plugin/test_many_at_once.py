@@ -208,12 +208,12 @@ def test_shares_add_up_to_the_busy_time(clock: list[float]) -> None:
     assert overlap.end(third) == pytest.approx((1.0, 1.0))
 
 
-@pytest.mark.parametrize(("answered", "told"), [(1.5, 3.5), (None, None)])
-def test_all_times_include_the_wait_in_the_queue(answered: float | None, told: float | None) -> None:
+@pytest.mark.parametrize(("answered", "expected"), [(1.5, 3.5), (None, None)])
+def test_all_times_include_the_wait_in_the_queue(answered: float | None, expected: float | None) -> None:
     trace = Trace([(1.0, 1), (1.5, 1)], thinking=1, answered=answered)
     stamp(trace, Scripted(), issued=0.0, waited=2.0, under_way=UnderWay(3.5, 2.0))
     assert trace.chunks == [(3.0, 1), (3.5, 1)]
-    assert trace.answered == told
+    assert trace.answered == expected
 
 
 @pytest.mark.parametrize(("number", "share"), [(1, None), (4, 0.25)])

@@ -23,11 +23,11 @@ EDGE, CLOUD = str(MODELS / "edge"), str(MODELS / "cloud")
 HEADS = {name: str(MODELS / f"cloud-{name}") for name in ("eagle", "eagle3", "medusa")}
 
 
-def refused(key: str, *told: str, kind: Any = EdgeModel, **hyperparameters: Any) -> None:
+def refused(key: str, *expected: str, kind: Any = EdgeModel, **hyperparameters: Any) -> None:
     with pytest.raises(UserError) as caught:
         kind.check_hyperparameters({"backend": "autoregressive", **hyperparameters})
     assert caught.value.key == key
-    for text in told:
+    for text in expected:
         assert text in str(caught.value)
 
 
@@ -120,9 +120,9 @@ def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     part = sorted(set(document["weight_map"].values()))[1]
     (tmp_path / "m" / part).rename(tmp_path / part)
     refused("model", f"there is no file {tmp_path / 'm' / part}", model=str(tmp_path / "m"))
-    for map_, told in ((dict.fromkeys(document["weight_map"], f"../{part}"), "name of a file"), ([], "weight_map")):
+    for map_, expected in ((dict.fromkeys(document["weight_map"], f"../{part}"), "name of a file"), ([], "weight_map")):
         index.write_text(json.dumps({"weight_map": map_}))
-        refused("model", told, model=str(tmp_path / "m"))
+        refused("model", expected, model=str(tmp_path / "m"))
 
 
 @pytest.mark.parametrize("backend", ["autoregressive", "huggingface"])

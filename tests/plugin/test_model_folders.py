@@ -23,15 +23,15 @@ def check(folder: Path, backend: str = "autoregressive") -> None:
     EdgeModel.check_hyperparameters({"model": str(folder), "backend": backend})
 
 
-def refused(folder: Path, *told: str, backend: str = "autoregressive") -> None:
+def refused(folder: Path, *expected: str, backend: str = "autoregressive") -> None:
     with pytest.raises(UserError) as caught:
         check(folder, backend)
     assert caught.value.key == "model"
-    assert all(text in str(caught.value) for text in told), caught.value
+    assert all(text in str(caught.value) for text in expected), caught.value
 
 
 @pytest.mark.parametrize(
-    ("config", "told"),
+    ("config", "expected"),
     [
         ({"quant_method": "compressed-tensors"}, "compressed_tensors"),
         ({"quant_method": "gptq", "bits": 4}, "optimum gptqmodel"),
@@ -41,12 +41,12 @@ def refused(folder: Path, *told: str, backend: str = "autoregressive") -> None:
     ],
 )
 def test_quantized_weights_name_their_package(
-    tmp_path: Path, config: dict[str, Any], told: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, config: dict[str, Any], expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = with_config(EDGE, tmp_path / "m", quantization_config=config)
     monkeypatch.setattr(validation.importlib.util, "find_spec", lambda name: None)
     for backend in ("autoregressive", "huggingface"):
-        refused(folder, told, backend=backend)
+        refused(folder, expected, backend=backend)
 
 
 @pytest.mark.parametrize("scale", [None, "weight_scale", "SCB"])

@@ -37,8 +37,8 @@ def test_a_response_keeps_the_contract_and_counts_tokens(job: Path, tiny_model: 
         if backend != "huggingface":
             assert sum(step.emitted for step in trace.steps) + 1 == trace.tokens
     assert response["perf"]["latency"] > response["perf"]["time_to_first_token"] > 0
-    told = [response[name] for name in ("side", "backend", "query_id", "group")]
-    assert told == ["edge", backend, "q1", "g"]
+    about = [response[name] for name in ("side", "backend", "query_id", "group")]
+    assert about == ["edge", backend, "q1", "g"]
     assert json.loads(json.dumps(response))["usage"] == response["usage"]
     model.cleanup()
 

@@ -16,7 +16,7 @@ from ianvs_specdec.records.response import Response
 
 class Listener:
     def __init__(self) -> None:
-        self.told: list[tuple[Any, ...]] = []
+        self.calls: list[tuple[Any, ...]] = []
         observers.subscribe(self)
 
     def __eq__(self, other: object) -> bool:
@@ -25,10 +25,10 @@ class Listener:
     __hash__ = None  # type: ignore[assignment]
 
     def began(self, side: str, data: Any) -> None:
-        self.told.append((side, data))
+        self.calls.append((side, data))
 
     def ended(self, side: str, data: Any, response: Mapping[str, Any] | None) -> None:
-        self.told.append((side, data, response))
+        self.calls.append((side, data, response))
 
 
 def test_observers_are_notified_of_answers_and_failures(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,7 +40,7 @@ def test_observers_are_notified_of_answers_and_failures(monkeypatch: pytest.Monk
     monkeypatch.setattr(EdgeModel, "_answer", answer)
     edge = EdgeModel(model="any", backend="api")
     first, second, third = Listener(), Listener(), Listener()
-    gone = third.told
+    gone = third.calls
     del third
     gc.collect()
     response = edge.predict("What?")
@@ -48,5 +48,5 @@ def test_observers_are_notified_of_answers_and_failures(monkeypatch: pytest.Monk
         edge.predict("unanswerable")
     expected = [("edge", "What?"), ("edge", "What?", response)]
     expected += [("edge", "unanswerable"), ("edge", "unanswerable", None)]
-    assert first.told == second.told == expected
+    assert first.calls == second.calls == expected
     assert gone == []

@@ -144,7 +144,7 @@ def test_all_columns_include_the_work_of_a_cascade(job: Path, tiny_model: Path) 
     assert stays.turn("ttft")[0] == pytest.approx(
         seconds(*first["samples"]) + first["turns"][0]["trace"]["chunks"][0][0]
     )
-    # By the clock, which is told to a microsecond.
+    # By the clock, which has microseconds.
     assert stays.query("busy")[0] == pytest.approx(spent, abs=1e-4)
     goes = Table(["x"], [[True, second, first, second]])
     assert goes.query("latency")[0] == pytest.approx(spent + seconds(second))

@@ -17,11 +17,11 @@ def test_every_answer_has_its_target(job: Path, tiny_model: Path, backend: str, 
     model = edge(tiny_model, backend=backend)
     answers = [model.predict(row(text)) for text in ("x", "y")]
     assert [answer["turns"][0]["trace"]["target"] for answer in answers] == [target, target]
-    told = model.environment_details()
-    assert (told["target"], told["answers"]) == (target, 2)
-    assert told["instructions"] == torch.backends.cpu.get_cpu_capability()
-    assert told["threads"] == torch.get_num_threads()
-    assert told["device"] == "cpu"
+    details = model.environment_details()
+    assert (details["target"], details["answers"]) == (target, 2)
+    assert details["instructions"] == torch.backends.cpu.get_cpu_capability()
+    assert details["threads"] == torch.get_num_threads()
+    assert details["device"] == "cpu"
     model.cleanup()
 
 
@@ -43,6 +43,6 @@ def test_a_limit_of_instructions_is_reported(job: Path, tiny_model: Path, monkey
     model.predict(row("x"))
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     model.predict(row("y"))
-    told = model.environment_details()
-    assert [one.get("instructions_limit") for one in told] == [None, "AVX2"]
-    assert [one["answers"] for one in told] == [1, 1]
+    details = model.environment_details()
+    assert [one.get("instructions_limit") for one in details] == [None, "AVX2"]
+    assert [one["answers"] for one in details] == [1, 1]

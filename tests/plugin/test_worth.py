@@ -50,8 +50,8 @@ def test_a_head_without_accepted_drafts_is_one_warning(
         for text in questions(16):
             model.predict(row(text))
         model.cleanup()
-    (told,) = warnings(caplog)
-    assert "edge model: almost no drafts of the head are accepted" in told
+    (message,) = warnings(caplog)
+    assert "edge model: almost no drafts of the head are accepted" in message
 
 
 @pytest.mark.slow
@@ -65,5 +65,5 @@ def test_a_slow_method_is_one_warning(
         for text in ("x", "y", "z", "ab"):
             model.predict(row(text))
         model.cleanup()
-    (told,) = warnings(caplog)
-    assert "SpecDec is slower than plain decoding" in told
+    (message,) = warnings(caplog)
+    assert "SpecDec is slower than plain decoding" in message

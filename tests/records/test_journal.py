@@ -193,8 +193,8 @@ for number in range(1000):
         break
 """
     code = code.format(root=str(ROOT), folder=str(tmp_path))
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    number, kind, message = told.split(" ", 2)
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    number, kind, message = output.split(" ", 2)
     assert kind == "UserError"
     assert re.search(r"cannot write the journal .*\. The answers already in it are kept\.", message)
     assert intact(tmp_path, int(number)) == list(range(int(number)))
@@ -271,11 +271,11 @@ except Exception as error:
     for parent in (tmp_path, *tmp_path.parents[:3]):
         os.chmod(parent, parent.stat().st_mode | 0o055)
     code = code.format(root=str(ROOT), folder=str(tmp_path))
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     os.chmod(tmp_path, 0o755)
-    if "PermissionError" in told.stderr:
+    if "PermissionError" in output.stderr:
         pytest.skip("another user cannot read the sources")
-    read, refused = told.stdout.splitlines()
+    read, refused = output.stdout.splitlines()
     assert read == "[0, 1, 2]"
     assert refused.startswith("UserError cannot write the journal ")
 
