@@ -126,7 +126,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("number", "environment"), enumerate(ENVIRONMENTS))
+@pytest.mark.parametrize(("number", "environment"), list(enumerate(ENVIRONMENTS)))
 def test_every_job_and_test_environment_is_valid(
     number: int, environment: str, copied: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
