@@ -22,7 +22,7 @@ def test_every_repeat_asks_for_itself_and_is_replayed_as_such(workplace: Workpla
 
     outcome = workplace.ianvs()
     assert outcome.code == 0, outcome.output
-    assert not outcome.lines("asked for again")
+    assert not outcome.lines("generated again")
     assert len(outcome.lines("replayed 8")) == 3
     assert len(api.asked) == len(keys), "a repeat was asked again"
 
