@@ -36,21 +36,21 @@ def table(tmp_path):
         ({"emulate_scale": "much"}, "emulate_scale must be auto", "emulate_scale"),
     ],
 )
-def test_wrong_settings_are_told(model, options, part, key):
+def test_invalid_emulation_options_are_rejected(model, options, part, key):
     with pytest.raises(UserError) as told:
         backend("PromptLookup")(model, **options)
     assert part in str(told.value)
     assert told.value.key == key
 
 
-def test_a_table_without_drafts_is_not_for_a_method_that_drafts(model, tmp_path):
+def test_a_drafting_method_needs_draft_costs(model, tmp_path):
     table = str(written(tmp_path, simple(draft=False)))
     with pytest.raises(UserError, match="has no draft costs, and this method drafts"):
         backend("PromptLookup")(model, emulate=table)
     backend("autoregressive")(model, emulate=table)
 
 
-def test_answers_are_the_same_and_their_times_are_labelled(model, table, tmp_path):
+def test_emulation_keeps_answers_and_labels_times(model, table, tmp_path):
     sampling = Sampling(max_tokens=6)
     with backend("PromptLookup")(model) as plain:
         expected = plain.generate(CHAT, sampling).token_ids
@@ -68,7 +68,7 @@ def test_answers_are_the_same_and_their_times_are_labelled(model, table, tmp_pat
     assert answer.trace.ttft >= least
 
 
-def test_what_times_depend_on_is_in_the_key_of_an_answer(model, table, tmp_path):
+def test_identity_has_the_emulation(model, table, tmp_path):
     digests = FileDigests(tmp_path / "digests.json")
     plain, emulated, stretched = (
         backend("autoregressive")(model, **options).identity(digests)

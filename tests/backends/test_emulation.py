@@ -73,7 +73,7 @@ def served(target, meter, length, count=2, on_tokens=None):
     return [request.result().token_ids for request in requests]
 
 
-def test_each_step_lasts_as_long_as_the_table_says_and_writes_what_it_wrote(target):
+def test_steps_take_the_times_of_the_table(target):
     clock, length, scale = Counted(), Told(3), 7.0
     table = simple(request=0.001, attention=1e-5, shared=0.002)
     written = served(target, Emulation(table, scale, clock), length)
@@ -91,7 +91,7 @@ def test_each_step_lasts_as_long_as_the_table_says_and_writes_what_it_wrote(targ
     assert clock.time == pytest.approx(total), "no time passes besides"
 
 
-def test_a_step_that_this_machine_is_too_slow_for_is_counted_and_told(caplog):
+def test_overruns_are_counted_and_logged(caplog):
     clock = Counted()
     emulation = Emulation(simple(), 1.0, clock)
     for late in (0.0, 0.5, 0.0):
@@ -107,7 +107,7 @@ def test_a_step_that_this_machine_is_too_slow_for_is_counted_and_told(caplog):
     assert "1 of 3 steps took longer than on a stated one" in caplog.text
 
 
-def test_what_the_engine_does_between_its_steps_is_within_the_next_and_idling_is_not():
+def test_time_between_steps_counts_and_idle_time_does_not():
     clock = Counted()
     emulation = Emulation(simple(), 1.0, clock)
 
@@ -125,7 +125,7 @@ def test_what_the_engine_does_between_its_steps_is_within_the_next_and_idling_is
     assert (clock.time, emulation.overruns) == (pytest.approx(5.03), 0)
 
 
-def test_the_scale_makes_this_machine_faster_at_all_points():
+def test_the_scale_makes_this_machine_faster_everywhere():
     theirs = simple()
     slower = simple(request=0.05)
     scale = scale_for(theirs, slower, at_once=8)

@@ -110,7 +110,9 @@ def pool() -> Iterator[Callable[..., Pool]]:
         ("RecyclingSpecDec", {"acceptance": "coupled"}),
     ],
 )
-def test_answers_are_those_of_one_at_a_time(tiny_model: Path, pool: Any, method: str, options: dict[str, Any]) -> None:
+def test_concurrent_answers_are_those_of_single_requests(
+    tiny_model: Path, pool: Any, method: str, options: dict[str, Any]
+) -> None:
     asked = pool(tiny_model, method, **options)
     alone = [asked.ask(*question).result(LONGEST) for question in QUESTIONS]
     together = [answer.result(LONGEST) for answer in [asked.ask(*question) for question in QUESTIONS]]
@@ -118,7 +120,7 @@ def test_answers_are_those_of_one_at_a_time(tiny_model: Path, pool: Any, method:
     asked.wait_for(lambda now: now == Occupancy(0, 0, 0))
 
 
-def test_who_leaves_is_let_go_of_and_the_others_go_on(long_model: Path, pool: Any) -> None:
+def test_a_cancelled_request_does_not_affect_others(long_model: Path, pool: Any) -> None:
     asked = pool(long_model)
     staying, stays = asked.begun()
     leaving, leaves = asked.begun()
@@ -132,7 +134,7 @@ def test_who_leaves_is_let_go_of_and_the_others_go_on(long_model: Path, pool: An
     asked.wait_for(lambda now: now == Occupancy(0, 0, 0))
 
 
-def test_who_waits_for_room_leaves_as_well(long_model: Path, pool: Any) -> None:
+def test_a_request_that_waits_for_memory_can_be_cancelled(long_model: Path, pool: Any) -> None:
     asked = pool(long_model)
     asked.has_room_for(1.5)
     running, ends = asked.begun()
@@ -150,7 +152,7 @@ def test_who_waits_for_room_leaves_as_well(long_model: Path, pool: Any) -> None:
 
 
 @pytest.mark.slow
-def test_closing_ends_what_is_under_way_and_gives_the_memory_back(long_model: Path, pool: Any) -> None:
+def test_closing_ends_requests_and_frees_memory(long_model: Path, pool: Any) -> None:
     asked = pool(long_model)
     held = weakref.ref(asked.llm._target)
     running = [asked.begun()[0] for _ in range(3)]
@@ -166,7 +168,7 @@ def test_closing_ends_what_is_under_way_and_gives_the_memory_back(long_model: Pa
     assert asked.ask("again", Sampling(max_tokens=2)).result(LONGEST).completion_tokens == 2, "it can be loaded again"
 
 
-def test_when_the_engine_ends_everybody_is_told(
+def test_an_engine_error_ends_all_requests(
     long_model: Path, pool: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     """Those, too, whose end the step that failed had seen and could not tell."""
@@ -193,7 +195,7 @@ def test_when_the_engine_ends_everybody_is_told(
     assert "a fault" in caplog.text
 
 
-def test_a_model_is_loaded_once_for_all_who_ask(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_requests_load_the_model_once(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     llm = backend("autoregressive")(str(tiny_model))
     loads: list[int] = []
     load = type(llm)._load
@@ -204,7 +206,7 @@ def test_a_model_is_loaded_once_for_all_who_ask(tiny_model: Path, monkeypatch: p
 
 
 @pytest.mark.slow
-def test_a_process_that_ends_while_the_engine_computes_ends_well(long_model: Path) -> None:
+def test_a_process_can_exit_while_the_engine_computes(long_model: Path) -> None:
     program = f"""
 import threading
 threading.excepthook = lambda thrown: print(thrown.exc_value)

@@ -21,9 +21,7 @@ def warnings(caplog: pytest.LogCaptureFixture, **hyperparameters: str) -> list[s
     return [record.getMessage() for record in caplog.records]
 
 
-def test_a_variable_that_is_not_set_is_told_once(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unset_variable_is_reported_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("UNREADY_KEY", "UNREADY_URL"):
         monkeypatch.delenv(name, raising=False)
     (message,) = warnings(caplog, api_base_url=REMOTE, api_key_env="UNREADY_KEY")

@@ -89,7 +89,7 @@ TOKENIZERS = {
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
-def test_the_vocabulary_in_the_file_tokenizes_as_the_tokenizer_did(kind: str, tmp_path: Path) -> None:
+def test_the_files_vocabulary_tokenizes_like_the_tokenizer(kind: str, tmp_path: Path) -> None:
     random_model(tmp_path, eos_token_id=None)
     TOKENIZERS[kind]().save_pretrained(tmp_path)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)

@@ -75,7 +75,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize(("package", "options", "ours", "same"), PUBLISHED, ids=NAMES)
-def test_the_package_writes_what_the_model_writes_and_takes_our_steps(
+def test_the_package_has_our_output_and_steps(
     package: str, options: dict[str, Any], ours: str, same: dict[str, Any]
 ) -> None:
     theirs = answers(published(package, CLOUD, CLOUD_HEAD, **options))
@@ -97,7 +97,7 @@ def test_the_package_writes_what_the_model_writes_and_takes_our_steps(
 
 
 @pytest.mark.parametrize("package", ["eagle-llm", "lade"])
-def test_a_head_and_a_model_made_here_in_the_published_layout(package: str, tiny: tuple[Path, Path]) -> None:
+def test_random_models_in_the_published_layout(package: str, tiny: tuple[Path, Path]) -> None:
     # So short that the answers fit into eagle-llm's window as well, which is smaller by a tree.
     theirs = answers(published(package, *tiny), characters=60)
     plain = answers(backend("autoregressive")(str(tiny[0]), dtype="float32", threads=1), characters=60)
@@ -127,9 +127,7 @@ def test_stop_strings_limits_and_a_full_window(package: str, tiny: tuple[Path, P
 
 @pytest.mark.parametrize("package", ["eagle-llm", "lade"])
 @pytest.mark.parametrize("damage", ["layers are missing", "a weight is no number"])
-def test_damaged_weights_are_refused_not_filled(
-    package: str, damage: str, tiny: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_damaged_weights_are_rejected(package: str, damage: str, tiny: tuple[Path, Path], tmp_path: Path) -> None:
     model = shutil.copytree(tiny[0], tmp_path / "model")
     if damage == "layers are missing":
         told = json.loads((model / "config.json").read_text())
