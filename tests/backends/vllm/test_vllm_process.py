@@ -157,7 +157,7 @@ def test_a_killed_worker_fails_all_requests(stand_in: Callable[..., VllmLLM]) ->
             assert "about to go" in message
             assert "\n" not in message
     # It stays dead until it is closed, then starts anew.
-    with pytest.raises(UserError, match="before it was asked"):
+    with pytest.raises(UserError, match="before the request"):
         ask(llm)
 
 
