@@ -70,7 +70,7 @@ def check_no_secrets(options: Mapping[str, Any]) -> None:
         for place, text, named in _texts(value, str(name)):
             shaped = nested and (_KEY_SHAPE.search(text) or _HEADER_SHAPE.fullmatch(text))
             if (nested and named) or shaped or any(key in text for key in known):
-                rule = f"{visible(place)} holds a key or a password, as it seems"
+                rule = f"{visible(place)} holds something that looks like a key or a password"
                 advice = "put it into an environment variable, which api_key_env names; it is sent as Authorization"
                 raise UserError(f"{rule}, and {name} is published with the results: {advice}", key=str(name))
 
