@@ -105,7 +105,7 @@ class VllmOptions(Settings):
     dtype: DType = Field("auto", description="the type of the weights; auto = as stored")
     threads: Threads | None = None
     vllm_python: Text | None = Field(
-        None, description="the Python that has vLLM: a path, a program, or an environment variable that holds one"
+        None, description="the Python with vLLM: a path, a program, or an environment variable with one"
     )
     quantization: Text | None = Field(None, description="vLLM's quantization")
     tensor_parallel_size: Count | None = Field(None, description="GPUs that share the model")
@@ -113,7 +113,7 @@ class VllmOptions(Settings):
     max_num_seqs: Count | None = Field(None, description="requests that share a step")
     kv_cache_memory_bytes: Count | None = Field(None, description="the cache of a GPU, in bytes")
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        None, description="the share of a GPU's memory that vLLM takes"
+        None, description="vLLM's share of GPU memory"
     )
     enforce_eager: bool | None = Field(None, description="no CUDA graphs")
     truncate_prompts: Truncate = False
@@ -121,7 +121,7 @@ class VllmOptions(Settings):
         None, description="vLLM's speculative_config"
     )
     engine_args: Annotated[dict[str, Any], rule(_check_engine_args)] | None = Field(
-        None, description="further engine arguments of vLLM by name"
+        None, description="other engine arguments of vLLM"
     )
 
 
