@@ -1,4 +1,4 @@
-"""Where a model computes no branches in one step, drafts are chains unless the options say otherwise."""
+"""Models that cannot verify trees get chains by default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a back end reads of a prompt for a router, and answers from two requests in place of one."""
+"""Hidden states of prompts, and answers resumed after their first tokens."""
 
 from __future__ import annotations
 

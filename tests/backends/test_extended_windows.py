@@ -1,4 +1,4 @@
-"""A window that its scaling of positions extends, in every spelling, and drafts beyond the original one."""
+"""Windows extended by RoPE scaling, in all notations, and drafts beyond the original window."""
 
 from __future__ import annotations
 

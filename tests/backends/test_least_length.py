@@ -1,4 +1,4 @@
-"""An answer is as long with every back end, where it is said how long it is at least; who cannot do that refuses."""
+"""``min_tokens`` and ``ignore_eos`` of all back ends."""
 
 from __future__ import annotations
 

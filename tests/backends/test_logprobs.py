@@ -1,6 +1,4 @@
-"""Token probabilities from every back end that runs here: one triple per token, none changes an answer, and all back
-ends tell the same.
-"""
+"""Log-probabilities of local back ends: the same from all, and answers do not change."""
 
 from __future__ import annotations
 

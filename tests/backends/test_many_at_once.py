@@ -1,5 +1,4 @@
-"""One loaded model of ours and many threads: answers are those of one at a time, who leaves is let go of, and nobody
-waits for what never comes."""
+"""Concurrent requests to one model: answers, cancellation, shutdown, errors."""
 
 from __future__ import annotations
 
@@ -39,14 +38,14 @@ def chat(text: str) -> list[dict[str, str]]:
 
 
 def content(completion: Completion) -> tuple[Any, ...]:
-    """What of an answer does not depend on the time."""
+    """The parts of an answer without times."""
     confidence = [tuple(round(figure, 4) for figure in token) for token in completion.trace.confidence or ()]
     return completion.token_ids, completion.text, completion.finish_reason, confidence, completion.trace.characters
 
 
 @pytest.fixture(scope="module")
 def long_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Answers to it take far longer than any test."""
+    """A model whose answers take longer than any test."""
     return build_model(tmp_path_factory.mktemp("long") / "model", window=1 << 30)
 
 
@@ -54,7 +53,7 @@ FOR_EVER = Sampling(max_tokens=1_000_000, stop=())
 
 
 class Pool:
-    """Requests in threads of their own."""
+    """Requests in threads."""
 
     def __init__(self, model: Path, method: str = "autoregressive", **options: Any) -> None:
         self.llm = backend(method)(str(model), **options)
@@ -67,14 +66,14 @@ class Pool:
         return self._threads.submit(self.llm.generate, chat(text), sampling, on_chunk, Hints(given_up=given_up))
 
     def begun(self) -> tuple[Future[Completion], threading.Event]:
-        """A request without end that has begun to answer, and what ends it."""
+        """An endless request that has begun to answer, and the event that cancels it."""
         first, leaves = threading.Event(), threading.Event()
         asked = self.ask("go on", FOR_EVER, leaves.is_set, lambda *_: first.set())
         assert first.wait(LONGEST)
         return asked, leaves
 
     def has_room_for(self, endless: float) -> None:
-        """Of memory, for so many requests without end."""
+        """Limit memory to ``endless`` endless requests."""
         self.llm._batcher._engine._memory = endless * self.llm._target.memory(FOR_EVER.max_tokens)
 
     def wait_for(self, ready: Callable[[Occupancy], bool]) -> None:
@@ -171,7 +170,6 @@ def test_closing_ends_requests_and_frees_memory(long_model: Path, pool: Any) -> 
 def test_an_engine_error_ends_all_requests(
     long_model: Path, pool: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    """Those, too, whose end the step that failed had seen and could not tell."""
     asked = pool(long_model)
     running = [asked.begun() for _ in range(3)]
     leave = loop.Engine._leave

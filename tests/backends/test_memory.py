@@ -1,4 +1,4 @@
-"""Model Memory: what lies in memory, each weight once, and of heads their packed form."""
+"""Model Memory: bytes of weights, shared ones once, packed ones as packed."""
 
 from __future__ import annotations
 

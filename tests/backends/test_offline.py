@@ -1,4 +1,4 @@
-"""Many prompts at once from Python: the code of the page runs, answers are those of one at a time, faults are told."""
+"""``ianvs_specdec.LLM``: the code of docs/python.md, batches, streams, errors."""
 
 from __future__ import annotations
 

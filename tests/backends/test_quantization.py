@@ -1,4 +1,4 @@
-"""Quantized models as back ends: the same lossless comparison, less memory, clear refusals."""
+"""Quantized models: baseline, memory, errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text in pieces is the text as a whole, no character split, however the tokens come; and a long one costs no more."""
+"""Streamed text: pieces, stop strings, constant cost per token."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_encoding_is_cached_and_cancellable(tokenizer: Any) -> None:
 
 
 def streamed(tokenizer: Any, ids: list[int], stop: tuple[str, ...], sizes: random.Random) -> tuple[list[Any], str, int]:
-    """Pieces with their tokens, the whole text, and the most ids that were decoded at once."""
+    """Pieces with their tokens, the whole text, and the maximum ids of one decoding."""
     pieces: list[Any] = []
     longest = 0
 
@@ -89,7 +89,7 @@ def test_invalid_bytes_are_streamed_as_in_the_whole_text(tokenizer: Any, seed: i
 
 @pytest.mark.parametrize("kind", ["never a character", "no text"])
 def test_tokens_without_text_take_constant_time(tokenizer: Any, kind: str) -> None:
-    """A byte that only begins characters, again and again, and the end token where it does not end the answer."""
+    """Bytes that begin characters without end, and end tokens in the middle."""
     euro = tokenizer("€", add_special_tokens=False)["input_ids"]
     token = euro[0] if kind == "never a character" else tokenizer.eos_token_id
     ids = [*euro[:2], *[token] * 500, *euro, *tokenizer(" a", add_special_tokens=False)["input_ids"]]

@@ -1,4 +1,4 @@
-"""A model answers only if its folder holds all of what its config.json claims, and nothing of another model."""
+"""Damaged and inconsistent model folders are rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The API back end against a scripted server: what is sent and what an answer is."""
+"""Back end ``api`` with a scripted server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is reported when a server does not answer, what follows from it, and what is never shown: the key."""
+"""Failures of servers: messages, retries, redaction."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_failures_are_in_the_trace_and_in_the_error(serve: Serve) -> None:
 
 
 def echoes(head: str) -> list[bytes]:
-    """Replies of servers that repeat what they were sent, plainly or escaped, wherever a reply has text."""
+    """Replies with an echo of the authorization, plain or escaped, in all places."""
     authorization = next(line for line in head.splitlines() if line.lower().startswith("authorization"))
     replies = [refusal("500 No", f"{'x' * cut}{authorization}") for cut in range(340, 420, 3)]
     for text in (authorization, urllib.parse.quote(authorization, safe=""), json.dumps(json.dumps(authorization))):
@@ -136,7 +136,6 @@ def test_a_missing_key_and_a_wrong_password_are_reported(serve: Serve, monkeypat
 @pytest.mark.timeout(60)  # 0.1 s, or minutes where the work grows with the square of the page
 @pytest.mark.parametrize("piece", ["<title", "<title><TITLE ", "<titl"])
 def test_html_pages_are_parsed_in_linear_time(piece: str) -> None:
-    """Looking for a title's end after each of its beginnings takes minutes for a page of this length."""
     page = (piece * MAX_BODY)[: 4 * MAX_BODY].encode()
     assert message_of(page, "text/html")[0].startswith("an HTML page")
 

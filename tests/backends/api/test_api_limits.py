@@ -1,4 +1,4 @@
-"""Rates, places, and which endpoint is asked next, on a clock of the test's own."""
+"""Rate and concurrency limits, and selection of endpoints, with a simulated clock."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_places_are_given_in_order_of_arrival() -> None:
 
 
 def fail(endpoints: Endpoints, *, begun: float, ended: float) -> None:
-    """Of a request that goes to A only if it is well."""
+    """A request to A fails."""
     assert endpoints.choose(begun, B)[0] == A
     endpoints.failed(A)
     endpoints.leave(A, ended)

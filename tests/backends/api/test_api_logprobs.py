@@ -1,6 +1,4 @@
-"""Token probabilities from a server with OpenAI's protocol: what is asked for, what is made of it, and the error where
-the server returns none.
-"""
+"""Log-probabilities of servers with OpenAI's protocol."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ def token(text: str, probability: float, *others: float, data: bytes | None = No
 
 
 def streamed(*tokens: Token, text: str | None = None, counted: int | None = None) -> bytes:
-    """Two tokens a chunk, as servers that speculate send them."""
+    """Two tokens per chunk, as with speculation."""
     chunks = []
     for start in range(0, len(tokens), 2 if text is None else len(tokens)):
         chunk = list(tokens[start : start + 2] if text is None else tokens)
@@ -67,7 +65,7 @@ def test_a_character_of_several_tokens_counts_once(serve: Serve) -> None:
 
 
 def accepted(text: str, *others: float) -> Token:
-    """As servers report a draft's token that they accepted."""
+    """An accepted draft token as some servers report it."""
     return {**token(text, 1.0), "top_logprobs": [{"token": "?", "logprob": logprob} for logprob in others]}
 
 

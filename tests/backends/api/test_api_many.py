@@ -1,4 +1,4 @@
-"""Several endpoints, many requests at once, and what bounds them: places, rates, budgets, deadlines, the end."""
+"""Several endpoints and concurrent requests: limits, budgets, deadlines, shutdown."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_waiting_in_the_queue_ends_at_the_deadline(silent: ScriptedAPI) -> None:
 
 
 def test_closing_fails_all_requests(silent: ScriptedAPI, serve: Serve) -> None:
-    """64 in flight, 16 in the queue, and one that waits for its next attempt."""
+    """64 in flight, 16 in the queue, and one that waits for a retry."""
     model = llm(silent, api_concurrency=64, api_timeout=LONG, api_deadline=2 * LONG)
     pausing = llm(serve(lambda prompt, number: refusal("429 No", error("wait"), headers="Retry-After: 50\r\n")))
     with ThreadPoolExecutor(81) as threads:
@@ -203,7 +203,7 @@ def test_a_closed_model_can_be_used_again(serve: Serve) -> None:
 
 @pytest.mark.slow
 def test_64_streams_of_a_failing_server(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is lost, nothing doubled, and every failure is in the trace of the answer that it delayed."""
+    """No answer is lost or doubled, and every failure is in a trace."""
     monkeypatch.setattr("ianvs_specdec.backends.api.session.FIRST_DELAY", 0.05)
     lock, asked, faults = threading.Lock(), Counter[str](), Counter[str]()
     replies = {

@@ -1,4 +1,4 @@
-"""Servers that count what cannot be: nothing of it is believed, nothing grows by it, and the failure says where."""
+"""Implausible numbers from servers fail the attempt and allocate no memory."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ LIKELY = {
 
 
 def streamed(*, usage: str = THREE, more: str = "", piece: str = "") -> bytes:
-    """An answer of three tokens whose events are written as they are given."""
+    """An answer of three tokens with the given JSON."""
     told = f', "logprobs": {{"content": [{piece}]}}' if piece else ""
     return stream_of(
         f'{{"choices": [{{"index": 0, "delta": {{"content": "good"}}{told}}}]}}',
@@ -133,7 +133,7 @@ def test_an_endless_stream_is_cut_off(serve: Serve) -> None:
     ],
 )
 def test_retry_after_is_parsed(value: str, wait: float | None) -> None:
-    """A server that asks for an endless one would never be asked again."""
+    """Otherwise the server would get no more requests."""
     assert of_status(429, {"retry-after": value}, b"").wait == wait
 
 

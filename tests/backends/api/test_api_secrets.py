@@ -1,4 +1,4 @@
-"""A key is in no piece of a streamed answer, and what a URL of the environment holds is in no file."""
+"""Redaction of keys in streamed answers, and of secrets in URLs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stream of chat completion chunks is read as, byte by byte."""
+"""Parsing of streamed chat completions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WHOLE = (delta("Grüße, "), delta("Wörld 🙂"), delta(reason="stop"), event(u
 
 
 def read(*parts: bytes, size: int | None = None) -> Completion:
-    """The answer, fed in the given parts, or in parts of ``size`` bytes; the clock counts the parts."""
+    """The answer of the given parts, or of parts of ``size`` bytes; times are indices of parts."""
     if size:
         stream = b"".join(parts)
         parts = tuple(stream[index : index + size] for index in range(0, len(stream), size))

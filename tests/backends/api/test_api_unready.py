@@ -1,4 +1,4 @@
-"""``ianvs check`` warns of what the environment lacks for asking a server; answers of the journal do without."""
+"""``ianvs check`` warns of missing environment variables, which answers from the journal do not need."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ REMOTE = "https://models.example.com/v1"
 
 
 def warnings(caplog: pytest.LogCaptureFixture, **hyperparameters: str) -> list[str]:
-    """Of checking twice, as it happens where test cases share settings."""
+    """Messages of two checks, as of test cases with the same settings."""
     caplog.clear()
     for _ in range(2):
         if "judge_model" in hyperparameters:

@@ -1,4 +1,4 @@
-"""llama.cpp as a back end: the same prompts, tokens and rules as our engine, on the embedded and on random models."""
+"""Back end ``llamacpp``: the same prompts, tokens and rules as our engine."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PROMPTS = [*prompts("knowledge", 4), *prompts("open-ended", 4)]
 
 @pytest.fixture(scope="module", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Exported models go to a folder of the tests' own."""
+    """Exported models go to a temporary folder."""
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder))

@@ -1,4 +1,4 @@
-"""Model folders in the layout that the published packages read, and those that they cannot run."""
+"""Conversion of model folders for the published packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The back ends eagle-llm and lade on a stand-in for their worker: what is asked, cut, refused, and a death told."""
+"""Back ends ``eagle-llm`` and ``lade`` with a stand-in for their worker."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PYTHONS = {"eagle-llm": "eagle_python", "lade": "lade_python"}
 
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., PublishedLLM]]:
-    """Makes a back end whose worker is the stand-in; ``behaviour`` says what goes wrong."""
+    """Creates back ends with the stand-in; ``behaviour``: what goes wrong."""
     made: list[PublishedLLM] = []
 
     def start(name: str = "eagle-llm", behaviour: str = "", **options: Any) -> PublishedLLM:
@@ -62,7 +62,7 @@ def ask(llm: PublishedLLM, **sampling: Any) -> Any:
 
 
 def asked(llm: PublishedLLM) -> dict[str, Any]:
-    """The last request that reached the worker."""
+    """The last request to the worker."""
     assert llm._worker is not None
     line = [line for line in llm._worker.log.read_text().splitlines() if line.startswith("asked ")][-1]
     return dict(json.loads(line.removeprefix("asked ")))

@@ -1,4 +1,4 @@
-"""The published packages themselves behind the back ends: what they write is what the model writes, step by step.
+"""The published packages themselves: output and steps.
 
 ``make test-official`` makes their environments and names the folder of them in SPECDEC_OFFICIAL.
 """
@@ -53,7 +53,7 @@ def published(package: str, model: Path, head: Path, **options: Any) -> LLM:
 
 
 def answers(llm: LLM, tokens: int = TOKENS, characters: int | None = None) -> list[Completion]:
-    """To questions of the example, or to so much of each."""
+    """To questions of the example, or to their first ``characters``."""
     rows = (EXAMPLE / "dataset" / "open-ended" / "test.jsonl").read_text(encoding="utf-8").splitlines()
     questions = [json.loads(row)["question"]["turns"][0] for row in rows[:: len(rows) // ROWS][:ROWS]]
     asked = [[{"role": "user", "content": text[:characters]}] for text in questions]

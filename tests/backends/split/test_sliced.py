@@ -1,4 +1,4 @@
-"""``SlicedSpecDec``: the answers of the whole model, however it is cut, and over whatever breaks."""
+"""Back end ``SlicedSpecDec``: lossless with any cut and after broken streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``SplitSpecDec``: what it refuses, what its answers depend on, and one answer over a link to a verifier."""
+"""Back end ``SplitSpecDec``: options, identity, and answers over a link to a verifier."""
 
 from __future__ import annotations
 

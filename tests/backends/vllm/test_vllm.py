@@ -1,4 +1,4 @@
-"""vLLM itself behind the back end, on the embedded cloud model: same output as ours, same acceptance, one process each.
+"""vLLM itself, on the embedded cloud model: output and acceptance are ours.
 
 Needs an environment with vLLM; ``make test-vllm`` makes one and names its Python in SPECDEC_VLLM_PYTHON.
 """
@@ -81,7 +81,7 @@ def ours(model: str) -> Iterator[AutoregressiveLLM]:
 
 @pytest.fixture(scope="module")
 def speculative(plain: VllmLLM) -> Iterator[VllmLLM]:
-    """vLLM with the shipped head, after the engine without it has been closed, as one test case follows another."""
+    """vLLM with the shipped head, after the engine without it is closed, as in a job."""
     plain.load()
     assert plain._worker is not None
     pid = plain._worker.pid

@@ -1,4 +1,4 @@
-"""A worker that counts what cannot be: the request fails, nothing of it is believed, and nobody waits for ever."""
+"""Invalid values from a worker fail the request."""
 
 from __future__ import annotations
 

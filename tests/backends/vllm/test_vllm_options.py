@@ -1,4 +1,4 @@
-"""The options of the vLLM back end, from YAML to the constructor, without vLLM."""
+"""Options of the back end ``vllm``, without vLLM."""
 
 from __future__ import annotations
 

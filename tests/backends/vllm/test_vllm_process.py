@@ -1,4 +1,4 @@
-"""The vLLM back end on a stand-in for its worker: what is asked, put together, stopped, refused, and a death told."""
+"""Back end ``vllm`` with a stand-in for its worker."""
 
 from __future__ import annotations
 
