@@ -56,12 +56,12 @@ class Ours:
         import torch
 
         from ianvs_specdec.engine import TokenTree
-        from ianvs_specdec.engine.contracts import pieces
+        from ianvs_specdec.engine.contracts import prompt_chunks
 
         with torch.inference_mode():
             if self._state is None or not rows:
                 self._state = self.target.open()
-                prompt = pieces(self._ids, self.target.prompt_rows)
+                prompt = prompt_chunks(self._ids, self.target.prompt_rows)
                 seconds = self._timed(lambda: [self.target.step([(self._state, piece)]) for piece in prompt])
                 if not rows:
                     return seconds
@@ -161,7 +161,7 @@ def _ours(
     options: argparse.Namespace, model: Any, prompt: list[int], wait: Callable[[], None]
 ) -> Iterator[tuple[Ours, str | None]]:
     """Our engine in every type of weights, with the quantization of each."""
-    from ianvs_specdec.targets.registry import target_of
+    from ianvs_specdec.targets.registry import create_target
 
     labels = set()
     for engine in options.engine:
@@ -169,7 +169,7 @@ def _ours(
             quantization = None if name == "none" else name
             # transformers' engine rounds the model itself, and the next target needs its weights.
             own = copy.deepcopy(model) if quantization and engine == "transformers" else model
-            target = target_of(own, quantization=quantization, engine=engine)
+            target = create_target(own, quantization=quantization, engine=engine)
             label = f"ours {quantization or options.dtype}, {target.kind}"
             # Two engines may come to the same target.
             if label not in labels:

@@ -22,7 +22,7 @@ from ianvs_specdec.backends.official.backend import WORKER as PUBLISHED
 from ianvs_specdec.backends.official.backend import steps_of
 from ianvs_specdec.backends.process import WorkerProcess, environment
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.models.gguf.gguf import TYPES, export_gguf
+from ianvs_specdec.models.gguf.exporting import TYPES, export_gguf
 
 LLAMACPP = "llama.cpp"
 LLAMACPP_WORKER = Path(__file__).with_name("llamacpp_worker.py")

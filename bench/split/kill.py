@@ -27,7 +27,7 @@ from bench.split.scene import COSTS, SCALE, SPECDEC, Truth, decode, edge, endles
 from ianvs_specdec.backends.child import ServerProcess
 from ianvs_specdec.benchmarks.files import positive
 from ianvs_specdec.net.link import Path as NetworkPath
-from ianvs_specdec.net.link.thread import Link
+from ianvs_specdec.net.link.link import Link
 
 KINDS = ("verifier", "edge", "cut", "outage")
 SHORTEST, LONGEST = 0.1, 30.0

@@ -12,12 +12,12 @@ import transformers
 
 from ianvs_specdec.backends import backend
 from ianvs_specdec.backends.top_logprobs import StreamedLogprobs, letters_of
-from ianvs_specdec.benchmarks.letters import LETTERS
+from ianvs_specdec.benchmarks.extraction import LETTERS
 from ianvs_specdec.benchmarks.scorers import LOGPROB
 from ianvs_specdec.common.errors import AnswerError
 from ianvs_specdec.common.types import Completion, Query, Sampling, Trace
 from ianvs_specdec.plugin.response import with_letter
-from ianvs_specdec.plugin.rows_checked import without_letters
+from ianvs_specdec.plugin.row_checks import without_letters
 from ianvs_specdec.workspace.scoring import scores
 from tests.support.folders import EDGE, EXAMPLE
 

@@ -20,10 +20,9 @@ from ianvs_specdec.backends.split.edge.decode import Edge, Finish
 from ianvs_specdec.backends.split.edge.drafts import RemoteTarget
 from ianvs_specdec.backends.split.edge.session import Outage
 from ianvs_specdec.engine import Drafter
-from ianvs_specdec.serving.verifier.metrics import Metrics
-from ianvs_specdec.serving.verifier.served import served_by
 from ianvs_specdec.serving.verifier.server import Server
-from ianvs_specdec.serving.verifier.service import Bounds, Service, digest
+from ianvs_specdec.serving.verifier.service import Limits, Service, load_model, token_digest
+from ianvs_specdec.serving.verifier.session import Metrics
 from tests.support.servers import Listener
 
 PATIENCE = 60.0
@@ -35,18 +34,18 @@ class Verifier:
     def __init__(
         self,
         llm: EngineLLM,
-        bounds: Bounds | None = None,
+        limits: Limits | None = None,
         tokens: Sequence[str] | None = None,
         credentials: object = None,
         length: str | None = None,
         port: int = 0,
     ) -> None:
-        bounds = bounds or Bounds()
-        self.served = served_by(llm, length, bounds.sessions)
+        limits = limits or Limits()
+        self.served = load_model(llm, length, limits.sessions)
         self.metrics = Metrics(self.served.name, llm.occupancy)
-        known = None if tokens is None else [digest(token) for token in tokens]
-        self.service = Service(self.served, bounds, known, self.metrics)
-        self._sessions, self._credentials, self._wanted = bounds.sessions, credentials, port
+        known = None if tokens is None else [token_digest(token) for token in tokens]
+        self.service = Service(self.served, limits, known, self.metrics)
+        self._sessions, self._credentials, self._wanted = limits.sessions, credentials, port
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
         self._thread.start()
@@ -115,7 +114,7 @@ def edge_of(
         model = connection.describe(PATIENCE)
         target = RemoteTarget(model.vocabulary, model.window or None, torch.float32, None)
         drafter.prepare(target)  # type: ignore[arg-type]
-        controller = Controller(length, mode=mode, in_flight=in_flight if drafter.lines else 0)
+        controller = Controller(length, mode=mode, in_flight=in_flight if drafter.supports_continuations else 0)
         yield Edge(connection, model, drafter, target, controller, outage or Outage(), in_flight, finish)
     finally:
         connection.close()

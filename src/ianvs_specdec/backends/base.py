@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.settings import Settings, build
+from ianvs_specdec.common.settings import Settings, validated
 from ianvs_specdec.common.types import Completion, Encoding, Hints, Message, Occupancy, Sampling
 from ianvs_specdec.records.identity import FileDigests, machine
 
@@ -57,7 +57,7 @@ class LLM(ABC):
     def __init__(self, model: str, **options: Any) -> None:
         """Raises UserError, with its ``key``, for an invalid option."""
         self.model = model
-        self.options: Any = build(self.Options, options, f"option of {self.backend}")
+        self.options: Any = validated(self.Options, options, f"option of {self.backend}")
 
     def check(self, sampling: Sampling) -> None:  # noqa: B027 - optional
         """Raise UserError if the back end does not support ``sampling``. Does not load the model."""

@@ -73,10 +73,10 @@ class HuggingfaceLLM(LocalLLM):
         return "transformers generate"
 
     def _weights_memory(self) -> int:
-        from ianvs_specdec.engine.memory import held
+        from ianvs_specdec.engine.memory import tensor_bytes
         from ianvs_specdec.targets.huggingface import weights_of
 
-        return held(weights_of(self._model))
+        return tensor_bytes(weights_of(self._model))
 
     def _room(self, prompt_ids: list[int], sampling: Sampling) -> int:
         window = window_of(self._model.config.get_text_config())

@@ -18,7 +18,7 @@ from pydantic import Field
 from ianvs_specdec.backends.api.backend import APIBasedLLM
 from ianvs_specdec.benchmarks.judge_prompts import SHIPPED, PromptSet, conversations, rating, read_prompts, rule
 from ianvs_specdec.common.errors import AnswerError, UserError, warn_once
-from ianvs_specdec.common.settings import Count, Settings, Text, build
+from ianvs_specdec.common.settings import Count, Settings, Text, validated
 from ianvs_specdec.common.types import Message, Sampling
 from ianvs_specdec.records.configuration import Configuration
 from ianvs_specdec.records.identity import FileDigests, digest
@@ -72,7 +72,7 @@ class JudgeSettings(Settings):
                 raise UserError(f"{key} is set, but no judge_model", key=key)
             return None
         try:
-            settings = build(cls, given)
+            settings = validated(cls, given)
         except UserError as error:
             raise UserError(f"judge_{error}", key=f"judge_{error.key}") from error
         if lack := settings.llm().unready():
@@ -195,7 +195,7 @@ class _Panel:
         finally:
             self._llm.close()
             if self._journal is not None:
-                self._journal.rest()
+                self._journal.release()
         return found | {key: new for key, new in asked_for.items() if isinstance(new, str) or key not in found}
 
     def _ask_all(self, missing: Mapping[str, list[Message]]) -> dict[str, str | AnswerError]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.models.documents import read_object
+from ianvs_specdec.models.json_files import read_object
 
 PACKAGES = {
     "bitsandbytes-int8": "bitsandbytes",

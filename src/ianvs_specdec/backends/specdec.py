@@ -19,7 +19,7 @@ from ianvs_specdec.backends.quantization import built_in
 from ianvs_specdec.common.errors import ContextWindowError
 from ianvs_specdec.common.settings import Settings, Text
 from ianvs_specdec.common.types import Completion, Encoding, Hints, Message, Occupancy, Sampling, Trace
-from ianvs_specdec.models.layout import model_sizes, read_config
+from ianvs_specdec.models.validation import model_sizes, read_config
 from ianvs_specdec.records.identity import FileDigests
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class EngineLLM(LocalLLM):
 
     def _drafting(self) -> dict[str, Any]:
         own = drafters.METHODS[self.method].options.model_fields
-        return {name: value for name, value in self.options.given().items() if name in own}
+        return {name: value for name, value in self.options.explicit().items() if name in own}
 
     def identity(self, digests: FileDigests) -> dict[str, Any]:
         emulated = {} if self._emulated is None else {"emulate": self._emulated.identity(digests)}
@@ -106,21 +106,21 @@ class EngineLLM(LocalLLM):
 
     def _prepare(self) -> None:
         from ianvs_specdec.engine.loop import Engine
-        from ianvs_specdec.engine.memory import for_sequences
+        from ianvs_specdec.engine.memory import sequence_budget
 
         self._target = self._new_target()
         trees = getattr(self._target, "takes_trees", True)
         self._drafter = drafters.create(self.method, self.drafting, trees=trees)
         self._drafter.prepare(self._target)
-        memory = for_sequences(self._target.device)
+        memory = sequence_budget(self._target.device)
         if self._emulated is not None:
             self._emulation = self._emulated.start(self._target, self._drafter, memory)
-        self._serve(Engine(self._target, self._length, memory, meter=self._emulation))
+        self._serve(Engine(self._target, self._length, memory, timer=self._emulation))
 
     def _new_target(self) -> Target:
-        from ianvs_specdec.targets.registry import target_of
+        from ianvs_specdec.targets.registry import create_target
 
-        return target_of(
+        return create_target(
             self._model,
             consume=True,
             quantization=built_in(self.quantization),
@@ -129,20 +129,20 @@ class EngineLLM(LocalLLM):
 
     def _request(self, scored: bool, prompt_ids: list[int], sampling: Sampling, **options: Any) -> Request:
         """``scored``: with log-probabilities of the prompt."""
+        from ianvs_specdec.engine.prompts import ScoredPrompt
         from ianvs_specdec.engine.request import Request
-        from ianvs_specdec.engine.scoring import Scored
 
-        kind = Scored if scored else Request
+        kind = ScoredPrompt if scored else Request
         return kind(self._target, self._drafter.fork(), prompt_ids, sampling, **options)
 
     def profile(self, seconds: float) -> CostTable:
         """Measure the costs of steps and drafts on this machine, in about ``seconds`` at most."""
-        from ianvs_specdec.engine.memory import for_sequences
+        from ianvs_specdec.engine.memory import sequence_budget
         from ianvs_specdec.targets.profiling import profile
 
         self.load()
         self._set_threads()
-        return profile(self._target, self._drafter, seconds, memory=for_sequences(self._target.device))
+        return profile(self._target, self._drafter, seconds, memory=sequence_budget(self._target.device))
 
     def _serve(self, engine: Engine) -> None:
         """Start to serve requests with ``engine``."""
@@ -158,19 +158,19 @@ class EngineLLM(LocalLLM):
         ``length``: its speculation length; ``at_once``: requests that share a step.
         """
         from ianvs_specdec.engine.loop import Engine
-        from ianvs_specdec.engine.memory import for_sequences
+        from ianvs_specdec.engine.memory import sequence_budget
 
         self.load()
         assert self._chat is not None
         self._ending()
-        memory = for_sequences(self._target.device)
+        memory = sequence_budget(self._target.device)
         self._serve(Engine(self._target, length, memory, at_once, self._emulation))
         return SharedEngine(self._target, self._drafter, self._batcher, self._eos_ids, self._chat.text)
 
     def encode(self, messages: list[Message], sampling: Sampling, layers: Sequence[int]) -> Encoding:
         import numpy as np
 
-        from ianvs_specdec.engine.encoding import PromptEncoder
+        from ianvs_specdec.engine.prompts import PromptEncoder
         from ianvs_specdec.engine.request import Request
 
         self.check_encode()
@@ -215,7 +215,7 @@ class EngineLLM(LocalLLM):
                 rule=self.options.acceptance,
                 prediction=prediction,
                 task=hints.task,
-                given_up=hints.given_up,
+                cancelled=hints.cancelled,
                 top=hints.top,
             )
         )
@@ -246,9 +246,9 @@ class EngineLLM(LocalLLM):
         return True
 
     def _weights_memory(self) -> int:
-        from ianvs_specdec.engine.memory import held
+        from ianvs_specdec.engine.memory import tensor_bytes
 
-        return held(*self._target.weights, *self._drafter.weights(), apart=[self._target])
+        return tensor_bytes(*self._target.weights, *self._drafter.weights(), exclude=[self._target])
 
     def _release(self) -> None:
         if self._ending is not None:

@@ -25,7 +25,7 @@ from ianvs_specdec.backends.untrusted import (
     top_logprob,
 )
 from ianvs_specdec.common.errors import AnswerError, UserError, visible
-from ianvs_specdec.common.sampling import LARGEST_COUNT
+from ianvs_specdec.common.sampling import MAX_COUNT
 from ianvs_specdec.common.types import Completion, Hints, Sampling, Step, Trace
 
 MAX_REASON = 80
@@ -186,9 +186,9 @@ class WorkerLLM(TokenizingLLM):
 
     def _load(self) -> None:
         folder = model_folder(self.model)
-        chat, self._eos_ids = load_chat(folder, self.model, LARGEST_COUNT)
+        chat, self._eos_ids = load_chat(folder, self.model, MAX_COUNT)
         self._worker = self._start(folder)
-        chat.window = min(chat.window or LARGEST_COUNT, self._window(self._worker))
+        chat.window = min(chat.window or MAX_COUNT, self._window(self._worker))
         self._chat = chat
 
     def _answer(

@@ -14,10 +14,10 @@ from tokenizers import pre_tokenizers
 from ianvs_specdec.backends.llamacpp.model import GgufTokenizer, LlamaCppModel
 from ianvs_specdec.backends.prompts import Chat
 from ianvs_specdec.engine import TokenTree
-from ianvs_specdec.models.gguf.gguf import export_gguf
+from ianvs_specdec.models.gguf.exporting import export_gguf
 from ianvs_specdec.models.gguf.vocabulary import PRE_TOKENIZERS
 from tests.support.folders import CLOUD, FAMILIES, byte_level, random_model, sentencepiece, split_then_bytes
-from tests.support.one_sequence import OneSequence
+from tests.support.targets import OneSequence
 
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed (make test-llamacpp)")
 
@@ -118,5 +118,5 @@ def test_control_tokens_that_mark_thoughts_stay_in_the_text(tmp_path: Path) -> N
         ids = tokenizer(text).input_ids
         own, theirs = Chat(GgufTokenizer(loaded), 64), Chat(tokenizer, 64)
         assert own.text(ids) == theirs.text(ids) == text.removeprefix("<|user|>").removesuffix("<|end|>")
-        assert own.opened(ids[:3]) == theirs.opened(ids[:3])
+        assert own.open_tag(ids[:3]) == theirs.open_tag(ids[:3])
     loaded.close()

@@ -15,14 +15,15 @@ import pytest
 
 pytest.importorskip("grpc", reason="needs the extra split: pip install 'ianvs-specdec[split]'")
 
+from ianvs_specdec.net.link.thread import Link
+
 from ianvs_specdec.backends import backend
 from ianvs_specdec.backends.split import verifier as verifier_module
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Completion, Sampling
-from ianvs_specdec.net.link.thread import Link
 from ianvs_specdec.net.split.split_pb2 import BUSY
 from ianvs_specdec.records.identity import FileDigests
-from ianvs_specdec.serving.verifier.service import Bounds
+from ianvs_specdec.serving.verifier.service import Limits
 from ianvs_specdec.serving.verifier.slices import SliceSession
 from ianvs_specdec.targets.native.target import NativeTarget
 from tests.support.models import build_model
@@ -172,7 +173,7 @@ def test_different_numerics_are_rejected(folder: Path, verifier: Verifier) -> No
 def test_drafts_are_cut_to_the_verifiers_maximum(folder: Path, whole: Any) -> None:
     llm = loaded(folder)
     edge = {"method": "draft_model", "draft": str(folder), "branches": 2, "length": "fixed:6"}
-    with verifying(llm, bounds=Bounds(draft=3)) as running, sliced(folder, running, edge=edge) as far:
+    with verifying(llm, limits=Limits(draft=3)) as running, sliced(folder, running, edge=edge) as far:
         answer = far.generate(CHATS[0], GREEDY)
     assert answer.token_ids == whole.generate(CHATS[0], GREEDY).token_ids
     assert max(step.drafted for step in answer.trace.steps) == 3
@@ -211,7 +212,7 @@ def test_closing_fails_a_waiting_answer(folder: Path, monkeypatch: pytest.Monkey
 
 def test_a_stream_that_ended_between_answers_is_no_break(folder: Path, whole: Any) -> None:
     llm = loaded(folder)
-    with verifying(llm, bounds=Bounds(idle=1.0)) as running, sliced(folder, running) as edge:
+    with verifying(llm, limits=Limits(idle=1.0)) as running, sliced(folder, running) as edge:
         edge.load()
         deadline = time.monotonic() + PATIENCE
         while running.service.sessions and time.monotonic() < deadline:

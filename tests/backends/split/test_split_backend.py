@@ -21,7 +21,7 @@ pytest.importorskip("grpc", reason="needs the extra split: pip install 'ianvs-sp
 from ianvs_specdec.backends import backend, child
 from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.backends.child import ServerProcess
-from ianvs_specdec.common.errors import AbandonedError, UserError
+from ianvs_specdec.common.errors import RequestCancelledError, UserError
 from ianvs_specdec.common.types import Hints, Sampling, Trace
 from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.records.identity import FileDigests
@@ -166,8 +166,8 @@ def test_answers_over_a_link_are_lossless_and_measured(sampling: Sampling, folde
     with far:
         completion = far.generate(CHAT, sampling, lambda text, tokens: pieces.append(text))
         (link,) = far.processes
-        with pytest.raises(AbandonedError):
-            far.generate(CHAT, sampling, hints=Hints(given_up=lambda: True))
+        with pytest.raises(RequestCancelledError):
+            far.generate(CHAT, sampling, hints=Hints(cancelled=lambda: True))
         again = far.generate(CHAT, sampling)
     assert completion.token_ids == again.token_ids == expected.token_ids
     assert completion.text == "".join(pieces) == expected.text

@@ -70,6 +70,6 @@ def test_rounds_are_what_a_simulation_of_them_takes(acceptance):
             seconds += max((length + 1) * draft, service, (way + service) / 4)
         else:
             seconds += length * draft + way + service
-    told = round_seconds(length, acceptance, way=way, service=service, draft=draft, in_flight=4)
+    told = round_seconds(length, acceptance, round_trip=way, service=service, draft=draft, in_flight=4)
     assert told == pytest.approx(seconds / rounds, rel=0.01)
     assert round_tokens(length, acceptance) == pytest.approx(tokens / rounds, rel=0.01)

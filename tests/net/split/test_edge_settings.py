@@ -14,7 +14,7 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.draft_model.drafter import DraftModel
 from ianvs_specdec.net.link import Path as NetworkPath
-from ianvs_specdec.net.link.thread import Link
+from ianvs_specdec.net.link.link import Link
 from tests.net.split.conftest import PROMPT
 from tests.support.models import build_model
 from tests.support.verifiers import PATIENCE, edge_of
@@ -36,15 +36,15 @@ def test_an_edge_without_a_method_shows_what_comes(verifier, alone):
 
 def test_what_the_verifier_took_is_told_without_the_waits_for_drafts(verifier, folder, monkeypatch):
     slow = 0.05
-    lines_behind = DraftModel.lines_behind
+    continuations = DraftModel.continuations
 
     def slowly(self, context):
         time.sleep(slow)
-        return lines_behind(self, context)
+        return continuations(self, context)
 
     with edge_of(verifier.address, folder) as edge:
         edge.decode(PROMPT, GREEDY)
-        monkeypatch.setattr(DraftModel, "lines_behind", slowly)
+        monkeypatch.setattr(DraftModel, "continuations", slowly)
         answer = edge.decode(PROMPT, GREEDY)
     assert answer.split.in_flight == 1
     assert answer.split.waits == len(answer.trace.steps)

@@ -101,7 +101,7 @@ def test_a_draft_model_with_another_tokenizer(folder, running, alone, sampling, 
 
 def test_many_edges_share_the_steps(folder, running, alone):
     prompts = [[*PROMPT, last] for last in range(6)]
-    before = running.served.batcher.occupancy.done
+    before = running.served.batcher.occupancy.counters
     drafter = drafters.create("draft_model", {"draft": folder})
 
     def decode(prompt):
@@ -111,16 +111,16 @@ def test_many_edges_share_the_steps(folder, running, alone):
     with ThreadPoolExecutor(len(prompts)) as pool:
         answers = list(pool.map(decode, prompts))
     assert answers == [alone(prompt, DRAWN) for prompt in prompts]
-    done = running.served.batcher.occupancy.done
+    done = running.served.batcher.occupancy.counters
     assert done.steps - before.steps < done.verifications - before.verifications + len(prompts)
 
 
 def counted_steps(running):
     """The engine's steps, once there are no more: a client hears of a step before it is counted."""
-    before, now = -1, running.served.batcher.occupancy.done.steps
+    before, now = -1, running.served.batcher.occupancy.counters.steps
     while now != before:
         time.sleep(0.05)
-        before, now = now, running.served.batcher.occupancy.done.steps
+        before, now = now, running.served.batcher.occupancy.counters.steps
     return now
 
 

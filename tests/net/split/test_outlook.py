@@ -15,7 +15,7 @@ ODDS = (0.8, 0.12, 0.05)
 class Known(Drafter):
     """Says the same behind every token of a position."""
 
-    lines = True
+    supports_continuations = True
 
     def __init__(self, odds=ODDS):
         self.odds, self.steps = odds, []
@@ -26,7 +26,7 @@ class Known(Drafter):
     def begin(self, target, context, prefill):
         pass
 
-    def lines_behind(self, context):
+    def continuations(self, context):
         return Tree(self, len(context.tokens))
 
 

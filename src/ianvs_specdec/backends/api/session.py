@@ -30,7 +30,7 @@ from ianvs_specdec.backends.untrusted import ImplausibleNumber
 from ianvs_specdec.common.errors import AnswerError, ContextWindowError, UserError
 from ianvs_specdec.common.types import Completion
 from ianvs_specdec.net.http import Client, ProtocolError, Reply
-from ianvs_specdec.net.sockets import DeadlineError, InterruptedRequest, Patience, Traffic
+from ianvs_specdec.net.sockets import DeadlineError, InterruptedRequest, Timeouts, Traffic
 
 FIRST_DELAY, MAX_DELAY = 0.5, 30.0
 """Seconds before the first retry, doubled for each further one, and their maximum."""
@@ -206,10 +206,10 @@ class Session:
     def _attempt(self, endpoint: Endpoint, call: Call, answer: StreamedAnswer) -> Completion:
         call.attempts += 1
         call.last = endpoint
-        patience = Patience(self._timeout, call.deadline)
+        timeouts = Timeouts(self._timeout, call.deadline)
         try:
             with self._clients[endpoint].post(
-                self._targets[endpoint], call.payload(endpoint.model), patience, call.traffic
+                self._targets[endpoint], call.payload(endpoint.model), timeouts, call.traffic
             ) as reply:
                 if reply.status != 200:
                     raise of_status(reply.status, reply.headers, _body(reply))

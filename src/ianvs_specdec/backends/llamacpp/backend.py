@@ -16,8 +16,8 @@ from ianvs_specdec.backends.specdec import EngineLLM
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.settings import Count, Settings
 from ianvs_specdec.drafters.options import Acceptance
-from ianvs_specdec.models.gguf.cached import gguf_of, user_cache
-from ianvs_specdec.models.gguf.gguf import export_gguf
+from ianvs_specdec.models.gguf.cache import gguf_of, user_cache
+from ianvs_specdec.models.gguf.exporting import export_gguf
 from ianvs_specdec.records.identity import FileDigests, machine, usable_processors, version
 
 EXPORT_VERSION = 2
@@ -102,7 +102,7 @@ class LlamaCppLLM(EngineLLM):
             self._eos_ids = frozenset(ends)
         self._model = self._target = model
         self._drafter = drafters.create(self.method, {})
-        self._serve(Engine(model, self._length, at_once=1))
+        self._serve(Engine(model, self._length, max_batch_size=1))
 
     def _exported(self) -> Path:
         """The GGUF file of the model folder, exported if it is missing. Its name identifies its contents."""
@@ -120,7 +120,7 @@ class LlamaCppLLM(EngineLLM):
         return path
 
     def _weights_memory(self) -> int:
-        return int(self._model.held_bytes)
+        return int(self._model.library_bytes)
 
     def hardware(self) -> Mapping[str, Any]:
         return {

@@ -14,7 +14,7 @@ from typing import Any
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.drafters.eagle.layout import FILES, WHAT, is_eagle3
 from ianvs_specdec.drafters.tensors import find, read_shapes, read_tensors
-from ianvs_specdec.models.documents import read_object
+from ianvs_specdec.models.json_files import read_object
 from ianvs_specdec.models.rotary import rotary
 
 COPIED = ("*.safetensors", "*.safetensors.index.json", "tokenizer.json", "tokenizer.model")

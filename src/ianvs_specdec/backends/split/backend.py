@@ -12,8 +12,8 @@ from ianvs_specdec.backends.local import TokenizingLLM, instructions
 from ianvs_specdec.backends.split.edge.settings import EdgeSettings
 from ianvs_specdec.backends.split.options import SplitOptions, edge_settings, link_options, named_value
 from ianvs_specdec.backends.split.verifier import ENGINE_OPTIONS, Cloud, VerifierModel, check_packages
-from ianvs_specdec.common.errors import AbandonedError, AnswerError, UserError
-from ianvs_specdec.common.sampling import LARGEST_COUNT, Sampling
+from ianvs_specdec.common.errors import AnswerError, RequestCancelledError, UserError
+from ianvs_specdec.common.sampling import MAX_COUNT, Sampling
 from ianvs_specdec.common.settings import Settings
 from ianvs_specdec.common.types import Completion, Hints
 from ianvs_specdec.records.identity import FileDigests, machine
@@ -81,7 +81,7 @@ class SplitSpecDecLLM(TokenizingLLM):
 
         folder = prompts.model_folder(self.model)
         self._cloud = cloud = Cloud(self.options, self._target.command(self._length), self._link_options, folder)
-        chat, _ = prompts.load_chat(folder, self.model, cloud.model.window or LARGEST_COUNT)
+        chat, _ = prompts.load_chat(folder, self.model, cloud.model.window or MAX_COUNT)
         self._set_threads()
         target = remote_target(cloud.model, folder, self._edge_settings.dtype)
         self._edge = self._edge_settings.edge(cloud.connection, cloud.model, target)
@@ -107,8 +107,8 @@ class SplitSpecDecLLM(TokenizingLLM):
         output.begin(asked, prompt)
 
         def emit(tokens: list[int]) -> None:
-            if hints.given_up is not None and hints.given_up():
-                raise AbandonedError
+            if hints.cancelled is not None and hints.cancelled():
+                raise RequestCancelledError
             if output.emit is not None:
                 output.emit(tokens)
 
@@ -116,7 +116,7 @@ class SplitSpecDecLLM(TokenizingLLM):
         try:
             answer = edge.decode(prompt, sampling, prediction=prediction, task=hints.task[:MAX_TASK], on_tokens=emit)
         except AnswerError as error:
-            if not isinstance(error, AbandonedError):
+            if not isinstance(error, RequestCancelledError):
                 cloud.check()
             raise
         trace = answer.trace

@@ -11,7 +11,7 @@ from ianvs_specdec import drafters
 from ianvs_specdec.backends.specdec import EngineOptions
 from ianvs_specdec.backends.split.edge.settings import EdgeSettings, check_remote_drafting
 from ianvs_specdec.common.errors import UserError, unknown
-from ianvs_specdec.common.settings import Count, Text, rule
+from ianvs_specdec.common.settings import Count, Text, validator
 from ianvs_specdec.drafters.options import Length
 from ianvs_specdec.net.link.path import Path as NetworkPath
 
@@ -30,7 +30,7 @@ class RemoteOptions(EngineOptions):
     """Options of both back ends."""
 
     edge: Text | dict[str, Any] | None = Field(None, description="how the edge drafts, or a name in named")
-    named: Annotated[dict[str, Any], rule(_check_named)] | None = Field(
+    named: Annotated[dict[str, Any], validator(_check_named)] | None = Field(
         None, description="named mappings for edge and beside"
     )
     link: Text | dict[str, Any] | None = Field(None, description="a preset of specdec link, or its options")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ianvs_specdec import drafters
 from ianvs_specdec.backends.child import ServerProcess
 from ianvs_specdec.backends.specdec import engine_backend
-from ianvs_specdec.common.errors import UserError, not_installed, unknown
+from ianvs_specdec.common.errors import UserError, missing_package_error, unknown
 from ianvs_specdec.records.identity import FileDigests
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def check_packages() -> None:
     for package in PACKAGES:
         if importlib.util.find_spec(package.partition(".")[0]) is None:
             missing = ModuleNotFoundError(name=package)
-            raise not_installed(missing) or missing
+            raise missing_package_error(missing) or missing
 
 
 class VerifierModel:

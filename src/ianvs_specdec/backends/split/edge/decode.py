@@ -15,7 +15,7 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling, SplitTrace, Step, Trace
 from ianvs_specdec.engine import Decoded, Drafter
 from ianvs_specdec.net.split.split_pb2 import SPLIT, STREAM, Model, Open, Tokens, Verdict
-from ianvs_specdec.net.split.wire import TENTHS, set_sampling
+from ianvs_specdec.net.split.wire import TENTHS, write_sampling
 
 OnTokens = Callable[[list[int]], None]
 Finish = Callable[[Sequence[int], Sampling], Decoded]
@@ -58,7 +58,7 @@ class Edge:
         """Continue ``prompt`` with the tokens of the verifier's model. Raises AnswerError."""
         before = self.connection.up, self.connection.down
         opening = Open(fingerprint=self.model.fingerprint, prompt=prompt, task=task)
-        set_sampling(opening, sampling)
+        write_sampling(opening, sampling)
         drafts = Drafts(self.drafter.fork(), self.target, prompt, sampling, prediction)
         decoding = _Decoding(self, opening, drafts, on_tokens)
         try:

@@ -12,7 +12,7 @@ from ianvs_specdec.backends.split.edge.connection import Connection, Stream, Str
 from ianvs_specdec.backends.split.edge.drafts import SentDraft
 from ianvs_specdec.common.errors import AnswerError
 from ianvs_specdec.net.split.split_pb2 import STREAM, Down, End, Model, Open, Tokens, Up, Verdict
-from ianvs_specdec.net.split.wire import TENTHS, draft_of
+from ianvs_specdec.net.split.wire import TENTHS, encode_draft
 
 MIN_PAUSE, MAX_PAUSE, PAUSE_SHARE = 0.02, 0.25, 0.02
 """Seconds between attempts to reconnect, and their share of the time since the break."""
@@ -81,7 +81,7 @@ class Session:
     def send(self, draft: SentDraft | None) -> None:
         """Send a draft. If the stream breaks it is lost, which ``receive`` reports."""
         if self._stream is not None and draft is not None:
-            self._stream.send(Up(draft=draft_of(draft.tree, draft.ahead)))
+            self._stream.send(Up(draft=encode_draft(draft.tree, draft.ahead)))
 
     def receive(self, wait: bool = True) -> Event | None:
         """The next event; None if there is none yet and ``wait`` is False."""

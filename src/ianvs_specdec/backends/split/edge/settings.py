@@ -13,7 +13,7 @@ from ianvs_specdec.backends.base import Threads
 from ianvs_specdec.backends.split.edge.controller import Mode
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.settings import Settings, Text
-from ianvs_specdec.net.split import MOST_IN_FLIGHT
+from ianvs_specdec.net.split import MAX_IN_FLIGHT
 from ianvs_specdec.records.identity import FileDigests
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class EdgeSettings(Settings):
     method: Text | None = None
     options: dict[str, Any] = Field(default={}, description="the method's options, the length among them")
     mode: Mode = "auto"
-    in_flight: Annotated[int, Field(ge=1, le=MOST_IN_FLIGHT)] = IN_FLIGHT
+    in_flight: Annotated[int, Field(ge=1, le=MAX_IN_FLIGHT)] = IN_FLIGHT
     outage: Policy = "wait"
     patience: Annotated[float, Field(gt=0)] = PATIENCE
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
@@ -99,7 +99,7 @@ class EdgeSettings(Settings):
 
         drafter = Autoregressive() if self.method is None else drafters.create(self.method, self._drafting)
         drafter.prepare(target)  # type: ignore[arg-type]
-        ahead = self.in_flight if drafter.lines else 0
+        ahead = self.in_flight if drafter.supports_continuations else 0
         controller = Controller(self._length(), mode=self.mode, in_flight=ahead)
         outage = Outage(self.outage, self.patience)
         finish = _finish(drafter, model) if self.outage == "edge" else None
