@@ -15,12 +15,11 @@ import pytest
 
 pytest.importorskip("grpc", reason="needs the extra split: pip install 'ianvs-specdec[split]'")
 
-from ianvs_specdec.net.link.thread import Link
-
 from ianvs_specdec.backends import backend
 from ianvs_specdec.backends.split import verifier as verifier_module
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Completion, Sampling
+from ianvs_specdec.net.link.link import Link
 from ianvs_specdec.net.split.split_pb2 import BUSY
 from ianvs_specdec.records.identity import FileDigests
 from ianvs_specdec.serving.verifier.service import Limits

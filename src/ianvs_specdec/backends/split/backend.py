@@ -39,7 +39,7 @@ class SplitSpecDecLLM(TokenizingLLM):
         super().__init__(model, **options)
         given = self.options
         self._address, self._length = given.verifier, None if given.length is None else str(given.length)
-        target = {name: value for name, value in given.given().items() if name in ENGINE_OPTIONS}
+        target = {name: value for name, value in given.explicit().items() if name in ENGINE_OPTIONS}
         beside = named_value(given.beside, given.named, "beside") or {}
         if given.verifier is not None and beside:
             raise UserError("beside: a running verifier has its own drafting method; leave it out", key="beside")

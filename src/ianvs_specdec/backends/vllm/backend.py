@@ -186,7 +186,7 @@ class VllmLLM(WorkerLLM):
             self.python()
         self.speculative, self.engine_args = self.options.speculative or {}, self.options.engine_args or {}
         self.speculates = bool(self.speculative)
-        self.simple = {name: value for name, value in self.options.given().items() if name not in _OTHERS}
+        self.simple = {name: value for name, value in self.options.explicit().items() if name not in _OTHERS}
         """Options passed on as engine arguments."""
 
     @property

@@ -52,7 +52,7 @@ class SlicedSpecDecLLM(EngineLLM):
         if given.cut == "auto" and given.states != "float32":
             reason = f"cut: with states {given.states} answers depend on the cut, which auto measures: name a number"
             raise UserError(reason, key="cut")
-        self._shared = {name: value for name, value in given.given().items() if name in ENGINE_OPTIONS}
+        self._shared = {name: value for name, value in given.explicit().items() if name in ENGINE_OPTIONS}
         self._upper = VerifierModel(model, self._shared, {})
         self._link = link_options(given.link)
         self._cloud: Cloud | None = None
