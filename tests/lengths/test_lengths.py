@@ -180,8 +180,8 @@ def test_a_schedule_of_tensorrt_llm_ends_in_nothing(spec):
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ("[[1,4,3],[6,8,2]]", "[6, 8, 2] leaves a gap behind 4"),
-        ("[[2,4,3]]", "[2, 4, 3] leaves a gap behind 0"),
+        ("[[1,4,3],[6,8,2]]", "[6, 8, 2] leaves a gap after 4"),
+        ("[[2,4,3]]", "[2, 4, 3] leaves a gap after 0"),
         ("[[1,4,3],[4,8,2]]", "[4, 8, 2] overlaps"),
         ("[[1,4,-1]]", "-1 is not a whole number of at least 0"),
         ("[[0,4,1]]", "0 is not a whole number of at least 1"),
