@@ -121,7 +121,7 @@ class Goodput:
         self._probe_cost = idle * max(float(seconds[1] - seconds[0]), 1e-9)
 
     def _select_trial(self, tokens: Floats, seconds: Floats, work: Work, best: int) -> int:
-        """The candidate to be tried, ``best`` where none is worth it."""
+        """The candidate to try, ``best`` if no trial is worth it."""
         lost = TRIAL_STEPS * np.maximum(seconds - tokens * seconds[best] / tokens[best], 0.0)
         # At most twice as fast.
         optimistic = np.maximum(seconds - DOUBT * self._costs.uncertainty(work, best), seconds / 2)

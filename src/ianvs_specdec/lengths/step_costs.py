@@ -104,7 +104,7 @@ class StepCosts:
         return self._unit * math.exp(self._speed) * (step + draft)
 
     def uncertainty(self, work: Work, place: int) -> Floats:
-        """The standard deviation of how much longer each step takes than the one at ``place``."""
+        """Standard deviation of the difference in time between each step and the one at ``place``."""
         step, draft = self._step_features(work), self._draft_features(work)
         variance = self._step.variance(step - step[place]) + self._draft.variance(draft - draft[place])
         return self._unit * math.exp(self._speed) * np.sqrt(variance)
