@@ -16,7 +16,7 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.dflash.head import DFlashHead
 from ianvs_specdec.drafters.dflash.layout import check_files, head_config
-from ianvs_specdec.drafters.eagle.steps import Pairs
+from ianvs_specdec.drafters.hidden_states import Pairs
 from ianvs_specdec.drafters.tensors import read_tensors
 from ianvs_specdec.engine import decode
 from ianvs_specdec.engine.loop import Engine
@@ -147,7 +147,7 @@ def test_logits_have_the_same_bits_alone_and_beside_others(model, head):
         for sequence, number in zip(sequences, chosen, strict=True):
             for piece in features[number].chunk(pieces, dim=1):
                 computed.keep(sequence, Pairs([0] * piece.shape[1], list(piece)))
-        return computed.draft([(sequence, number, 4) for sequence, number in zip(sequences, chosen, strict=True)])
+        return computed.step([(sequence, number, 4) for sequence, number in zip(sequences, chosen, strict=True)])
 
     together = logits([0, 1, 2], 1)
     assert all(torch.equal(logits([number], 3)[0], together[number]) for number in range(3))
@@ -162,7 +162,7 @@ def test_logits_have_the_targets_own_scale_and_cap(family, tmp_path):
         head = DFlashHead(Workshop(model, tmp_path).dflash(tmp_path / kind), target_of_kind(kind, copy.deepcopy(model)))
         sequence = head.open()
         head.keep(sequence, Pairs([0] * 6, list(features)))
-        logits += head.draft([(sequence, 3, 4)])
+        logits += head.step([(sequence, 3, 4)])
     torch.testing.assert_close(*logits, rtol=1e-3, atol=1e-4)
 
 
@@ -175,7 +175,7 @@ def test_logits_have_the_targets_own_scale_and_cap(family, tmp_path):
             "DFlash head .* target_layer_ids of 3, and the target's last layer is 2",
         ),
         ({"block_size": 5000}, "block_size is 5000, more than max_position_embeddings, 4096"),
-        ({"architectures": ["DFlash2DraftModel"]}, r"'DFlash2DraftModel'\], computed here are DFlash heads"),
+        ({"architectures": ["DFlash2DraftModel"]}, r"'DFlash2DraftModel'\], supported are DFlash heads"),
         ({"dflash_config": {**READ, "selector_rank": 4}}, "unknown key of DFlash heads .selector_rank."),
         ({"final_logit_softcapping": 30.0}, "final_logit_softcapping is 30.0"),
         ({"rope_parameters": {"rope_type": "longrope"}}, "rope_type is 'longrope'"),
@@ -204,7 +204,7 @@ def test_a_window_counts_where_it_is_used_and_the_layer_is_causal_all_the_same(u
 
 def refused(folder, told):
     with pytest.raises(UserError, match=told) as caught:
-        check_files(folder, ModelSizes(VOCABULARY, 32, 3, 256))
+        check_files({"head": folder}, ModelSizes(VOCABULARY, 32, 3, 256))
     assert caught.value.key == "head"
     assert "dflash" in str(caught.value).lower()
 
@@ -222,7 +222,7 @@ def test_damaged_tensors_are_refused(head, tmp_path, model):
     refused(changed(**{"fc.weight": torch.zeros(32, 96)}), r"fc\.weight has shape \[32, 96\], .* needs \[32, 64\]")
     refused(changed(**{"lm_head.weight": torch.zeros(16, 32)}), r"holds the tensor lm_head\.weight, .* a DFlash head")
     folder = changed(**{"norm.weight": torch.full((32,), torch.nan)})
-    check_files(folder, None)
+    check_files({"head": folder}, None)
     with pytest.raises(UserError, match=r"DFlash head in .*norm\.weight"):
         drafters.create("dflash", {"head": folder}).prepare(target_of(copy.deepcopy(model)))
     whole = (folder / "model.safetensors").read_bytes()

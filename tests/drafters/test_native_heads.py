@@ -11,7 +11,8 @@ import torch
 from ianvs_specdec import drafters
 from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
 from ianvs_specdec.drafters.eagle.native import NativeDraft, NativeHead
-from ianvs_specdec.drafters.eagle.steps import Level, Pairs
+from ianvs_specdec.drafters.eagle.steps import Level
+from ianvs_specdec.drafters.hidden_states import Pairs
 from ianvs_specdec.targets.native import library
 from ianvs_specdec.targets.native.heads import Limits
 from ianvs_specdec.targets.native.target import NativeTarget

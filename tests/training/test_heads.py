@@ -11,7 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM  # noqa: E402
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding  # noqa: E402
 
 from ianvs_specdec.drafters.dflash.head import DFlashHead  # noqa: E402
-from ianvs_specdec.drafters.eagle.steps import Pairs  # noqa: E402
+from ianvs_specdec.drafters.hidden_states import Pairs  # noqa: E402
 from ianvs_specdec.targets.registry import target_of  # noqa: E402
 from ianvs_specdec.training.heads import export, loop, models  # noqa: E402
 from ianvs_specdec.training.heads.dflash import TrainableDFlash  # noqa: E402
@@ -100,7 +100,7 @@ def test_dflash_drafts_as_at_inference(tmp_path: Path) -> None:
     for row, start in enumerate(batch.starts[0].tolist()):
         sequence = computed.open()
         computed.keep(sequence, Pairs([0] * (start + 1), sample.layers[: start + 1].split(HIDDEN, dim=1)))
-        (logits,) = computed.draft([(sequence, int(sample.tokens[start + 1]), 3)])
+        (logits,) = computed.step([(sequence, int(sample.tokens[start + 1]), 3)])
         for step in range(int(batch.valid[:, 0, row].sum())):
             place = int(batch.valid[step, 0, :row].sum())
             assert torch.allclose(drafts[step][0][place], logits[step], atol=1e-3)

@@ -17,8 +17,8 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.drafters.autoregressive import Autoregressive
 from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
 from ianvs_specdec.drafters.medusa import heads as medusa
-from ianvs_specdec.training import corpus, course, lm
-from ianvs_specdec.training.heads import conversations, loop, payoff, pool
+from ianvs_specdec.training import corpus, lm, optimization
+from ianvs_specdec.training.heads import conversations, job, loop, pool
 from ianvs_specdec.training.heads.conversations import Conversation
 from ianvs_specdec.training.heads.teacher import Teacher
 from tests.support.few import few
@@ -130,7 +130,7 @@ def test_a_stopped_training_goes_on_as_if_nothing_had_happened(
     target: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert train("eagle", target, data, tmp_path / "whole") == 0
-    monkeypatch.setattr(course, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(optimization, "CHECKPOINT_SECONDS", 0.0)
     measure, measured = loop.accepted_length, []
 
     def stops(*arguments):
@@ -187,7 +187,7 @@ def test_prompts_go_through_the_chat_template(target: Path, teacher: Teacher, tm
     given = [Conversation(prompt=p) for p in ("How many?", corpus.USER + "How many?" + corpus.END, (7, 8))]
     chat, marked, ids = teacher.asked(given, told.append)
     assert (chat.turns, marked, ids) == (("How many?",), given[1], given[2])
-    assert told == ["1 lines of the data go through the chat template, 2 are taken as they stand"]
+    assert told == ["1 lines of the data go through the chat template, 2 are used unchanged"]
     bare = Teacher(without_template(target, tmp_path), device="cpu")
     assert bare.asked(given, told.append) == given
     assert told[1].startswith("0 lines of the data go through the chat template (the model has none), 3")
@@ -203,15 +203,15 @@ def test_the_last_line_says_whether_the_head_pays(
     """Where an answer takes a second without the head."""
     now, tokens = 0.0, list[int]()
 
-    def timed(model, drafter, *given, decode=payoff.decode, **options):
+    def timed(model, drafter, *given, decode=job.decode, **options):
         nonlocal now
         now += 1.0 if isinstance(drafter, Autoregressive) else seconds
         done = decode(model, drafter, *given, **options)
         tokens.append(len(done.token_ids))
         return done
 
-    monkeypatch.setattr(payoff, "time", SimpleNamespace(perf_counter=lambda: now))
-    monkeypatch.setattr(payoff, "decode", timed)
+    monkeypatch.setattr(job, "time", SimpleNamespace(perf_counter=lambda: now))
+    monkeypatch.setattr(job, "decode", timed)
     assert train("eagle3", target, asking(tmp_path, 120), tmp_path / "head", "--max-new-tokens", "3") == 0
     last = capsys.readouterr().out.splitlines()[-1]
     plain = sum(tokens[3::3]) / 2

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast  # noqa: E402
 
-from ianvs_specdec.training import corpus, course, lm  # noqa: E402
+from ianvs_specdec.training import corpus, lm, optimization  # noqa: E402
 
 TINY = lm.ModelRecipe(
     hidden=32,
@@ -89,7 +89,7 @@ def test_a_stopped_training_goes_on_as_if_nothing_had_happened(
     monkeypatch.setattr(lm, "MEASURED_EVERY", 2)
     recipe = replace(PUPIL, steps=4)
     whole = lm.train(recipe, tokenizer, tmp_path / "whole", device="cpu", teacher=teacher)
-    monkeypatch.setattr(course, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(optimization, "CHECKPOINT_SECONDS", 0.0)
 
     def stops(_: LlamaForCausalLM) -> str:
         raise KeyboardInterrupt
@@ -101,7 +101,7 @@ def test_a_stopped_training_goes_on_as_if_nothing_had_happened(
     assert lines[0].startswith("resuming at step 2")
     for ours, theirs in zip(whole.parameters(), parts.parameters(), strict=True):
         assert torch.equal(ours, theirs)
-    states = [course.saved(tmp_path / name, "cpu")["state"] for name in ("whole", "parts")]  # type: ignore[index]
+    states = [optimization.saved(tmp_path / name, "cpu")["state"] for name in ("whole", "parts")]  # type: ignore[index]
     assert states[0]["validation"] == states[1]["validation"]
 
 

@@ -13,17 +13,18 @@ Returned = TypeVar("Returned")
 
 
 class Model(Protocol[Asked, Computed]):
-    """What computes parts of several sequences in one step."""
+    """Computes parts of several sequences in one step."""
 
     def step(self, parts: Sequence[Asked], /) -> Sequence[Computed]: ...
 
 
 Growth = Generator[Asked, Computed, TokenTree]
-"""A draft in the making: it yields what its model has to compute next, is sent the outcome, and returns the tree."""
+"""A draft as a generator: it yields the next part for its model, receives the result, and returns the tree."""
 
 
 def lockstep(model: Model[Asked, Computed], growths: Sequence[Growth[Asked, Computed]]) -> list[TokenTree | Exception]:
-    """The tree that comes of each growth, or what it raised; what all of them ask for next is one step of ``model``."""
+    """Run all growths; parts that they yield at the same time share a step of ``model``. Returns a tree or an exception
+    for each."""
     trees: dict[int, TokenTree | Exception] = {}
     asked: dict[int, Asked] = {}
 
@@ -45,8 +46,8 @@ def lockstep(model: Model[Asked, Computed], growths: Sequence[Growth[Asked, Comp
     return [trees[number] for number in range(len(growths))]
 
 
-def alone(model: Model[Asked, Computed], steps: Generator[Asked, Computed, Returned]) -> Returned:
-    """What ``steps`` return, each computed by itself."""
+def run_alone(model: Model[Asked, Computed], steps: Generator[Asked, Computed, Returned]) -> Returned:
+    """Run ``steps`` with one step of ``model`` per part. Returns their result."""
     try:
         part = next(steps)
         while True:
@@ -55,11 +56,3 @@ def alone(model: Model[Asked, Computed], steps: Generator[Asked, Computed, Retur
     except StopIteration as stop:
         result: Returned = stop.value
         return result
-
-
-def only(trees: Sequence[TokenTree | Exception]) -> TokenTree:
-    """The tree of the one request that was drafted for. Raises what it raised."""
-    (tree,) = trees
-    if isinstance(tree, Exception):
-        raise tree
-    return tree

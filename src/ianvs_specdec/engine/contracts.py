@@ -247,7 +247,10 @@ class Drafter:
     def propose(self, context: Context, budget: int) -> TokenTree:
         """A tree rooted at ``context.tokens[-1]`` with at most ``budget`` (>= 1) further acceptable nodes; only the
         root = no draft."""
-        raise NotImplementedError
+        (tree,) = self.propose_all([(self, context, budget)])
+        if isinstance(tree, Exception):
+            raise tree
+        return tree
 
     @classmethod
     def propose_all(cls, drafts: Sequence[tuple[Self, Context, int]]) -> Sequence[TokenTree | Exception]:
