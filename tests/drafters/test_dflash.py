@@ -100,7 +100,7 @@ def theirs(model, assistant, prompt, tokens, monkeypatch):
 
 @pytest.mark.parametrize("layer_type", ["full_attention", "sliding_attention"])
 @pytest.mark.parametrize("kind", ["native", "fused", "transformers"])
-def test_drafts_are_those_of_transformers_step_for_step(kind, layer_type, model, tmp_path, monkeypatch):
+def test_drafts_equal_those_of_transformers(kind, layer_type, model, tmp_path, monkeypatch):
     assistant = assistant_of(tmp_path / "assistant", model, layer_type)
     target = target_of_kind(kind, copy.deepcopy(model))
     accepted = 0
@@ -136,7 +136,7 @@ def sequences(target, drafter, length, count, sampling):
     return [request.result().token_ids for request in made]
 
 
-def test_logits_have_the_same_bits_alone_and_beside_others(model, head):
+def test_logits_have_the_same_bits_alone_and_batched(model, head):
     target = target_of_kind("native", copy.deepcopy(model).to(torch.bfloat16))
     generator = torch.Generator().manual_seed(2)
     features = [torch.randn(2, size, model.config.hidden_size, generator=generator) for size in (3, 40, 17)]
@@ -185,7 +185,7 @@ def test_logits_have_the_targets_own_scale_and_cap(family, tmp_path):
         ({"speculators_model_type": "dflash"}, "speculators"),
     ],
 )
-def test_a_configuration_of_another_head_is_refused_before_anything_is_loaded(workshop, tmp_path, config, told):
+def test_unsupported_configurations_are_refused(workshop, tmp_path, config, told):
     folder = workshop.dflash(tmp_path / "head", **{"max_position_embeddings": 4096, **config})
     refused(folder, told)
 
@@ -197,7 +197,7 @@ def test_a_wrong_rotary_embedding_is_refused_when_the_head_is_loaded(workshop, t
 
 
 @pytest.mark.parametrize(("used", "window"), [(None, None), (False, None), (True, 8)])
-def test_a_window_counts_where_it_is_used_and_the_layer_is_causal_all_the_same(used, window, workshop, tmp_path):
+def test_windows_and_causality_are_read_separately(used, window, workshop, tmp_path):
     settings = {"layer_types": ["sliding_attention"] * 2, "sliding_window": 8, "use_sliding_window": used}
     assert head_config(workshop.dflash(tmp_path / "head", **settings)).seen(0) == (window, True)
 
@@ -232,7 +232,7 @@ def test_damaged_tensors_are_refused(head, tmp_path, model):
     refused(folder, r"no DFlash head in .*model\.safetensors")
 
 
-def test_a_head_is_no_model_and_no_head_of_another_format(head, tmp_path):
+def test_other_kinds_of_heads_are_refused(head, tmp_path):
     folder = tmp_path / "head"
     folder.mkdir()
     (folder / "config.json").write_bytes((head / "config.json").read_bytes())

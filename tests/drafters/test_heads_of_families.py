@@ -106,7 +106,7 @@ def test_drafts_rank_by_the_targets_own_scale_and_cap(tmp_path, family, kind):
 
 @pytest.mark.parametrize("kind", ["transformers", "native"])
 @pytest.mark.parametrize("label", MEDUSA)
-def test_medusas_heads_are_read_in_every_layout(tmp_path, label, kind):
+def test_medusa_heads_are_read_in_every_layout(tmp_path, label, kind):
     model = family_model("gemma2")
     tensors = save_medusa(tmp_path, label, model)
     hidden = torch.randn(2, HIDDEN, generator=torch.Generator().manual_seed(1))

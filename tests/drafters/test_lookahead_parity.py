@@ -41,7 +41,7 @@ def traces(shared, level, window, guess):
     ("level", "window", "guess", "requests"),
     few([(5, 7, 7, 2), (7, 20, 20, 1), (5, 7, 7, None), (7, 20, 20, None)], lambda case: case[3] is not None),
 )
-def test_every_step_is_the_official_one(target, shared, level, window, guess, requests):
+def test_every_step_equals_the_official_one(target, shared, level, window, guess, requests):
     rows = traces(shared, level, window, guess)[:requests]
     settings = {"level": level, "window": window, "guess": guess, "start": "official"}
     found = decoded(target, [recorded["prompt"] for recorded in rows], **settings)

@@ -49,7 +49,7 @@ def target_in(folder, dtype=torch.float32, **settings):
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_drafts_and_accepted_counts_are_those_of_transformers(folders, case, monkeypatch):
+def test_drafts_equal_those_of_transformers(folders, case, monkeypatch):
     target, drafter = target_in(folders(case)), Mtp()
     drafter.prepare(target)  # which makes known to transformers where the layers of so small a model are
     accepted, drafted = [], []
@@ -107,7 +107,7 @@ def plain_scores(target, mtp, tokens, guesses):
 
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(max_tokens=24, temperature=0.8, top_k=3)], ids=str)
 @pytest.mark.parametrize("family", ["deepseek_v3", "glm4_moe"])
-def test_the_last_layer_goes_on_by_itself(folders, family, sampling):
+def test_the_last_layer_continues_from_its_own_state(folders, family, sampling):
     """Drawn tokens come with the distribution that they were drawn from."""
     target = target_in(folders((family, 1)))
     mtp = load_mtp(target)

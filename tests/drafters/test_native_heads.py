@@ -85,7 +85,7 @@ def logits_of(head, seeds):
 
 
 @pytest.mark.parametrize("label", ["eagle-biased", "eagle3"])
-def test_logits_have_the_same_bits_alone_and_beside_others(folder, target, threads, label):
+def test_logits_have_the_same_bits_alone_and_batched(folder, target, threads, label):
     head = head_of(folder, target, label)
     together = logits_of(head, range(6))
     threads(2)
@@ -99,7 +99,7 @@ def test_logits_have_the_same_bits_alone_and_beside_others(folder, target, threa
 
 @pytest.mark.parametrize("label", ["eagle", "eagle3"])
 @pytest.mark.parametrize("shape", ["chain", "dynamic"])
-def test_drafts_in_one_call_are_those_of_each_alone(folder, target, label, shape):
+def test_batched_drafts_equal_single_ones(folder, target, label, shape):
     head = head_of(folder, target, label)
 
     def drafted(seeds):
@@ -115,7 +115,7 @@ def test_drafts_in_one_call_are_those_of_each_alone(folder, target, label, shape
 
 
 @pytest.mark.parametrize("layers", [0, 1, 2])
-def test_medusas_heads_say_the_same_alone_and_beside_others(tmp_path, target, layers):
+def test_medusa_logits_are_the_same_alone_and_batched(tmp_path, target, layers):
     tensors = test_medusa.random_heads(heads=3, layers=layers, vocabulary=VOCABULARY)
     test_medusa.save(tmp_path, tensors, medusa_num_heads=3, medusa_num_layers=layers)
     medusa = drafters.create("medusa", {"head": tmp_path})

@@ -52,7 +52,7 @@ def test_the_automaton_equals_a_search(ids):
             assert (automaton.matched, automaton.followed_at if automaton.matched else 0) == latest_match(tokens)
 
 
-def test_longer_matches_deserve_longer_drafts():
+def test_longer_matches_get_longer_drafts():
     text = list(range(10, 60))
     assert draft([*text, 1, 10]) == [11, 12, 13, 14]
     assert draft([*text, 1, 10, 11]) == list(range(12, 20))
@@ -107,7 +107,7 @@ class Head(Drafter):
         self.calls.append("observe")
 
 
-def test_where_no_match_is_long_the_head_drafts_and_it_sees_every_step(monkeypatch, tmp_path):
+def test_the_head_drafts_if_no_match_is_long(monkeypatch, tmp_path):
     head = Head()
     monkeypatch.setattr(
         drafters, "create", lambda name, settings: head if (name, *settings) == ("eagle", "head") else None

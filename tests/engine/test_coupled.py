@@ -99,7 +99,7 @@ def wrong(cls):
     return lambda sampling, noise: cls(Processor(sampling, PROMPT, CPU), noise, len(PROMPT))
 
 
-def test_near_ties_are_told_as_the_gap_of_what_was_compared():
+def test_near_ties_are_reported_with_their_gap():
     noise = Noise(3, VOCABULARY, CPU)
     tree = TokenTree.chain(PROMPT[-1])
     scores = TARGET[0, PROMPT[-1]].log_softmax(-1) + noise.at(len(PROMPT))

@@ -39,7 +39,7 @@ def target(request, model):
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, COUPLED], ids=["greedy", "coupled"])
-def test_many_at_once_write_what_each_writes_alone(target, sampling):
+def test_batched_requests_equal_single_ones(target, sampling):
     expected = [alone(target, prompt, sampling) for prompt in PROMPTS]
     requests = [
         request_of(target, prompt, sampling, drafter)
@@ -56,7 +56,7 @@ OTHERS = ("phi3-longrope", "mamba", "falcon-alibi", "gpt-without-cache", "mistra
 
 
 @pytest.mark.parametrize("name", few(OTHERS, lambda name: name in OTHERS[:4]))
-def test_states_of_other_kinds_are_kept_apart_as_well(name):
+def test_recurrent_states_of_requests_are_separate(name):
     target = Watched(target_of(tiny_model(name)))
     expected = [alone(target, prompt) for prompt in PROMPTS[:3]]
     requests = [
@@ -86,7 +86,7 @@ def sizes(step):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_long_prompt_is_read_in_pieces_while_others_go_on(model, kind):
+def test_a_long_prompt_is_chunked_while_others_decode(model, kind):
     target = Watched(target_of_kind(kind, model), prompt_rows=8)
     long = [RNG.randrange(3, VOCABULARY) for _ in range(37)]
     expected = [alone(target, PROMPTS[1]), alone(target, long)]
@@ -116,7 +116,7 @@ def test_prompts_take_turns_and_short_ones_share_a_step(model):
     assert [request.result().token_ids for request in requests] == expected
 
 
-def test_times_are_those_of_the_whole_step(model, monkeypatch):
+def test_step_times_are_reported_once_per_step(model, monkeypatch):
     """On a clock that only the target moves, by a second for each tree: a request is told what all in its step took,
     and it waits from the moment it was made."""
 

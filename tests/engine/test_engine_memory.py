@@ -32,7 +32,7 @@ def target(request, model):
     return Watched(target_of_kind(request.param, model))
 
 
-def test_a_request_that_never_fits_is_refused_and_others_wait_until_there_is_room(target):
+def test_requests_wait_for_memory_and_too_large_ones_fail(target):
     small = [request_of(target, PROMPTS[0]) for _ in range(5)]
     room = 2 * target.memory(len(PROMPTS[0]) + 20)
     large = request_of(target, PROMPTS[0], Sampling(max_tokens=1900))
@@ -47,7 +47,7 @@ def test_a_request_that_never_fits_is_refused_and_others_wait_until_there_is_roo
 
 @pytest.mark.parametrize("name", ["fused", "transformers"])
 @pytest.mark.parametrize("tokens", [3, 300, 700])
-def test_a_sequence_takes_no_more_than_is_said(model, name, tokens):
+def test_a_sequence_fits_its_stated_size(model, name, tokens):
     target = target_of_kind(name, model)
     sequence = OneSequence(target)
     sequence.prefill([3 + i % 50 for i in range(tokens)])
@@ -89,7 +89,7 @@ def workshop(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", ["native", "fused"])
 @pytest.mark.parametrize("label", ["eagle3-chain", "draft_model", "dflash"])
-def test_what_a_drafter_holds_is_within_what_is_set_aside(workshop, kind, label):
+def test_drafter_states_fit_their_stated_size(workshop, kind, label):
     """It holds most where it is asked now and then only."""
     target, drafter = target_of_kind(kind, copy.deepcopy(workshop.model)), workshop.create(label)[0]
     drafter.prepare(target)
@@ -121,7 +121,7 @@ def test_requests_wait_for_the_memory_of_their_drafters(workshop):
     assert [len(request.result().token_ids) for request in requests] == [12] * 3
 
 
-def test_held_counts_every_storage_once_and_nothing_apart():
+def test_tensor_bytes_counts_storages_once():
     shared, module, array = torch.zeros(100), torch.nn.Linear(10, 10), np.zeros(25, np.float32)
     holder = {"views": [shared[:10], shared[50:]], "other": (array[:5], [1, 2, 3])}
     assert tensor_bytes(holder, shared) == 400 + 100
@@ -132,7 +132,7 @@ def test_held_counts_every_storage_once_and_nothing_apart():
 @pytest.mark.parametrize(
     ("limit", "used", "files", "free"), [(1000, 900, 300, 400), (1000, 1200, 100, 0), ("max", 900, 0, None)]
 )
-def test_what_a_container_has_left_is_for_the_sequences(tmp_path: Path, monkeypatch, limit, used, files, free):
+def test_the_sequence_budget_respects_container_limits(tmp_path: Path, monkeypatch, limit, used, files, free):
     """Pages of files are given up where memory is needed."""
     for name, text in (
         ("memory.max", f"{limit}\n"),

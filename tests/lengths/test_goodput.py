@@ -37,7 +37,7 @@ FAST = {
 @pytest.mark.parametrize(
     ("machine", "drafter", "kinds"), few(itertools.product(MACHINES, DRAFTERS, MIXES), FAST.__contains__)
 )
-def test_near_hindsight_and_useless_drafts_cost_little(machine, drafter, kinds):
+def test_goodput_is_near_the_best_length_in_hindsight(machine, drafter, kinds):
     clock, (drafts, hits) = MACHINES[machine], DRAFTERS[drafter]
     requests = mix(MIXES[kinds], hits=hits, seed=1)
     quiet = replace(clock, noise=0.0, outliers=0.0)
@@ -59,7 +59,7 @@ MANY = {
 
 
 @pytest.mark.parametrize(("machine", "least"), [("cpu", 0.93), ("gpu", 1.05)])
-def test_rows_go_to_requests_that_use_them(machine, least):
+def test_draft_budgets_go_to_easy_requests(machine, least):
     """Of 16 requests at once, half can be guessed."""
     clock, requests = MANY[machine], mix(MIXES["half of two"], requests=60, seed=1)
     fixed = [sum(run(Fixed(tokens), clock, Chain(), requests, at_once=16).values()) for tokens in (0, 1, 2, 4)]
@@ -120,7 +120,7 @@ def test_it_follows_a_change_within_150_steps(change, at_once):
     assert tokens_per_second(lengths.create("goodput")) >= 0.95 * best
 
 
-def test_it_begins_without_drafts_and_drafts_nothing_of_no_use():
+def test_goodput_starts_without_drafts_and_omits_useless_ones():
     goodput = lengths.create("goodput")
     assert goodput.budgets(Load([Stats(10, "a", 100)])) == [0]
     run(goodput, MACHINES["gpu"], Chain(), [request("a", 0.95, 50, 128, seed, True, 1.0) for seed in range(4)])

@@ -108,7 +108,7 @@ def test_dflash_drafts_as_at_inference(tmp_path: Path) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_draft_does_not_see_what_comes_after_its_start(kind: str) -> None:
+def test_drafts_do_not_see_later_tokens(kind: str) -> None:
     head, (sample,) = make_head(kind), random_samples(1, 3 * HIDDEN)
     before = [logits[0] for logits, _ in head.drafts(collate([sample], 1, "cpu"))]
     first = int(sample.starts[0])
@@ -152,7 +152,7 @@ class _Oracle(models.TrainableHead):
             yield torch.nn.functional.one_hot(shown, VOCABULARY).float(), None
 
 
-def test_accepted_length_counts_rounds_of_each_answer() -> None:
+def test_accepted_length_counts_verifications_per_answer() -> None:
     sample = random_samples(1)[0]
     # Two answers of 10 and 4 tokens; the first token of each comes from the target, 9 and 3 are left to the rounds.
     spoken = [False] * 3 + [True] * 10 + [False] * 2 + [True] * 4
@@ -162,7 +162,7 @@ def test_accepted_length_counts_rounds_of_each_answer() -> None:
     assert loop.accepted_length(_Oracle(), [sample], 5, "cpu") == {"all": 1.0}
 
 
-def test_a_failed_export_leaves_the_old_head_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_export_keeps_the_old_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     head, out = make_head("eagle"), tmp_path / "head"
     export.write(head, head.config, "base", out)
     old = (out / "model.safetensors").read_bytes()

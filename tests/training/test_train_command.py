@@ -107,7 +107,7 @@ def test_official_files(kind: str, target: Path, data: Path, tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir() if path.name != "head"] == [".head.training"]
 
 
-def test_what_the_target_says_is_what_is_learned(teacher: Teacher) -> None:
+def test_heads_learn_the_targets_own_words(teacher: Teacher) -> None:
     """Answers it would not give are replaced by its own; those that it would give stay, both with the same features."""
     asked = Conversation(("How many?", "And now?"))
     own = teacher.samples([asked])[0]
@@ -126,7 +126,7 @@ def test_what_the_target_says_is_what_is_learned(teacher: Teacher) -> None:
         assert (kept - state[0]).norm() < 0.05 * state.norm()  # both in bf16
 
 
-def test_a_stopped_training_goes_on_as_if_nothing_had_happened(
+def test_a_stopped_training_resumes_exactly(
     target: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert train("eagle", target, data, tmp_path / "whole") == 0
@@ -161,7 +161,7 @@ def test_short_answers_train_every_kind(kind: str, target: Path, data: Path, tmp
     assert "no answer has the two tokens that a draft needs" in capsys.readouterr().err
 
 
-def test_what_was_asked_is_not_asked_again(
+def test_generated_answers_are_reused(
     target: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ask, asked = Teacher.samples, list[Conversation]()
@@ -197,7 +197,7 @@ def test_prompts_go_through_the_chat_template(target: Path, teacher: Teacher, tm
     ("seconds", "pays", "told"),
     [(0.5, True, "(2.00x, 2 held-out prompts)"), (2.0, False, "or the model is too small for drafts to pay")],
 )
-def test_the_last_line_says_whether_the_head_pays(
+def test_the_last_line_reports_the_speedup(
     seconds: float, pays: bool, told: str, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
     """Where an answer takes a second without the head."""
@@ -283,7 +283,7 @@ def test_eagle3_needs_a_deep_target(data: Path, target: Path, tmp_path: Path, ca
     assert "at least 7 layers" in capsys.readouterr().err
 
 
-def test_the_world_is_asked_in_training_wordings_and_measured_in_others() -> None:
+def test_training_and_evaluation_wordings_differ() -> None:
     stream = conversations.world_conversations(random.Random(1))
     asked = {conversation.turns[0] for conversation in islice(stream, 400)}
     fresh = [c for c in conversations.world_development(1) if c.group == "knowledge"]
@@ -291,9 +291,7 @@ def test_the_world_is_asked_in_training_wordings_and_measured_in_others() -> Non
     assert {conversation.group for conversation in conversations.world_development(1)} == {"knowledge", "open-ended"}
 
 
-def test_training_keeps_what_the_template_is_told(
-    target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_template_settings_are_kept(target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = shutil.copytree(target, tmp_path / "target")
     (model / "chat_template.jinja").write_text("{% macro m() %}{% endmacro %}{{ mood }}{{ strftime_now('%Y') }}")
     seen = []
