@@ -18,7 +18,7 @@ from ianvs_specdec.engine.request import Decoded, Request
 MAX_BATCH_SIZE = 64
 """Requests per step. With more, each request slows down by about as much as the others gain."""
 
-LATE = 0.02
+MAX_EMIT_DELAY = 0.02
 """Seconds that emitted tokens may wait for drafting before they are streamed. If the previous step drafted for longer,
 they are streamed first."""
 
@@ -104,7 +104,7 @@ class Engine:
             return self._step(on_compute_start)
 
     def _step(self, on_compute_start: Callable[[], None]) -> list[Request]:
-        if self.timer.draft > LATE:
+        if self.timer.draft > MAX_EMIT_DELAY:
             on_compute_start()
         over = self._leave() + self._join()
         self.timer.begin()

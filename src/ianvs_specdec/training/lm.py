@@ -105,15 +105,11 @@ def build(recipe: ModelRecipe, tokenizer: Any, layers: int) -> LlamaForCausalLM:
 def grow(model: LlamaForCausalLM, recipe: ModelRecipe, tokenizer: Any) -> LlamaForCausalLM:
     """The full-depth model whose layer i is a copy of layer ``i % start_layers``."""
     grown = build(recipe, tokenizer, recipe.layers)
-    _copy_outside(model, grown)
+    for part in ("model.embed_tokens", "model.norm", "lm_head"):
+        grown.get_submodule(part).load_state_dict(model.get_submodule(part).state_dict())
     for index, layer in enumerate(grown.model.layers):
         layer.load_state_dict(model.model.layers[index % recipe.start_layers].state_dict())
     return grown
-
-
-def _copy_outside(source: LlamaForCausalLM, target: LlamaForCausalLM) -> None:
-    for part in ("model.embed_tokens", "model.norm", "lm_head"):
-        target.get_submodule(part).load_state_dict(source.get_submodule(part).state_dict())
 
 
 def _optimizers(model: LlamaForCausalLM) -> list[torch.optim.Optimizer]:

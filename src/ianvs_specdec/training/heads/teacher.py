@@ -70,15 +70,15 @@ class Teacher:
         Expected answers that the target would give token for token are used directly; others are generated.
         """
         expected = [self._expected(conversation) for conversation in conversations]
-        samples = self._features([draft or _Dialogue("") for draft in expected], layers)
+        samples = [self._sample(draft or _Dialogue(""), layers) for draft in expected]
         own = [
             index
             for index, (draft, sample) in enumerate(zip(expected, samples, strict=True))
             if draft is None or (not conversations[index].text and not self._says(sample))
         ]
         generated = self._converse([conversations[index] for index in own])
-        for index, sample in zip(own, self._features(generated, layers), strict=True):
-            samples[index] = sample
+        for index, draft in zip(own, generated, strict=True):
+            samples[index] = self._sample(draft, layers)
         return samples
 
     def as_chats(self, given: Sequence[Conversation], report: Callable[[str], None]) -> list[Conversation]:
@@ -171,9 +171,6 @@ class Teacher:
         return [[] if request is None else request.result().token_ids for request in requests]
 
     @torch.inference_mode()
-    def _features(self, drafts: Sequence[_Dialogue], layers: Sequence[int]) -> list[Sample]:
-        return [self._sample(draft, layers) for draft in drafts]
-
     def _sample(self, draft: _Dialogue, layers: Sequence[int]) -> Sample:
         ids, spoken = draft.ids[: self._length], draft.spoken[: self._length]
         sequence = self.target.open((-1, *layers))
