@@ -70,15 +70,15 @@ class Teacher:
         Expected answers that the target would give token for token are used directly; others are generated.
         """
         expected = [self._expected(conversation) for conversation in conversations]
-        samples = [self._sample(draft or _Dialogue(""), layers) for draft in expected]
+        samples = [self._sample(dialogue or _Dialogue(""), layers) for dialogue in expected]
         own = [
             index
-            for index, (draft, sample) in enumerate(zip(expected, samples, strict=True))
-            if draft is None or (not conversations[index].text and not self._says(sample))
+            for index, (dialogue, sample) in enumerate(zip(expected, samples, strict=True))
+            if dialogue is None or (not conversations[index].text and not self._says(sample))
         ]
         generated = self._converse([conversations[index] for index in own])
-        for index, draft in zip(own, generated, strict=True):
-            samples[index] = self._sample(draft, layers)
+        for index, dialogue in zip(own, generated, strict=True):
+            samples[index] = self._sample(dialogue, layers)
         return samples
 
     def as_chats(self, given: Sequence[Conversation], report: Callable[[str], None]) -> list[Conversation]:
@@ -104,11 +104,13 @@ class Teacher:
             return _Dialogue(conversation.group, ids, [True] * len(ids))
         if not conversation.answers:
             return None
-        draft = _Dialogue(conversation.group)
+        dialogue = _Dialogue(conversation.group)
         for turn, answer in enumerate(conversation.answers):
-            self._ask(draft, conversation, conversation.answers[:turn])
-            self._answer_with(draft, [*self.tokenizer(answer, add_special_tokens=False)["input_ids"], *self.ends[:1]])
-        return draft
+            self._ask(dialogue, conversation, conversation.answers[:turn])
+            self._answer_with(
+                dialogue, [*self.tokenizer(answer, add_special_tokens=False)["input_ids"], *self.ends[:1]]
+            )
+        return dialogue
 
     def _says(self, sample: Sample) -> bool:
         """Whether every token marked as generated is the target's choice."""
@@ -118,21 +120,21 @@ class Teacher:
 
     def _converse(self, conversations: Sequence[Conversation]) -> list[_Dialogue]:
         """Generate turn by turn; a conversation ends early if an answer does not end."""
-        drafts = [_Dialogue(conversation.group) for conversation in conversations]
+        dialogues = [_Dialogue(conversation.group) for conversation in conversations]
         answers: list[list[str]] = [[] for _ in conversations]
         open_ = list(range(len(conversations)))
         turn = 0
         while open_:
             for index in open_:
-                self._ask(drafts[index], conversations[index], answers[index])
-            for index, ids in zip(open_, self._generate([drafts[i].ids for i in open_]), strict=True):
-                self._answer_with(drafts[index], ids)
+                self._ask(dialogues[index], conversations[index], answers[index])
+            for index, ids in zip(open_, self._generate([dialogues[i].ids for i in open_]), strict=True):
+                self._answer_with(dialogues[index], ids)
                 answers[index].append(self.tokenizer.decode(ids, skip_special_tokens=True))
             turn += 1
-            open_ = [i for i in open_ if turn < len(conversations[i].turns) and drafts[i].ids[-1] in self.ends]
-        return drafts
+            open_ = [i for i in open_ if turn < len(conversations[i].turns) and dialogues[i].ids[-1] in self.ends]
+        return dialogues
 
-    def _ask(self, draft: _Dialogue, conversation: Conversation, answers: Sequence[str]) -> None:
+    def _ask(self, dialogue: _Dialogue, conversation: Conversation, answers: Sequence[str]) -> None:
         """Append the next turn by the chat template; if it rewrites earlier turns, start anew."""
         if not conversation.turns:
             prompt = conversation.prompt
@@ -148,13 +150,13 @@ class Teacher:
             raise UserError(
                 f"a prompt has token id {max(ids)}, the model's vocabulary ends at {self.config.vocab_size - 1}"
             )
-        known = len(draft.ids) if ids[: len(draft.ids)] == draft.ids else 0
-        draft.spoken = draft.spoken[:known] + [False] * (len(ids) - known)
-        draft.ids = ids
+        known = len(dialogue.ids) if ids[: len(dialogue.ids)] == dialogue.ids else 0
+        dialogue.spoken = dialogue.spoken[:known] + [False] * (len(ids) - known)
+        dialogue.ids = ids
 
-    def _answer_with(self, draft: _Dialogue, ids: list[int]) -> None:
-        draft.ids = draft.ids + ids
-        draft.spoken = draft.spoken + [True] * len(ids)
+    def _answer_with(self, dialogue: _Dialogue, ids: list[int]) -> None:
+        dialogue.ids = dialogue.ids + ids
+        dialogue.spoken = dialogue.spoken + [True] * len(ids)
 
     def _generate(self, prompts: list[list[int]]) -> list[list[int]]:
         """Greedy continuations including the end token, if any; empty for prompts that fill the window."""
@@ -171,8 +173,8 @@ class Teacher:
         return [[] if request is None else request.result().token_ids for request in requests]
 
     @torch.inference_mode()
-    def _sample(self, draft: _Dialogue, layers: Sequence[int]) -> Sample:
-        ids, spoken = draft.ids[: self._length], draft.spoken[: self._length]
+    def _sample(self, dialogue: _Dialogue, layers: Sequence[int]) -> Sample:
+        ids, spoken = dialogue.ids[: self._length], dialogue.spoken[: self._length]
         sequence = self.target.open((-1, *layers))
         try:
             rows = self.target.prompt_rows or len(ids) or 1
@@ -183,7 +185,7 @@ class Teacher:
         empty = [torch.zeros(0, size)] * (1 + len(layers))
         last, *inner = (torch.cat(parts).to("cpu", torch.bfloat16) for parts in zip(empty, *outputs, strict=True))
         joined = torch.cat(inner, -1) if inner else last.new_zeros(len(last), 0)
-        return Sample(torch.tensor(ids, dtype=torch.long), last, joined, runs_of(spoken), draft.group)
+        return Sample(torch.tensor(ids, dtype=torch.long), last, joined, runs_of(spoken), dialogue.group)
 
 
 def _load(folder: Path, device: str) -> tuple[Any, Any]:
