@@ -1,4 +1,4 @@
-"""Datastores, and REST: the tree of what most often followed."""
+"""Datastores, and the trees of REST."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ SEQUENCES = [[1, 2, 3, 4], [5, 1, 2, 3], [9], [1, 2, 7, 8, 1, 2, 3, 6]]
 
 
 def occurrences(sequences, pattern):
-    """The definition: every place behind the pattern, sequence by sequence."""
+    """By definition: every position after the pattern."""
     n = len(pattern)
     return [s[i + n :] for s in sequences for i in range(len(s) - n + 1) if s[i : i + n] == pattern]
 

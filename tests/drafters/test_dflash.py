@@ -1,4 +1,4 @@
-"""DFlash heads: drafts are those of transformers, tokens are the target's own, and a wrong folder is told by name."""
+"""DFlash heads: drafts equal transformers', output is the target's own, wrong folders are reported."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def head(workshop):
 
 
 def assistant_of(folder, model, layer_type):
-    """A head of random numbers as transformers computes it, saved in ``folder``."""
+    """A random head as transformers' model, saved in ``folder``."""
     torch.manual_seed(1)
     size = model.config.hidden_size
     config = transformers.MuseGlimmerAssistantConfig(
@@ -79,7 +79,7 @@ def assistant_of(folder, model, layer_type):
 
 
 def theirs(model, assistant, prompt, tokens, monkeypatch):
-    """What transformers drafts in each step, the root first, and the tokens that it writes."""
+    """transformers' drafts in each step, with the root, and its output."""
     drafts, generator = [], candidate_generator.DFlashTokenCandidateGenerator
     plain = generator.get_candidates
 
@@ -124,7 +124,7 @@ def test_drafts_equal_those_of_transformers(kind, layer_type, model, tmp_path, m
 
 
 def sequences(target, drafter, length, count, sampling):
-    """What ``count`` requests at once write."""
+    """Outputs of ``count`` concurrent requests."""
     drafter.prepare(target)
     engine = Engine(target, lengths.create(length), max_batch_size=count)
     rule = "rejection" if sampling.greedy else "coupled"

@@ -1,4 +1,4 @@
-"""A draft model: its chains and trees, its state beside the target's, and which models go together."""
+"""Draft models: chains and trees, synchronization with the target, and vocabularies."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def draft_logits(folder, tokens):
     ids=str,
 )
 def test_the_target_as_draft_model_is_always_accepted(target, twin, sampling, rule, branches):
-    """It is, only if the draft's state, history and noise are the target's at every step."""
+    """Only if state, history and noise are the target's at every step."""
     drafter = DraftModel(twin, branches)
     for prompt in (PROMPT, [7]):
         result, trees = run(target, drafter, sampling, prompt=prompt, rule=rule)
@@ -157,7 +157,7 @@ def test_confidence_limits_the_path_probability(target, draft):
 
 @pytest.mark.parametrize("name", ["mamba", "bloom"])
 def test_a_draft_model_of_any_architecture(target, tmp_path, name):
-    """Also one with a state that cannot be rolled back."""
+    """Including one whose state cannot be rolled back."""
     folder = saved(tiny_model(name), tmp_path)
     plain, _ = run(target, drafters.create("autoregressive"), GREEDY, "fixed:0")
     uneven = Budgets(lambda _, step: (5, 0, 4, 0, 0, 1, 3)[step % 7])

@@ -1,4 +1,4 @@
-"""EAGLE: what is drafted, against the definition."""
+"""EAGLE drafts equal the definition."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_the_static_tree_and_the_chain_are_what_the_definition_says(model, targe
 
 
 def test_any_target_and_steps_without_drafts(folder):
-    """A model that transformers runs, prompts of one token, and a length that drafts every other step."""
+    """A target of transformers, prompts of one token, and drafts in every other step."""
 
     model = wide("gpt2", n_layer=2, layers=2)
     drafter = drafters.create("eagle", {"head": folder / "eagle", "total_tokens": 10, "depth": 2, "eagle_topk": 3})
@@ -148,7 +148,7 @@ def test_a_bias_of_the_targets_output_counts(folder):
 
 
 def proposal(target, drafter, budget=1000, *, sampling=None, noise=None, confidence=0.0, seed=0):
-    """The first tree of a request that begins with ``PROMPT``."""
+    """The first tree of a request with ``PROMPT``."""
     features = drafter.prepare(target)
     prefill = OneSequence(target).prefill(PROMPT, features)
     root = int(prefill.logits.argmax())
@@ -233,7 +233,7 @@ def test_coupled_guesses_use_the_shared_noise(model, target, folder, tree, label
 
 
 def test_a_repetition_penalty_counts_for_the_head_too(target, folder):
-    """The first token that the plain chain takes from the text is where the other one leaves it."""
+    """The chains differ at the first repeated token."""
     for label in ("eagle", "eagle3"):
         drafter = drafters.create("eagle", {"head": folder / label, "tree": "chain", "depth": 15})
         text, plain = proposal(target, drafter)

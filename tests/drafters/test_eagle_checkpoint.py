@@ -1,4 +1,4 @@
-"""EAGLE's checkpoint formats: both files, both kinds, and an error that names what is wrong."""
+"""EAGLE's checkpoint formats: both files, both kinds, and errors."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_absurd_head_counts_are_refused_quickly(tmp_path: Path, key: str, value:
 
 
 class _Trap:
-    """What pickle would call."""
+    """Code that pickle would run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""Lookahead decoding against the recorded steps of the published implementation, and what our own start makes of it."""
+"""Lookahead decoding equals the recorded steps of the published implementation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def target(reference_model):
 
 
 def decoded(target, prompts, **settings):
-    """For each prompt, all at once: the result, and the trees that were verified."""
+    """Result and verified trees of each prompt."""
     drafter, trees = drafters.create("lookahead", settings), [[] for _ in prompts]
     drafter.prepare(target)
     requests = [

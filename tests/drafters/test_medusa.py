@@ -1,4 +1,4 @@
-"""Medusa: the official checkpoint format, the tree over the heads' guesses, and the target's own output."""
+"""Medusa: checkpoint format, trees, and lossless output."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def save(folder, tensors, **config):
 
 
 class GivenLogits(Heads):
-    """Heads that say what a test wants them to."""
+    """Heads with given logits."""
 
     def __init__(self, logits):
         self._logits = torch.tensor(logits)
@@ -149,7 +149,7 @@ def test_a_wrong_tensor_is_named(tmp_path, change, message):
 
 
 def test_tau_on_the_reference_target(shared, reference_model):
-    """Not below what the official tree reaches on the same prompts."""
+    """At least the official tree's tau on the same prompts."""
     traces = json.loads((shared / "reference" / "traces" / "eagle1_strong.json").read_text())
     target = HuggingFaceTarget(reference_model)
     tau = {}

@@ -1,4 +1,4 @@
-"""Heads in the native library: logits and drafts of a sequence have the same bits alone and beside others."""
+"""Heads in the native library: the same bits alone and batched."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TARGETS = [
     *((VARIANTS[0], dtype) for dtype in (torch.float32, torch.bfloat16, torch.float16)),
     *((variant, torch.bfloat16) for variant in VARIANTS[1:]),
 ]
-"""Every type of weights, and every instruction set that this processor has."""
+"""All weight types and available instruction sets."""
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def pairs(head, count, seed):
 
 
 def levels(seed, count=4):
-    """Levels of a tree of any shape."""
+    """Levels of a random tree."""
     rng, above, grown = random.Random(seed), 1, []
     for depth in range(1, count + 1):
         rows = rng.randint(1, 6)
@@ -71,7 +71,7 @@ def levels(seed, count=4):
 
 
 def logits_of(head, seeds):
-    """The logits of everything that sequences with these seeds ask for, all in the same steps."""
+    """The logits of sequences with these seeds, computed in the same steps."""
     sequences = [head.open() for _ in seeds]
     said = [[] for _ in seeds]
     prompts = [pairs(head, 1 + 9 * (seed % 4), seed) for seed in seeds]

@@ -1,4 +1,4 @@
-"""A draft model with another tokenizer: its drafts, their cost, and that the output stays the target's own."""
+"""Draft models with another tokenizer: drafts, cost, and lossless output."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CLOUD = EXAMPLE / "models" / "cloud"
 
 
 def tokenizer_of(pieces, merges=()):
-    """Of the ``pieces``, in this order behind <s> and </s>."""
+    """A tokenizer of the ``pieces``, in this order after <s> and </s>."""
     from tokenizers import Tokenizer, decoders, models
 
     vocabulary = {piece: number for number, piece in enumerate(["<s>", "</s>", *pieces])}
@@ -39,7 +39,7 @@ def tokenizer_of(pieces, merges=()):
 
 
 def merged(count=30):
-    """A tokenizer that merges what is frequent in ``TEXT``."""
+    """A tokenizer that merges frequent pairs of ``TEXT``."""
     from tokenizers import Tokenizer, decoders, models, trainers
 
     raw = Tokenizer(models.BPE())
@@ -79,7 +79,7 @@ def target_in(folder, dtype=torch.float32, **settings):
 
 
 def plain_draft(ours, theirs, draft, tokens, count):
-    """What is drafted behind ``tokens``, by way of all of the text each time."""
+    """The draft after ``tokens``, by converting the whole text."""
     special, known = set(ours.added_tokens_decoder), theirs.get_vocab()
     common = [i for i in tokens if i not in special or ours.convert_ids_to_tokens(i) in known]
     read = theirs(ours.decode(common))["input_ids"]
@@ -98,7 +98,7 @@ def plain_draft(ours, theirs, draft, tokens, count):
 
 
 def drafts_of(target, drafter, prompt, **settings):
-    """The contexts of all steps, each with what was drafted behind it and how many tokens might have been."""
+    """The contexts of all steps, each with its draft and the maximum length."""
     trees = []
     result = decoded(target, drafter, "fixed:5", prompt, GREEDY, trace_trees=trees, **settings)
     output, place = [*prompt, *result.token_ids], len(prompt)
@@ -123,7 +123,7 @@ def test_drafts_equal_converting_the_whole_text(models):
 @pytest.mark.parametrize("draft", ["twin", "merging"])
 @pytest.mark.parametrize("kind", ["native", "fused"])
 def test_output_is_the_targets_own(models, kind, draft):
-    """Eight at once, greedy and coupled."""
+    """Eight concurrent requests, greedy and coupled."""
     target = target_of_kind(kind, AutoModelForCausalLM.from_pretrained(models["target"]))
     drafter = DraftModel(models[draft])
     drafter.prepare(target)
@@ -182,7 +182,7 @@ def test_branches_are_refused_and_the_check_warns(models, caplog):
 
 
 def test_damaged_tokenizers_are_ignored(models, tmp_path):
-    """As for a model without one, the sizes of the vocabularies must be equal."""
+    """The vocabularies must have equal sizes, as without a tokenizer."""
     folder = tmp_path / "draft"
     saved(folder, AutoModelForCausalLM.from_pretrained(models["merging"]), merged())
     (folder / "tokenizer.json").write_text(json.dumps({"model": 3}))

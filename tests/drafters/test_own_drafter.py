@@ -1,4 +1,4 @@
-"""A drafter from a file of the user's own: in YAML, on the command line, and what is told where it cannot be used."""
+"""A user's drafter: in YAML, on the command line, and its errors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Bystander:
 
 @pytest.fixture
 def file(tmp_path, monkeypatch):
-    """A file with drafters, named as from the working folder."""
+    """A file with drafters, relative to the working folder."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(CODE)
     return "mine.py"

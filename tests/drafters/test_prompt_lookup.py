@@ -26,7 +26,7 @@ def draft(tokens, budget=5, max_ngram=3, remaining=100):
 
 
 def by_search(tokens, budget, max_ngram):
-    """The definition: the latest earlier occurrence of the longest suffix, and what followed it."""
+    """By definition: what followed the latest earlier occurrence of the longest suffix."""
     for n in range(min(max_ngram, len(tokens) - 1), 0, -1):
         suffix = tokens[-n:]
         for start in range(len(tokens) - n - 1, -1, -1):
@@ -65,7 +65,7 @@ TEXT = list(range(100, 200))
 
 
 class Request:
-    """A request with one prompt token, whose output is told bit by bit."""
+    """A request with one prompt token, whose output is fed step by step."""
 
     def __init__(self, prediction, resync=1, remaining=1000):
         self.drafter = PredictedOutput(resync)

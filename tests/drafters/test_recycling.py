@@ -1,4 +1,4 @@
-"""Token recycling and lookahead: what is remembered, and the trees that come of it."""
+"""Token recycling and lookahead: state and trees."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.tiny import tiny_model
 
 
 def logits(*rows):
-    """Logits over 20 tokens in which these tokens are the best, in this order."""
+    """Logits over 20 tokens with these best tokens, in this order."""
     result = torch.zeros(len(rows), 20)
     for row, best in zip(result, rows, strict=True):
         for rank, token in enumerate(best):
@@ -27,7 +27,7 @@ def logits(*rows):
 
 
 class Session:
-    """A request driven by hand, with the context kept as the loop keeps it."""
+    """A request without an engine, whose context is updated as in the loop."""
 
     def __init__(self, drafter, prompt, after_prompt, root=None, remaining=100, confidence=0.0):
         root = after_prompt[0] if root is None else root
@@ -54,7 +54,7 @@ def create(**options):
 
 
 def test_rows_and_rates_by_hand():
-    """Two successors each; before anything has come true rank 0 counts 1/3 and rank 1 half of that."""
+    """With two successors; initially rank 0 counts 1/3 and rank 1 half of that."""
     session = Session(create(successors=2, order=1), [1], [2, 3])
     root_only = session.propose()
     session.observe(root_only, [[1, 4]], [0], 1)
@@ -89,7 +89,7 @@ def target():
 
 
 def test_tau_on_the_reference_target(shared, reference_model):
-    """Rows for two tokens together guess better than the published method's, which know one token at a time."""
+    """Rows of two tokens guess better than the published method's of one."""
     traces = json.loads((shared / "reference" / "traces" / "eagle1_strong.json").read_text())
     target = HuggingFaceTarget(reference_model)
     tau = {}

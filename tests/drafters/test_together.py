@@ -1,4 +1,4 @@
-"""Drafters of several requests at once: each as alone, and a model that drafts computes for all of them together."""
+"""Drafts of several requests: each as alone, and computed together."""
 
 from __future__ import annotations
 

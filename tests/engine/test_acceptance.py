@@ -56,7 +56,7 @@ TREE_OF_BEST = Shape(3, 2, drawn=False)
 GUESSES = Shape(5, 2, drawn=False, guesses=True)
 SHAPES = [CHAIN, CHAIN_OF_BEST, TREE, WIDE_TREE, TREE_OF_BEST, GUESSES]
 FEW_DRAWS = {**dict.fromkeys(SHAPES, 700), TREE_OF_BEST: 1300, WIDE_TREE: 2000}
-"""With which each wrong rule is found out."""
+"""Seeds with which each wrong rule is detected."""
 
 PLAIN = Sampling(temperature=1.0)
 FILTERED = [
@@ -137,7 +137,7 @@ def assert_follows_the_target(make_rule, shape, sampling, draws):
 
 
 def draws_of(cases):
-    """Each case with few draws, and slow with many; its first value is the shape."""
+    """Each case with few draws, and as a slow test with many."""
     many = [(*case, draws) for case in cases for draws in (FEW_DRAWS[case[0]], DRAWS)]
     return few(many, lambda case: case[-1] < DRAWS)
 

@@ -1,4 +1,4 @@
-"""How sure the target was of each token: one triple per token, the same whatever drafted it, and no token changed."""
+"""Confidence of the target: one triple per token, the same for every drafter, without changing the output."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def workshop(tmp_path_factory):
 
 
 def expected(model, prompt, ids):
-    """From one forward over prompt and output, by the definitions."""
+    """Computed by the definitions in one forward pass."""
     with torch.inference_mode():
         logits = model(torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1]
     p = logits.double().softmax(-1)

@@ -1,4 +1,4 @@
-"""Cost tables: what lies between the knots, what a step and a draft add up to, and what is no table."""
+"""Cost tables: interpolation, the costs of steps and drafts, and invalid tables."""
 
 from __future__ import annotations
 

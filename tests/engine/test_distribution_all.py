@@ -1,4 +1,4 @@
-"""Sampling with every method that draws its drafts at random: the output is distributed as the target's own samples."""
+"""Sampling with every method that draws drafts: the output has the target's distribution."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_drawn_drafts_keep_the_targets_distribution(label, nodes, confidence, dr
 
 @pytest.mark.parametrize("label", sorted(set(CASES) - DRAWING - {"autoregressive"}))
 def test_other_drafts_are_deterministic(label, small, monkeypatch):
-    """So that what says nothing of probabilities depends on nothing but what was emitted."""
+    """Makes drafts depend only on the emitted tokens."""
     target, workshop, _ = small(7 if label in DEEP else 1)
     workshop.texts = [PROMPT * 3]
     drafter, length = workshop.create(label)

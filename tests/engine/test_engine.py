@@ -1,4 +1,4 @@
-"""Many requests over one target: each writes what it writes alone, whoever joins and whatever they read."""
+"""Batched requests: each has the output it has alone."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_request_may_join_while_others_decode(target):
 
 
 def sizes(step):
-    """How many tokens of prompts, piece by piece, and how many trees one step computed."""
+    """Sizes of the prompt chunks, and number of trees of a step."""
     prompts = [len(piece.tokens) for piece in step if isinstance(piece, PromptChunk)]
     return prompts, len(step) - len(prompts)
 

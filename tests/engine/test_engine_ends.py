@@ -1,4 +1,4 @@
-"""How requests end: cancelled, by a fault of their own, or with the engine. Others go on, and nothing stays open."""
+"""Ends of requests: cancellation, errors, and the end of the engine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def target(request, model):
 
 
 def test_a_request_can_be_cancelled_at_any_time(target):
-    """While it waits, while it joins, by what it has just put out, and while it reads its prompt."""
+    """While queued, while admitted, after its own output, and while reading its prompt."""
 
     class Cancels(Drafter):
         def prepare(self, target):
@@ -54,7 +54,7 @@ def test_a_request_can_be_cancelled_at_any_time(target):
 
 
 class Faulty(Drafter):
-    """Raises in the method ``where``, or proposes what ``tree`` is."""
+    """Raises in the method ``where``, or proposes ``tree``."""
 
     def __init__(self, where="", tree=None):
         self._tree = tree
@@ -69,7 +69,7 @@ class Faulty(Drafter):
 
 
 class Untold(Faulty):
-    """Raises when it is asked how much it has yet to read."""
+    """Raises in ``unread_tokens``."""
 
     @property
     def unread_tokens(self):
@@ -166,7 +166,7 @@ def test_an_interrupt_closes_all_sequences(target):
 
 
 class Elsewhere(Drafter):
-    """Has a draft when it is told that there is one."""
+    """A remote drafter whose drafts arrive on demand."""
 
     remote = True
 

@@ -1,4 +1,4 @@
-"""Memory: requests are admitted where there is room, first come, first served; and what is held is what is counted."""
+"""Memory: admission in order of arrival, and accounting."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_sequence_fits_its_stated_size(model, name, tokens):
 
 
 def test_first_come_first_served(target):
-    """A smaller one does not overtake what waits for room."""
+    """Smaller requests do not overtake waiting ones."""
     began = []
     # When the first one ends there is room for the fourth, and none for the third.
     sampling = [Sampling(max_tokens=n) for n in (2, 12, 600, 5, 5)]
@@ -90,7 +90,7 @@ def workshop(tmp_path_factory):
 @pytest.mark.parametrize("kind", ["native", "fused"])
 @pytest.mark.parametrize("label", ["eagle3-chain", "draft_model", "dflash"])
 def test_drafter_states_fit_their_stated_size(workshop, kind, label):
-    """It holds most where it is asked now and then only."""
+    """Rarely used drafters hold the most."""
     target, drafter = target_of_kind(kind, copy.deepcopy(workshop.model)), workshop.create(label)[0]
     drafter.prepare(target)
     request = request_of(target, [5, 9, 14, 3] * 80, Sampling(max_tokens=60), drafter.fork())
@@ -133,7 +133,7 @@ def test_tensor_bytes_counts_storages_once():
     ("limit", "used", "files", "free"), [(1000, 900, 300, 400), (1000, 1200, 100, 0), ("max", 900, 0, None)]
 )
 def test_the_sequence_budget_respects_container_limits(tmp_path: Path, monkeypatch, limit, used, files, free):
-    """Pages of files are given up where memory is needed."""
+    """Cached pages of files can be reclaimed."""
     for name, text in (
         ("memory.max", f"{limit}\n"),
         ("memory.current", f"{used}\n"),

@@ -1,4 +1,4 @@
-"""The loop: the target's own output whatever is drafted, cut exactly where it ends, with honest counts."""
+"""The decode loop: lossless for any draft, exact ends, correct counts."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_tokens_are_streamed_by_chunk():
 
 @pytest.mark.parametrize(("apart", "near"), [(0, True), (1e-5, True), (1e-2, False)])
 def test_near_ties_are_reported_by_output_position(apart, near):
-    """With two equal rows in the output layer the two tokens always tie; with similar ones they may come near it."""
+    """Equal rows of the output matrix tie always, similar ones sometimes."""
     model = tiny_model(tie_word_embeddings=False)
     with torch.no_grad():
         model.lm_head.weight[41] *= 3
@@ -270,7 +270,7 @@ def test_a_trace_has_the_seconds_of_its_drafts():
 
 
 def the_only_step(max_tokens, eos_ids=()):
-    """The step in which a draft of 12 right tokens is verified, and the output."""
+    """The step that verifies 12 right draft tokens, and the output."""
     prompt, target = [5, 9, 14, 3, 22, 9, 14, 31], HuggingFaceTarget(tiny_model())
     alone = drafters.create("autoregressive")
     free = decode(target, alone, lengths.create("fixed:0"), prompt, Sampling(max_tokens=30), eos_ids=[]).token_ids
@@ -281,7 +281,7 @@ def the_only_step(max_tokens, eos_ids=()):
 
 
 class Right(Drafter):
-    """Drafts what the target is known to say."""
+    """Drafts the known output."""
 
     def __init__(self, continuation):
         self._continuation = continuation

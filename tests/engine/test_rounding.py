@@ -21,7 +21,7 @@ ALONE = drafters.create("autoregressive")
 
 
 def differing(target, prompts, sampling, rule="rejection"):
-    """For each prompt whose output changes with drafts: the first position that differs, and the near ties told."""
+    """For each prompt whose output changes with drafts: the first difference, and the reported near ties."""
 
     def outputs(length, drafts):
         requests = [request_of(target, *each, rule=rule) for each in zip(prompts, repeat(sampling), drafts)]
@@ -127,7 +127,7 @@ for dtype in (torch.float32, torch.bfloat16):
 
 @pytest.fixture(scope="module")
 def compiled():
-    """For each dtype what is compiled for a prompt of 33 tokens, and for one of 34 that was announced."""
+    """For each dtype, the kernels compiled for a prompt of 33 tokens, and for one of 34 after a warm-up."""
     output = in_a_process(COMPILED, ONEDNN_VERBOSE="2").split("MARK")
     misses = [[line for line in part.splitlines() if "cache_miss" in line] for part in output]
     return {"float32": misses[1:3], "bfloat16": misses[4:6]}

@@ -1,4 +1,4 @@
-"""The distribution a token is drawn from is that of transformers' processors; typical acceptance, by hand."""
+"""Sampling equals transformers' processors; typical acceptance by hand."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_probabilities_equal_those_of_transformers(sampling, dtype):
 
 
 def test_top_p_keeps_the_smallest_set():
-    """Four tokens of a quarter each: two of them are a half."""
+    """Four tokens of probability 1/4: two of them are a half."""
     assert int(top_p_filter(torch.zeros(4), 0.5).isfinite().sum()) == 2
     assert int(top_p_filter(torch.zeros(4), 0.51).isfinite().sum()) == 3
     assert int(top_p_filter(torch.zeros(4), 0.0).isfinite().sum()) == 1
@@ -102,7 +102,7 @@ def test_the_next_token_is_drawn_from_typical_ones():
 
 
 def test_the_penalty_follows_each_branch():
-    """Tokens 0 and 1 rule each other out, until one of them is in the history: on its own branch, and from then on."""
+    """Tokens 0 and 1 exclude each other until one of them is in the history of a branch."""
     logits = torch.tensor([[2.0, 1.9, 0.8, -9.0]] * 5)
     sampling = Sampling(temperature=0.2, repetition_penalty=4.0)
     judge = rule(sampling, prompt=(3,))

@@ -1,4 +1,4 @@
-"""How long an output is at least: tokens that end it are none of its first, or end nothing, whatever is drafted."""
+"""Ends of an output: stop strings, end tokens, minimum length."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_the_earliest_end_wins():
 
 
 def test_special_tokens_keep_the_next_space():
-    """A tokenizer that drops the space at the beginning of a text must not do so behind a token without text."""
+    """Tokenizers that drop a leading space keep it after a special token."""
     from tokenizers import AddedToken, Tokenizer, decoders, models
     from transformers import PreTrainedTokenizerFast
 

@@ -1,5 +1,4 @@
-"""The goodput length on servers that always read prompts, because answers are short or prompts long: simulated, against
-the best fixed length in hindsight."""
+"""The goodput length on simulated servers that always read prompts, relative to the best fixed length."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ CPU = CostTable(
 
 
 def tokens_per_second(table, length, at_once, prompt, output, seconds):
-    """Somebody always asks, from the cold start on; drafts of half of the requests are right more often."""
+    """A closed loop from a cold start; drafts of half of the requests are right more often."""
     survival = [(rate,) * 64 for rate in (0.8, 0.45)]
     asked = [
         RecordedAnswer(f"t{kind}", prompt * part // 2, output * part // 2, survival[kind])
@@ -52,7 +51,7 @@ def test_goodput_is_near_the_best_length_with_prompts(table, load):
 
 
 def saturated(length, acceptance, at_once):
-    """Tokens per second of a GPU with as many requests at once, all the time."""
+    """Tokens per second of a saturated GPU."""
     plan = UserPlan(policy="", edges=at_once, hours=20 / 3600, seed=1, rate=1e5, arrivals="closed", at_once=at_once)
     told = simulate(plan, costs.read(GPU), lengths.create(length), Workload(stated(acceptance, 32, 256)))
     return mean(row["tokens_per_second"] for row in told["over_time"])

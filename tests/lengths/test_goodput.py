@@ -1,4 +1,4 @@
-"""The goodput length against the best fixed length in hindsight, on a clock that is only counted."""
+"""The goodput length relative to the best fixed length in hindsight, on a virtual clock."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ MANY = {
 
 @pytest.mark.parametrize(("machine", "least"), [("cpu", 0.93), ("gpu", 1.05)])
 def test_draft_budgets_go_to_easy_requests(machine, least):
-    """Of 16 requests at once, half can be guessed."""
+    """Half of 16 concurrent requests can be guessed."""
     clock, requests = MANY[machine], mix(MIXES["half of two"], requests=60, seed=1)
     fixed = [sum(run(Fixed(tokens), clock, Chain(), requests, at_once=16).values()) for tokens in (0, 1, 2, 4)]
     asked = {"useless": 0, "good": 0}
@@ -76,7 +76,7 @@ def test_draft_budgets_go_to_easy_requests(machine, least):
 
 @pytest.mark.parametrize("at_once", [1, 8])
 def test_a_shared_machine_does_not_mislead(at_once):
-    """Half of the time everything takes twice as long, whatever the sizes of the steps that are seen then."""
+    """Half of the time all steps take twice as long."""
     clock = replace(MANY["cpu"], slow=2.0, noise=0.1)
     requests = mix({"a": 0.75, "b": 0.75}, requests=60, seed=1)
     fixed = [run(Fixed(tokens), MANY["cpu"], Chain(), requests, at_once=at_once) for tokens in (0, 1, 2, 4, 6)]

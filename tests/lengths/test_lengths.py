@@ -1,4 +1,4 @@
-"""Speculation lengths: what each chooses, what it is told of a step, and what cannot be read."""
+"""Speculation lengths: choices, inputs and errors."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def share(budgets, budget):
 
 
 def test_bandit_finds_the_best_length_per_batch_size():
-    """One request alone: three tokens are accepted, and drafts are cheap. Many: a drafted token costs a whole step."""
+    """One request: three tokens are accepted, and drafts are cheap. Many: a drafted token costs a whole step."""
     length = lengths.create("bandit:5")
     chosen(length, 3000, 1, 3, lambda budget: 1 + 0.05 * budget)
     chosen(length, 3000, 16, 3, lambda budget: 1.0 + 2 * budget)
@@ -216,7 +216,7 @@ def test_tables_are_lists_mappings_or_texts(tiny_model: Path, table, written):
 
 
 def known(tokens):
-    """A request of whose draft so many tokens would be accepted."""
+    """A request that would accept this many draft tokens."""
     return Replayed(20, coming=lambda most: min(most, tokens))
 
 

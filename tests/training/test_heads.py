@@ -1,4 +1,4 @@
-"""Draft heads on a tiny scale: what they compute, what they are shown, and the loss."""
+"""Training of tiny draft heads: computation, data and loss."""
 
 import json
 from pathlib import Path
@@ -60,7 +60,7 @@ def make_head(kind: str) -> models.TrainableHead:
 
 @torch.no_grad()
 def test_eagle_drafts_as_a_decoder_layer_that_reads_its_own_outputs() -> None:
-    """Against transformers' Llama layer, run anew on the whole chain for every draft."""
+    """Equals transformers' Llama layer, run on the whole chain for every draft."""
     head, sample = make_head("eagle"), random_samples()[2]
     batch = collate([sample], 3, "cpu")
     drafts = [logits for logits, _ in head.drafts(batch)]
@@ -139,7 +139,7 @@ def test_the_loss_falls(kind: str, tmp_path: Path) -> None:
 
 
 class _Oracle(models.TrainableHead):
-    """Right about the drafts numbered ``good`` of every chain, wrong about the others."""
+    """Correct for the drafts numbered ``good`` of every chain, wrong for the others."""
 
     def __init__(self, *good: int) -> None:
         super().__init__()

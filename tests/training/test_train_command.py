@@ -1,4 +1,4 @@
-"""``specdec train`` on a tiny scale: what heads learn from, the official files they end up in, and wrong usage."""
+"""``specdec train`` on a tiny scale: data, output files, and wrong usage."""
 
 import json
 import random
@@ -108,7 +108,7 @@ def test_official_files(kind: str, target: Path, data: Path, tmp_path: Path) -> 
 
 
 def test_heads_learn_the_targets_own_words(teacher: Teacher) -> None:
-    """Answers it would not give are replaced by its own; those that it would give stay, both with the same features."""
+    """Answers the target would not give are replaced by its own; others are kept, both with the same features."""
     asked = Conversation(("How many?", "And now?"))
     own = teacher.samples([asked])[0]
     spoken = (own.run > 0).nonzero().flatten().tolist()
@@ -153,7 +153,7 @@ def test_a_stopped_training_resumes_exactly(
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["eagle", "eagle3", "medusa", "dflash"])
 def test_short_answers_train_every_kind(kind: str, target: Path, data: Path, tmp_path: Path, capsys) -> None:
-    """Of two tokens, so that no answer reaches the second of three drafts."""
+    """Two tokens: no answer has the second of three drafts."""
     assert train(kind, target, data, tmp_path / "head", "--max-new-tokens", "2", "--data", str(asking(tmp_path))) == 0
     assert all(bool(tensor.isfinite().all()) for tensor in tensors_of(tmp_path / "head").values())
     assert "no answer is long enough for more than 1 of 3 drafts" in capsys.readouterr().out
@@ -200,7 +200,7 @@ def test_prompts_go_through_the_chat_template(target: Path, teacher: Teacher, tm
 def test_the_last_line_reports_the_speedup(
     seconds: float, pays: bool, told: str, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
-    """Where an answer takes a second without the head."""
+    """On a clock where an answer takes a second without the head."""
     now, tokens = 0.0, list[int]()
 
     def timed(model, drafter, *given, decode=job.decode, **options):
@@ -258,7 +258,7 @@ def test_another_trainings_checkpoints_are_refused(target: Path, data: Path, tmp
 @pytest.mark.slow
 @pytest.mark.parametrize("family", few(["qwen2", "qwen3"], {"qwen3"}.__contains__))
 def test_heads_take_the_shape_of_other_families(family: str, target: Path, data: Path, tmp_path: Path) -> None:
-    """Tied embeddings, heads wider than the hidden size, a chat template of its own, another rotary base."""
+    """Tied embeddings, heads wider than the hidden size, another chat template and rotary base."""
     shape = {"hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 7, "num_attention_heads": 4}
     rope = {"rope_type": "default", "rope_theta": 5000.0}
     own = {"num_key_value_heads": 2, "vocab_size": VOCABULARY, "tie_word_embeddings": True, "rope_parameters": rope}

@@ -1,4 +1,4 @@
-"""Training on a tiny scale: it learns, grows without losing its place, and goes on where it was stopped."""
+"""Training on a tiny scale: it learns, grows and resumes."""
 
 import json
 from dataclasses import replace
