@@ -145,8 +145,8 @@ class Engine:
     @timed
     def _draft(self, batch: Batch) -> None:
         """Create a tree for each request: its drafter's proposal, or the root alone."""
-        asked = draft(batch.decoding, batch.budgets, self._length.confidence)
-        batch.drafted = [request for request in asked if not (request.error or request.drafter.remote)]
+        drafting = draft(batch.decoding, batch.budgets, self._length.confidence)
+        batch.drafted = [request for request in drafting if not (request.error or request.drafter.remote)]
         batch.decoding = [request for request in batch.decoding if not request.over]
 
     @timed

@@ -114,12 +114,12 @@ def _teacher(folder: Path, device: str) -> Any:
 def _by_subject(model: LlamaForCausalLM, tokenizer: Any, device: str, seed: int) -> str:
     """Share of exactly correct answers to new training-style questions in unseen wordings, by subject."""
     world, name = facts.build(), f"development/{seed}"
-    asked = [(item.subject, item.prompt, item.completion) for item in questions.test_items(world, 16, name)]
+    items = [(item.subject, item.prompt, item.completion) for item in questions.test_items(world, 16, name)]
     talks = dialogues.test_dialogues(world, 4, name)
-    asked += [(OPEN_ENDED, talk.turns[0], talk.answers[0]) for talk in talks]
-    pairs = [(f"{USER}{turn}{END}{ASSISTANT}", answer + END) for _, turn, answer in asked]
+    items += [(OPEN_ENDED, talk.turns[0], talk.answers[0]) for talk in talks]
+    pairs = [(f"{USER}{turn}{END}{ASSISTANT}", answer + END) for _, turn, answer in items]
     right: dict[str, list[bool]] = defaultdict(list)
-    for (group, _, _), exact in zip(asked, lm.exact_answers(model, tokenizer, pairs, device), strict=True):
+    for (group, _, _), exact in zip(items, lm.exact_answers(model, tokenizer, pairs, device), strict=True):
         right[group].append(exact)
     knowledge = [exact for group, found in right.items() if group != OPEN_ENDED for exact in found]
     shares = " ".join(f"{group} {sum(found) / len(found):.2f}" for group, found in right.items())

@@ -159,23 +159,23 @@ class DFlashHead:
         sequence.length = end
 
     @torch.inference_mode()
-    def step(self, asked: Sequence[StepPart]) -> list[Tensor]:
+    def step(self, parts: Sequence[StepPart]) -> list[Tensor]:
         """Draft logits ``[drafts, vocabulary]`` of each of several different sequences."""
         block, mask = self.config.block_size, self.config.mask_token_id
-        ids = [token for _, root, _ in asked for token in (root, *[mask] * (block - 1))]
+        ids = [token for _, root, _ in parts for token in (root, *[mask] * (block - 1))]
         x = self._target.embedding[torch.tensor(ids, device=self.device)].to(self.work)
-        sequences = [sequence for sequence, _, _ in asked]
+        sequences = [sequence for sequence, _, _ in parts]
         starts = torch.tensor([sequence.length for sequence in sequences], device=self.device)
         positions = (starts[:, None] + torch.arange(block, device=self.device)).flatten()
         turns = self._turns(positions)
         for index, layer in enumerate(self._layers):
             x = self._through(x, index, layer, sequences, turns)
         states = x.unflatten(0, (-1, block))
-        drafted = torch.cat([own[1 : drafts + 1] for own, (_, _, drafts) in zip(states, asked, strict=True)])
+        drafted = torch.cat([own[1 : drafts + 1] for own, (_, _, drafts) in zip(states, parts, strict=True)])
         logits = self._target.unembed(self._normed(drafted, self._norms["norm.weight"]).to(self._dtype))
         if isinstance(self._target, NativeTarget):
             self._target.finish(logits)
-        return list(logits.split([drafts for _, _, drafts in asked]))
+        return list(logits.split([drafts for _, _, drafts in parts]))
 
     def _through(
         self, x: Tensor, index: int, layer: _Layer, sequences: Sequence[HeadSequence], turns: tuple[Tensor, Tensor]

@@ -200,15 +200,15 @@ class _Continuations:
 
     def grow(self, nodes: Sequence[int]) -> list[list[tuple[int, float]]]:
         drafter, growth = self._drafter, self._growth
-        asked = [node for node in nodes if self._depths[node] < self._levels]
-        if not asked:
+        nodes_to_grow = [node for node in nodes if self._depths[node] < self._levels]
+        if not nodes_to_grow:
             return [[] for _ in nodes]
         assert drafter._sequence is not None
-        logits = run_alone(drafter._model, drafter._sequence.logits((growth.tokens, growth.parents), asked))
-        positions = [self._held + self._depths[node] for node in asked]
-        scores = drafter._scores(growth, asked, logits, self._context, positions)
+        logits = run_alone(drafter._model, drafter._sequence.logits((growth.tokens, growth.parents), nodes_to_grow))
+        positions = [self._held + self._depths[node] for node in nodes_to_grow]
+        scores = drafter._scores(growth, nodes_to_grow, logits, self._context, positions)
         top = scores.topk(min(CHOICES, drafter._vocabulary), dim=-1)
-        rows = dict(zip(asked, zip(top.indices.tolist(), top.values.tolist(), strict=True), strict=True))
+        rows = dict(zip(nodes_to_grow, zip(top.indices.tolist(), top.values.tolist(), strict=True), strict=True))
         return [self._add(node, *rows.get(node, ([], []))) for node in nodes]
 
     def _add(self, node: int, tokens: list[int], scores: list[float]) -> list[tuple[int, float]]:

@@ -147,10 +147,10 @@ class EagleHead:
 
     def step(self, parts: Sequence[StepPart]) -> list[Tensor]:
         """The logits ``[rows, draft vocabulary]`` of each part, which are of different sequences."""
-        for sequence, asked in parts:
-            if isinstance(asked, Pairs) and not asked.tokens:
+        for sequence, part in parts:
+            if isinstance(part, Pairs) and not part.tokens:
                 sequence.go_back()
-        self._compute([(sequence, asked) for sequence, asked in parts if isinstance(asked, Level) or asked.tokens])
+        self._compute([(sequence, part) for sequence, part in parts if isinstance(part, Level) or part.tokens])
         states = [sequence.hidden for sequence, _ in parts]
         hidden = torch.cat(states)
         if self._eagle3 and not self._normed_output:
@@ -164,7 +164,7 @@ class EagleHead:
         """Compute rows, and set the hidden states of the wanted ones in their sequences."""
         if not parts:
             return
-        rows = [self._rows(sequence, asked) for sequence, asked in parts]
+        rows = [self._rows(sequence, part) for sequence, part in parts]
         sizes = [len(part.tokens) for part in rows]
         entry, residual = self._enter(torch.cat([part.tokens for part in rows]), torch.cat([p.hidden for p in rows]))
         queries, keys, values = self._projected(entry, [position for part in rows for position in part.positions])
@@ -178,20 +178,20 @@ class EagleHead:
         for part, states in zip(rows, hidden.split([part.wanted for part in rows]), strict=True):
             part.sequence.computed(states, stay=part.stay)
 
-    def _rows(self, sequence: HeadSequence, asked: Pairs | Level) -> _Rows:
-        if isinstance(asked, Pairs):
-            features = torch.cat(features_of([asked]), dim=-1)
+    def _rows(self, sequence: HeadSequence, part: Pairs | Level) -> _Rows:
+        if isinstance(part, Pairs):
+            features = torch.cat(features_of([part]), dim=-1)
             if self._feature_norm is not None:
                 weight, width = self._feature_norm
                 parts = features.to(self.work).unflatten(-1, (-1, width))
                 features = functional.rms_norm(parts, (width,), eps=self.config.epsilon).flatten(-2) * weight
             hidden = self._join(features.to(self._dtype)) if self._eagle3 else features
-            tokens = torch.tensor(asked.tokens, device=self.device)
+            tokens = torch.tensor(part.tokens, device=self.device)
             positions = range(sequence.length, sequence.length + len(tokens))
             return _Rows(sequence, tokens, hidden.to(self.work), positions, 1, stay=True)
-        hidden = sequence.hidden if asked.above is None else sequence.hidden.index_select(0, asked.above)
-        at = [sequence.length + asked.depth - 1] * len(hidden)
-        return _Rows(sequence, asked.tokens, hidden, at, len(hidden), stay=False, mask=asked.mask)
+        hidden = sequence.hidden if part.above is None else sequence.hidden.index_select(0, part.above)
+        at = [sequence.length + part.depth - 1] * len(hidden)
+        return _Rows(sequence, part.tokens, hidden, at, len(hidden), stay=False, mask=part.mask)
 
     def _enter(self, tokens: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Attention input and residual, from token ids ``[rows]`` and the states before them."""

@@ -130,7 +130,7 @@ def fill(folder: Path, conversations: Sequence[Conversation], make: Make, done: 
         if not (had := path.exists()):
             save_shard(path, make(shard))
         done(had)
-        samples += [replace(one, group=asked.group) for one, asked in zip(load_shard(path), shard, strict=True)]
+        samples += [replace(sample, group=given.group) for sample, given in zip(load_shard(path), shard, strict=True)]
     return [sample for sample in samples if len(sample.starts)]
 
 
