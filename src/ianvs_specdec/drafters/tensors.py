@@ -10,7 +10,7 @@ import pickle
 import re
 import zipfile
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Shapes = dict[str, tuple[int, ...]]
-PADDED = ", or where both have one tokenizer and are padded to other sizes, cut or pad the head's rows to the target's"
-"""Advice for a vocabulary of another size."""
 KINDS = re.compile(r"p-?eagle|eagle|medusa|dflash|dspark|hass|mlp_?speculator|mtp")
 """Names of kinds of heads in configurations."""
 SPECULATORS = {"eagle3": "eagle"}
@@ -123,6 +121,17 @@ def _listed(path: Path, what: str) -> Any:
             "could run code and is not loaded; use the head in safetensors format",
             key="head",
         ) from error
+
+
+def check_sizes(folder: Path, what: str, sizes: Iterable[tuple[str, int | None, int | None]]) -> None:
+    """Raise ``UserError`` if a size, given as (name, the head's, the target's), differs. None = not stated."""
+    for name, own, target in sizes:
+        if own not in (None, target):
+            advice = "use one that was trained for this target"
+            if name == "vocabulary":
+                advice += ", or if both have one tokenizer with different padding, cut or pad the rows to the target's"
+            reason = f"is for a {name} of {own}, the target has {target}"
+            raise UserError(f"the {what} in {folder} {reason}: {advice}", key="head")
 
 
 def check_shapes(path: Path, found: Shapes, required: Shapes, optional: Shapes, *, kind: str, source: str) -> None:

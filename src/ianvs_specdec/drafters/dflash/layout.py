@@ -20,7 +20,7 @@ from pydantic import Field
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.settings import Count, Settings, build
-from ianvs_specdec.drafters.tensors import PADDED, Shapes, check_shapes, find, read_config, read_shapes
+from ianvs_specdec.drafters.tensors import Shapes, check_shapes, check_sizes, find, read_config, read_shapes
 from ianvs_specdec.models.layout import ModelSizes
 from ianvs_specdec.models.rotary import ROTATIONS, rotary
 
@@ -156,23 +156,18 @@ def check_tensors(path: Path, config: HeadConfig, shapes: Shapes) -> None:
 
 
 def check_fit(folder: Path, config: HeadConfig, target: ModelSizes) -> None:
-    advice, reason = "use the head that was trained for this target", ""
     sizes = (
         ("hidden size", config.hidden_size, target.hidden),
         ("vocabulary", config.vocab_size, target.vocabulary),
         ("number of target layers", config.num_target_layers, target.layers),
     )
-    for what, own, others in sizes:
-        if own not in (None, others):
-            padded = PADDED if what == "vocabulary" else ""
-            reason = f"is for a {what} of {own}, the target has {others}: {advice}{padded}"
+    check_sizes(folder, WHAT, sizes)
     limits = (
         ("target_layer_ids", max(config.target_layer_ids), target.layers - 1, "last layer"),
         ("mask_token_id", config.mask_token_id, target.vocabulary - 1, "last token"),
         ("block_size", config.block_size, target.window, "window"),
     )
     for key, own, most, what in limits:
-        if most is not None and own > most and not reason:
-            reason = f"has a {key} of {own}, and the target's {what} is {most}: {advice}"
-    if reason:
-        raise UserError(f"the {WHAT} in {folder} {reason}", key="head")
+        if most is not None and own > most:
+            reason = f"has a {key} of {own}, and the target's {what} is {most}"
+            raise UserError(f"the {WHAT} in {folder} {reason}: use one that was trained for this target", key="head")

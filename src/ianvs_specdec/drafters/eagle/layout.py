@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.drafters.tensors import PADDED, Shapes, check_shapes, find, read_config, read_ids, read_shapes
+from ianvs_specdec.drafters.tensors import Shapes, check_shapes, check_sizes, find, read_config, read_ids, read_shapes
 from ianvs_specdec.models.layout import ModelSizes
 from ianvs_specdec.models.rotary import ROTATIONS, rotary
 
@@ -147,13 +147,7 @@ def check_fit(folder: Path, config: HeadConfig, target: ModelSizes, *, eagle3: b
     Raises ``UserError`` if the head is for another target."""
     wanted = config.target_hidden if eagle3 else config.hidden
     sizes = (("hidden size", wanted, target.hidden), ("vocabulary", config.vocabulary, target.vocabulary))
-    for what, own, others in sizes:
-        if own != others:
-            raise UserError(
-                f"the EAGLE head in {folder} is for a {what} of {own}, the target has {others}: use the head that was "
-                f"trained for this target{PADDED if what == 'vocabulary' else ''}",
-                key="head",
-            )
+    check_sizes(folder, WHAT, sizes)
     if eagle3 and not embedded and config.hidden != target.hidden:
         raise UserError(
             f"the EAGLE-3 head in {folder} has a hidden size of {config.hidden} and no embed_tokens.weight, "

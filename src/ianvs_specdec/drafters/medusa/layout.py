@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.drafters.tensors import PADDED, Shapes, check_shapes, find, read_config, read_shapes
+from ianvs_specdec.drafters.tensors import Shapes, check_shapes, check_sizes, find, read_config, read_shapes
 from ianvs_specdec.models.layout import ModelSizes
 
 WHAT = "Medusa heads"
@@ -58,13 +58,8 @@ def check_files(settings: Mapping[str, Any], target: ModelSizes | None, _: Path 
     config, shapes = read_config(folder, WHAT), read_shapes(path, WHAT)
     if target is None:
         return
-    for key, size in (("hidden_size", target.hidden), ("vocab_size", target.vocabulary)):
-        if config.get(key, size) != size:
-            raise UserError(
-                f"the Medusa heads in {folder} are for a {key} of {config[key]}, the target has {size}: use heads that "
-                f"were trained for this target{PADDED if key == 'vocab_size' else ''}",
-                key="head",
-            )
+    sizes = ("hidden size", "hidden_size", target.hidden), ("vocabulary", "vocab_size", target.vocabulary)
+    check_sizes(folder, "set of Medusa heads", [(name, config.get(key), size) for name, key, size in sizes])
     check_tensors(folder, path, shapes, target.hidden, target.vocabulary)
 
 
