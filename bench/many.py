@@ -116,11 +116,11 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
 
 def _own_rows(options: argparse.Namespace, model: Any) -> Iterator[Row]:
     from bench.methods import Method, methods
-    from ianvs_specdec.targets.registry import target_of
+    from ianvs_specdec.targets.registry import create_target
 
     for quantization in (None, *options.quantization):
         own = copy.deepcopy(model) if quantization else model
-        target = target_of(own, consume=own is not model, quantization=quantization, engine=options.engine)
+        target = create_target(own, consume=own is not model, quantization=quantization, engine=options.engine)
         for name, settings in methods(options, quantization):
             if name == "autoregressive" or settings.get("tree") == "chain":
                 method = Method(target, name, settings, eos_of(model), options.max_new_tokens)

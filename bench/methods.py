@@ -25,7 +25,7 @@ from ianvs_specdec.engine import Target
 from ianvs_specdec.engine.loop import Engine
 from ianvs_specdec.engine.memory import tensor_bytes
 from ianvs_specdec.engine.request import Request as EngineRequest
-from ianvs_specdec.targets.registry import target_of
+from ianvs_specdec.targets.registry import create_target
 
 GENERATE, LOOKUP, ASSISTED = (f"transformers {mode}" for mode in ("generate", "prompt lookup", "assisted"))
 DRAFT_FREE = tuple(f"ours {method}" for method in ("prompt_lookup", "lookahead", "rest", "suffix", "recycling"))
@@ -127,7 +127,7 @@ def lineup(
 def _ours(options: argparse.Namespace, model: Any, eos_ids: list[int]) -> Iterator[Contestant]:
     for quantization in (None, *options.quantization):
         own = copy.deepcopy(model) if quantization else model
-        target = target_of(own, consume=own is not model, quantization=quantization, engine=options.engine)
+        target = create_target(own, consume=own is not model, quantization=quantization, engine=options.engine)
         suffix = f" {quantization}" if quantization else ""
         for name, settings in methods(options, quantization):
             method = Method(target, name, settings, eos_ids, options.max_new_tokens)

@@ -22,8 +22,8 @@ from ianvs_specdec.engine import decode
 from ianvs_specdec.engine.loop import Engine
 from ianvs_specdec.engine.memory import tensor_bytes
 from ianvs_specdec.engine.request import Request
-from ianvs_specdec.models.layout import ModelSizes, check_model
-from ianvs_specdec.targets.registry import target_of
+from ianvs_specdec.models.validation import ModelSizes, check_model
+from ianvs_specdec.targets.registry import create_target
 from tests.support.drafters import Workshop
 from tests.support.families import family_model
 from tests.support.paths import EXAMPLE
@@ -193,7 +193,7 @@ def test_unsupported_configurations_are_refused(workshop, tmp_path, config, told
 def test_a_wrong_rotary_embedding_is_refused_when_the_head_is_loaded(workshop, tmp_path, model):
     folder = workshop.dflash(tmp_path / "head", rope_scaling={"rope_type": "linear", "factor": "2"})
     with pytest.raises(UserError, match=r"DFlash head .*config\.json: the parameters of the rotary embedding are"):
-        DFlashHead(folder, target_of(copy.deepcopy(model)))
+        DFlashHead(folder, create_target(copy.deepcopy(model)))
 
 
 @pytest.mark.parametrize(("used", "window"), [(None, None), (False, None), (True, 8)])
@@ -224,7 +224,7 @@ def test_damaged_tensors_are_refused(head, tmp_path, model):
     folder = changed(**{"norm.weight": torch.full((32,), torch.nan)})
     check_files({"head": folder}, None)
     with pytest.raises(UserError, match=r"DFlash head in .*norm\.weight"):
-        drafters.create("dflash", {"head": folder}).prepare(target_of(copy.deepcopy(model)))
+        drafters.create("dflash", {"head": folder}).prepare(create_target(copy.deepcopy(model)))
     whole = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(whole[: len(whole) // 2])
     refused(folder, "cannot read the DFlash head")

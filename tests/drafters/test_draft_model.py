@@ -14,11 +14,11 @@ from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.draft_model.drafter import DraftModel
 from ianvs_specdec.engine import Context
 from ianvs_specdec.engine.sampling import Noise
-from ianvs_specdec.targets.registry import target_of
-from tests.support.budgets import Budgets
+from ianvs_specdec.targets.registry import create_target
 from tests.support.drafters import noisy
-from tests.support.one_sequence import OneSequence
+from tests.support.lengths import ScriptedLength
 from tests.support.requests import decoded
+from tests.support.targets import OneSequence
 from tests.support.tiny import VOCABULARY, tiny_model
 
 PROMPT = [5, 9, 14, 3, 22, 9, 14, 31]
@@ -33,7 +33,7 @@ def saved(model, folder):
 
 @pytest.fixture(scope="module")
 def target():
-    return target_of(tiny_model())
+    return create_target(tiny_model())
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +160,7 @@ def test_a_draft_model_of_any_architecture(target, tmp_path, name):
     """Including one whose state cannot be rolled back."""
     folder = saved(tiny_model(name), tmp_path)
     plain, _ = run(target, drafters.create("autoregressive"), GREEDY, "fixed:0")
-    uneven = Budgets(lambda _, step: (5, 0, 4, 0, 0, 1, 3)[step % 7])
+    uneven = ScriptedLength(lambda _, step: (5, 0, 4, 0, 0, 1, 3)[step % 7])
     for length in ("fixed:5", uneven):
         result, trees = run(target, DraftModel(folder), GREEDY, length)
         assert result.token_ids == plain.token_ids

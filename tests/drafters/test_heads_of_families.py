@@ -18,8 +18,8 @@ from tests.drafters.eagle_oracle import CONFIG, HEADS, HIDDEN, PROMPT, Oracle, r
 from tests.drafters.test_eagle import paths
 from tests.drafters.test_medusa import random_heads
 from tests.support.families import VOCABULARY, family_model
-from tests.support.few import few
 from tests.support.requests import alone, engine_of, request_of, results, target_of_kind
+from tests.support.slow_cases import slow_unless
 
 FAMILIES = ("smollm3", "phi3-longrope", "granite", "olmo2", "gemma2", "gemma3", "qwen3", "mixtral", "qwen3-moe")
 WEIGHTS = ("float32", "bfloat16", "int8", "int4")
@@ -70,8 +70,10 @@ def heads_of(root):
         yield "medusa", root / label
 
 
-@pytest.mark.skipif(library.why_not() is not None, reason=library.why_not() or "")
-@pytest.mark.parametrize(("family", "weights"), few(itertools.product(FAMILIES, WEIGHTS), lambda case: case in FAST))
+@pytest.mark.skipif(library.unavailable_reason() is not None, reason=library.unavailable_reason() or "")
+@pytest.mark.parametrize(
+    ("family", "weights"), slow_unless(itertools.product(FAMILIES, WEIGHTS), lambda case: case in FAST)
+)
 def test_heads_change_no_output(tmp_path, family, weights):
     model = family_model(family, hidden_size=HIDDEN)
     model = model.bfloat16() if weights == "bfloat16" else model

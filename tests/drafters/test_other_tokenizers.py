@@ -15,7 +15,7 @@ from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.draft_model.drafter import DraftModel
 from ianvs_specdec.drafters.draft_model.translation import Translation
 from ianvs_specdec.engine import decode
-from ianvs_specdec.targets.registry import target_of
+from ianvs_specdec.targets.registry import create_target
 from tests.support.paths import EXAMPLE
 from tests.support.requests import alone, decoded, engine_of, request_of, results, target_of_kind
 from tests.support.tiny import VOCABULARY, tiny_model
@@ -75,7 +75,7 @@ def models(tmp_path_factory):
 
 
 def target_in(folder, dtype=torch.float32, **settings):
-    return target_of(AutoModelForCausalLM.from_pretrained(folder, dtype=dtype), **settings)
+    return create_target(AutoModelForCausalLM.from_pretrained(folder, dtype=dtype), **settings)
 
 
 def plain_draft(ours, theirs, draft, tokens, count):
@@ -210,7 +210,7 @@ def pair_of(tmp_path, target_words, draft_words, target_size=VOCABULARY, draft_s
         tiny_model(vocab_size=size, seed=seed).save_pretrained(folder)
         if words:
             words_tokenizer(words, folder)
-    return target_of(AutoModelForCausalLM.from_pretrained(ours)), DraftModel(theirs)
+    return create_target(AutoModelForCausalLM.from_pretrained(ours)), DraftModel(theirs)
 
 
 WORDS = [f"w{i}" for i in range(60)]

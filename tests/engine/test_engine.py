@@ -10,8 +10,7 @@ from ianvs_specdec import drafters
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine.contracts import PromptChunk
 from ianvs_specdec.targets.huggingface import HuggingFaceTarget
-from ianvs_specdec.targets.registry import target_of
-from tests.support.few import few
+from ianvs_specdec.targets.registry import create_target
 from tests.support.requests import (
     COUPLED,
     GREEDY,
@@ -24,8 +23,9 @@ from tests.support.requests import (
     run,
     target_of_kind,
 )
+from tests.support.slow_cases import slow_unless
+from tests.support.targets import RecordingTarget
 from tests.support.tiny import VOCABULARY, Guesser, tiny_model
-from tests.support.watched import Watched
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def model():
 
 @pytest.fixture(params=KINDS)
 def target(request, model):
-    return Watched(target_of_kind(request.param, model))
+    return RecordingTarget(target_of_kind(request.param, model))
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, COUPLED], ids=["greedy", "coupled"])
@@ -55,9 +55,9 @@ def test_batched_requests_equal_single_ones(target, sampling):
 OTHERS = ("phi3-longrope", "mamba", "falcon-alibi", "gpt-without-cache", "mistral-sliding", "jamba-hybrid")
 
 
-@pytest.mark.parametrize("name", few(OTHERS, lambda name: name in OTHERS[:4]))
+@pytest.mark.parametrize("name", slow_unless(OTHERS, lambda name: name in OTHERS[:4]))
 def test_recurrent_states_of_requests_are_separate(name):
-    target = Watched(target_of(tiny_model(name)))
+    target = RecordingTarget(create_target(tiny_model(name)))
     expected = [alone(target, prompt) for prompt in PROMPTS[:3]]
     requests = [
         request_of(target, prompt, drafter=Guesser(ids)) for prompt, ids in zip(PROMPTS, expected, strict=False)
@@ -87,7 +87,7 @@ def sizes(step):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_long_prompt_is_chunked_while_others_decode(model, kind):
-    target = Watched(target_of_kind(kind, model), prompt_rows=8)
+    target = RecordingTarget(target_of_kind(kind, model), prompt_rows=8)
     long = [RNG.randrange(3, VOCABULARY) for _ in range(37)]
     expected = [alone(target, PROMPTS[1]), alone(target, long)]
     first, second = (request_of(target, prompt) for prompt in (PROMPTS[1], long))
@@ -101,7 +101,7 @@ def test_a_long_prompt_is_chunked_while_others_decode(model, kind):
 
 
 def test_prompts_take_turns_and_short_ones_share_a_step(model):
-    target = Watched(target_of(model), prompt_rows=8)
+    target = RecordingTarget(create_target(model), prompt_rows=8)
     longer, shorter = PROMPTS[2][:20], PROMPTS[4][:17]
     expected = [alone(target, prompt) for prompt in (longer, shorter, [7], [8, 9], [5, 6, 7])]
     engine = engine_of(target, "fixed:0")

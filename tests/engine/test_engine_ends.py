@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ianvs_specdec import drafters, lengths
-from ianvs_specdec.common.errors import AbandonedError, UserError
+from ianvs_specdec.common.errors import RequestCancelledError, UserError
 from ianvs_specdec.engine import Drafter, TokenTree, decode
-from ianvs_specdec.targets.registry import target_of
+from ianvs_specdec.targets.registry import create_target
 from tests.support.requests import GREEDY, KINDS, PROMPTS, alone, engine_of, request_of, run, target_of_kind
+from tests.support.targets import RecordingTarget
 from tests.support.tiny import VOCABULARY, tiny_model
-from tests.support.watched import Watched
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def model():
 
 @pytest.fixture(params=KINDS)
 def target(request, model):
-    return Watched(target_of_kind(request.param, model))
+    return RecordingTarget(target_of_kind(request.param, model))
 
 
 def test_a_request_can_be_cancelled_at_any_time(target):
@@ -31,7 +31,7 @@ def test_a_request_can_be_cancelled_at_any_time(target):
             joining.cancel()
             return ()
 
-    target = Watched(target, prompt_rows=8)
+    target = RecordingTarget(target, prompt_rows=8)
     waiting, joining = request_of(target, PROMPTS[0]), request_of(target, PROMPTS[0], drafter=Cancels())
     telling = request_of(target, PROMPTS[0], on_tokens=lambda _: telling.cancel())
     reading, other = request_of(target, PROMPTS[2]), request_of(target, PROMPTS[3])
@@ -47,7 +47,7 @@ def test_a_request_can_be_cancelled_at_any_time(target):
         over += engine.step()
     assert len(over) == len(set(over)) == 5
     for request in (waiting, joining, telling, reading):
-        with pytest.raises(AbandonedError):
+        with pytest.raises(RequestCancelledError):
             request.result()
     assert other.result().token_ids == alone(target, PROMPTS[3])
     assert target.open_now == []
@@ -109,7 +109,7 @@ TREES = {
 
 @pytest.mark.parametrize("what", TREES)
 def test_invalid_trees_do_not_fail_the_step(model, what):
-    target = Watched(target_of(model))
+    target = RecordingTarget(create_target(model))
     expected = alone(target, PROMPTS[0])
 
     class Proposes(Drafter):
@@ -129,7 +129,7 @@ def test_invalid_trees_do_not_fail_the_step(model, what):
 @pytest.mark.parametrize("prompt", [[3, VOCABULARY], [-1, 3], []])
 def test_invalid_prompts_are_refused(model, prompt):
     with pytest.raises(ValueError, match="the prompt"):
-        request_of(target_of(model), prompt)
+        request_of(create_target(model), prompt)
 
 
 def test_a_failed_step_ends_its_requests_only(target):
@@ -180,7 +180,7 @@ class Elsewhere(Drafter):
 
 @pytest.fixture(scope="module")
 def far_target():
-    return target_of(tiny_model())
+    return create_target(tiny_model())
 
 
 def test_a_remote_draft_delays_its_own_request_only(far_target):
@@ -193,9 +193,9 @@ def test_a_remote_draft_delays_its_own_request_only(far_target):
         engine.step()
     assert near.result().token_ids == alone(far_target, PROMPTS[2])
     assert (engine.idle, engine.busy) == (True, True)
-    before = engine.occupancy.done.steps
+    before = engine.occupancy.counters.steps
     assert engine.step() == []
-    assert engine.occupancy.done.steps == before
+    assert engine.occupancy.counters.steps == before
     while not far.ended:
         far.drafter.ready = True
         assert not engine.idle

@@ -109,7 +109,7 @@ def test_int8_sums_do_not_overflow(isa):
 
 COMPILED = """
 import torch
-from tests.support.one_sequence import OneSequence
+from tests.support.targets import OneSequence
 from tests.support.tiny import tiny_model
 from tests.support.torch_path import torch_target
 for dtype in (torch.float32, torch.bfloat16):

@@ -19,9 +19,8 @@ from ianvs_specdec.lengths.ema import INTERVAL, WARM_UP
 from ianvs_specdec.lengths.oracle import Oracle, Replayed
 from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.targets.huggingface import HuggingFaceTarget
-from tests.support.budgets import Budgets
 from tests.support.cost_tables import simple
-from tests.support.loads import running, stepped
+from tests.support.lengths import ScriptedLength, running, stepped
 from tests.support.tiny import tiny_model
 
 PROMPT = [5, 6, 7, 5, 6]
@@ -60,7 +59,7 @@ def test_lengths_receive_budgets_and_results():
         told.append((stats, stats.remaining, stats.context_tokens))
         return (0, 4, 2)[step % 3]
 
-    length = Budgets(choose)
+    length = ScriptedLength(choose)
     result = decode(target, drafter, length, PROMPT, Sampling(max_tokens=12), eos_ids=[], task="copying")
     (stats,) = {stats for stats, _, _ in told}
     emitted = [step.emitted for step in result.trace.steps]

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ianvs_specdec.common.errors import AbandonedError, ContextWindowError, UserError
-from ianvs_specdec.common.types import REJECTED_SHOWN, Sampling, Step, Trace
+from ianvs_specdec.common.errors import ContextWindowError, RequestCancelledError, UserError
+from ianvs_specdec.common.types import MAX_REJECTED, Sampling, Step, Trace
 from ianvs_specdec.engine import acceptance
 from ianvs_specdec.engine.acceptance import Verdict
 from ianvs_specdec.engine.confidence import Confidence
@@ -111,7 +111,7 @@ class Request:
             return True
         try:
             if self._cancelled is not None and self._cancelled():
-                self.error = AbandonedError()
+                self.error = RequestCancelledError()
         except Exception as error:
             self.error = error
         return self.error is not None
@@ -222,7 +222,7 @@ class Request:
         accepted = min(len(verdict.path) - 1, emitted)
         step = Step(len(tree) - 1 - len(tree.scouts), accepted, emitted, len(tree))
         self._trace.steps.append(step)
-        self._trace.rejected.append(tree.continuation(verdict.path[-1], REJECTED_SHOWN))
+        self._trace.rejected.append(tree.continuation(verdict.path[-1], MAX_REJECTED))
         if self._trace_trees is not None:
             self._trace_trees.append(tree)
         return RequestStep(self.stats, self._budget, self._unread_by_drafter, tree.depth, step, self.ended)

@@ -17,7 +17,7 @@ _UNITS = ((8, 1), (64, 8), (256, 32), (math.inf, 128))
 """Up to how many rows which multiple is computed: a tenth more than is needed, or little in all."""
 
 
-def room(positions: int) -> int:
+def capacity_for(positions: int) -> int:
     """How many positions are reserved when ``positions`` are needed: so many that growing them copies little."""
     return max(_FIRST_CAPACITY, 2 * positions)
 
@@ -58,7 +58,7 @@ class FusedSequence:
         layers, heads, capacity, width = self.cache.shape
         if positions <= capacity:
             return
-        cache = self.cache.new_empty(layers, heads, room(positions), width)
+        cache = self.cache.new_empty(layers, heads, capacity_for(positions), width)
         cache[:, :, : self.length] = self.cache[:, :, : self.length]
         self.cache = cache
 
@@ -128,7 +128,7 @@ def padded(rows: int) -> int:
     return next(-(-rows // unit) * unit for most, unit in _UNITS if rows <= most)
 
 
-def together(parts: Sequence[Tensor], spare: Sequence[Tensor] = ()) -> Tensor:
+def concatenated(parts: Sequence[Tensor], spare: Sequence[Tensor] = ()) -> Tensor:
     """All rows and the spare ones, without a copy where there is one part only."""
     parts = [*parts, *(each for each in spare if len(each))]
     return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -13,7 +13,7 @@ from ianvs_specdec.engine.contracts import PromptChunk
 from ianvs_specdec.engine.memory import tensor_bytes
 from ianvs_specdec.targets.native import library
 from ianvs_specdec.targets.native.build import X86_VARIANTS
-from ianvs_specdec.targets.native.target import PROMPT_ROWS, NativeTarget, fits_native
+from ianvs_specdec.targets.native.target import PROMPT_ROWS, NativeTarget, native_unsupported_reason
 from tests.support.tiny import FUSED, VOCABULARY, random_tree, tiny_model
 
 
@@ -43,7 +43,7 @@ def test_a_tree_has_the_logits_that_transformers_computes(name: str, dtype: torc
     model = tiny_model(name, initializer_range=0.1)
     wanted = expected(model, [5, 9, 3, 7], tree := random_tree(random.Random(1), 9))
     rounded = model.to(dtype)
-    assert fits_native(rounded) is None
+    assert native_unsupported_reason(rounded) is None
     got = logits(NativeTarget(rounded), [5, 9, 3, 7], tree)
     assert (got - wanted).abs().max() < TYPES[dtype] * wanted.std()
 
@@ -103,18 +103,18 @@ def test_a_long_context_needs_no_setting() -> None:
 
 
 def test_another_architecture_is_refused_with_a_reason() -> None:
-    assert "the native step has no model_type gpt2" in str(fits_native(tiny_model("gpt2")))
+    assert "the native step has no model_type gpt2" in str(native_unsupported_reason(tiny_model("gpt2")))
 
 
 def test_a_layer_that_computes_something_else_is_found_among_many() -> None:
     model = tiny_model("llama", num_hidden_layers=6)
-    assert fits_native(model) is None
+    assert native_unsupported_reason(model) is None
     model.model.layers[4].self_attn.q_proj.register_forward_hook(lambda module, inputs, output: -output)
-    assert "something else" in str(fits_native(model))
+    assert "something else" in str(native_unsupported_reason(model))
 
 
 def test_double_precision_is_refused() -> None:
-    assert "float32, bfloat16, float16" in str(fits_native(tiny_model("llama").double()))
+    assert "float32, bfloat16, float16" in str(native_unsupported_reason(tiny_model("llama").double()))
 
 
 def test_what_is_wrong_with_a_step_is_said_and_changes_nothing() -> None:

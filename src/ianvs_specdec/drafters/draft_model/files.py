@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.models.documents import unmarked
-from ianvs_specdec.models.gguf.cached import files_of
-from ianvs_specdec.models.layout import ModelSizes, check_model
+from ianvs_specdec.models.gguf.cache import hf_folder
+from ianvs_specdec.models.json_files import without_bom
+from ianvs_specdec.models.validation import ModelSizes, check_model
 
 if TYPE_CHECKING:
     from ianvs_specdec.drafters.draft_model.translation import Translation
@@ -29,7 +29,7 @@ TOLERATED = 0.01
 def check_files(settings: Mapping[str, Any], _: ModelSizes | None, target: Path | None = None) -> None:
     """Raise ``UserError`` if the folder in ``draft`` has no complete causal LM. If its tokenizer differs from that in
     the folder ``target``, log a warning, and raise ``UserError`` for trees."""
-    draft = files_of(Path(settings["draft"]), key="draft")
+    draft = hf_folder(Path(settings["draft"]), key="draft")
     check_model(draft, what=f"the draft model {settings['draft']}", key="draft")
     if target is None:
         return
@@ -67,13 +67,15 @@ def load_draft(folder: Path, target: Target) -> tuple[Target, Translation | None
     """
     from ianvs_specdec.drafters.draft_model.translation import Translation
     from ianvs_specdec.models.loading import CAUSAL, load
-    from ianvs_specdec.targets.registry import target_of
+    from ianvs_specdec.targets.registry import create_target
 
     source = getattr(getattr(target, "model", None), "name_or_path", "")
-    files = files_of(folder, key="draft")
+    files = hf_folder(folder, key="draft")
     ours, theirs = _tokenizer(source), _tokenizer(str(files))
     what = f"the draft model {folder}"
-    draft = target_of(load(CAUSAL, files, what=what, key="draft", dtype=target.dtype).to(target.device), consume=True)
+    draft = create_target(
+        load(CAUSAL, files, what=what, key="draft", dtype=target.dtype).to(target.device), consume=True
+    )
     if ours and theirs:
         return draft, Translation(ours, theirs) if _different(ours.get_vocab(), theirs.get_vocab()) else None
     if len(draft.embedding) != len(target.embedding):
@@ -100,7 +102,7 @@ def _tokenizer(folder: str) -> Any:
     if not Path(folder).is_dir() or not any(Path(folder).glob("tokenizer*")):
         return None
     try:
-        files = unmarked(Path(folder))
+        files = without_bom(Path(folder))
         return transformers.AutoTokenizer.from_pretrained(files, local_files_only=True, trust_remote_code=False)
     except Exception:
         return None

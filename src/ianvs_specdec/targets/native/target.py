@@ -19,20 +19,26 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.engine.contracts import Output, PromptChunk, StepInput, prompt_chunks
 from ianvs_specdec.engine.tree import TokenTree
 from ianvs_specdec.models.rotary import window_of
-from ianvs_specdec.targets.fit import agrees
+from ianvs_specdec.targets.compatibility import agrees
 from ianvs_specdec.targets.native import interface, library
 from ianvs_specdec.targets.native.build import fingerprint
+from ianvs_specdec.targets.native.layer_range import LayerRange
 from ianvs_specdec.targets.native.model import ALL, LAST, NONE, Features, Model, Parts, Rotations
-from ianvs_specdec.targets.native.packing import Packer, description_of, features_of, rotations_of, why_not_described
+from ianvs_specdec.targets.native.packing import (
+    Packer,
+    description_of,
+    features_of,
+    rotations_of,
+    unsupported_config_reason,
+)
 from ianvs_specdec.targets.native.product import Product
-from ianvs_specdec.targets.native.range import LayerRange
 
 PROMPT_ROWS = 256
 """Rows from which a product gains little from more of them; a longer piece would only make others wait."""
 
 
 class NativeTarget:
-    """Implements ``contracts.Target`` for a loaded ``transformers`` model that ``fits_native``.
+    """Implements ``contracts.Target`` for a loaded ``transformers`` model that ``native_unsupported_reason``.
 
     Weights are copied. With ``consume`` the model gives up its own copy layer by layer and must not be used for
     anything else afterwards. ``quantization`` rounds the products' weights to 8 or 4 bits (with ``"int4"`` those of the
@@ -265,11 +271,11 @@ def numerics(dtype: torch.dtype, quantization: str | None = None, variant: str |
     return f"{_name(dtype)}, {quantization or 'not quantized'}, {instructions}, native step {fingerprint()}"
 
 
-def fits_native(model: Any) -> str | None:
+def native_unsupported_reason(model: Any) -> str | None:
     """Why ``NativeTarget`` cannot compute ``model``, a ``transformers`` causal LM; None if it can."""
     if model.device.type != "cpu":
         return f"the native step runs on a CPU, and the model is on {model.device}"
-    if (reason := why_not_described(model)) is not None:
+    if (reason := unsupported_config_reason(model)) is not None:
         return reason
     dtypes = {parameter.dtype for parameter in model.parameters()}
     if len(dtypes) != 1 or not dtypes <= interface.KINDS.keys():
