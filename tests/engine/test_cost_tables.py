@@ -99,7 +99,7 @@ def test_unreadable_files_are_reported(tmp_path):
     with pytest.raises(UserError, match="not JSON"):
         read(path)
     path.write_bytes(b" " * (LARGEST_FILE + 1))
-    with pytest.raises(UserError, match="larger than 4 MiB"):
+    with pytest.raises(UserError, match="not a cost table, which has at most 4 MiB"):
         read(path)
 
 

@@ -37,7 +37,7 @@ def test_requests_wait_for_memory_and_too_large_ones_fail(target):
     large = request_of(target, PROMPTS[0], Sampling(max_tokens=1900))
     assert target.memory(large.positions) > room
     run(engine_of(target, memory=room), *small[:3], large, *small[3:])
-    with pytest.raises(ContextWindowError, match=r"1908 tokens.*take .* MB.*lower max_tokens"):
+    with pytest.raises(ContextWindowError, match=r"1908 tokens.*need .* MB.*lower max_tokens"):
         large.result()
     expected = alone(target, PROMPTS[0])
     assert [request.result().token_ids for request in small] == [expected] * 5
