@@ -185,11 +185,11 @@ def test_generated_answers_are_reused(
 def test_prompts_go_through_the_chat_template(target: Path, teacher: Teacher, tmp_path: Path) -> None:
     told = list[str]()
     given = [Conversation(prompt=p) for p in ("How many?", corpus.USER + "How many?" + corpus.END, (7, 8))]
-    chat, marked, ids = teacher.asked(given, told.append)
+    chat, marked, ids = teacher.as_chats(given, told.append)
     assert (chat.turns, marked, ids) == (("How many?",), given[1], given[2])
     assert told == ["1 lines of the data go through the chat template, 2 are used unchanged"]
     bare = Teacher(without_template(target, tmp_path), device="cpu")
-    assert bare.asked(given, told.append) == given
+    assert bare.as_chats(given, told.append) == given
     assert told[1].startswith("0 lines of the data go through the chat template (the model has none), 3")
 
 
