@@ -14,18 +14,15 @@ import yaml
 
 from ianvs_specdec.benchmarks.rows import query_of
 from ianvs_specdec.commands.cli import main
-from ianvs_specdec.routing.learned.classifier import CLASSIFIERS
 from ianvs_specdec.routing.learned.folder import TrainedRouter
 from ianvs_specdec.routing.learned.logistic import Calibration
 from ianvs_specdec.routing.outcomes.recorded import digests, load_outcomes
 from tests.support.paths import shared_file
-from tests.support.rivers import FILES, HEADER, KIND, Rivers, file, lines, outcomes, refused, run, trained, values
+from tests.support.rivers import FILES, HEADER, Rivers, file, lines, outcomes, refused, run, trained, values
 from tests.support.workspace import Bench, choice, usual
 
-
-@pytest.fixture(autouse=True)
-def kinds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(CLASSIFIERS, "rivers", KIND)
+pytestmark = pytest.mark.usefixtures("rivers")
+NO_PLOT = pytest.mark.usefixtures("no_plot")
 
 
 def test_everything_is_written_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,6 +51,7 @@ def test_everything_is_written_and_shown(tmp_path: Path, capsys: pytest.CaptureF
         assert "pip install" in told.err
 
 
+@NO_PLOT
 def test_queries_seen_in_training_are_left_out_for_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = outcomes(tmp_path)
     knows = trained(tmp_path / "knows", outcomes(tmp_path, lines()[:20], name="seen.csv"))
@@ -73,6 +71,7 @@ def test_queries_seen_in_training_are_left_out_for_all(tmp_path: Path, capsys: p
     assert "--include-seen" in refused(capsys, "--outcomes", path, "--router", other, out=tmp_path / "none")
 
 
+@NO_PLOT
 @pytest.mark.parametrize("by", ["row", "group"])
 def test_the_held_out_part_is_the_one_of_training(tmp_path: Path, by: str) -> None:
     rows = [f"{line},g{i % 5}" for i, line in enumerate(lines())]
@@ -90,6 +89,7 @@ def test_the_held_out_part_is_the_one_of_training(tmp_path: Path, by: str) -> No
     assert values(document, "R") == values(alone, "R")
 
 
+@NO_PLOT
 def test_outcomes_without_a_gap_are_told_once_and_leave_cells_empty(tmp_path: Path, capsys: Any) -> None:
     rows = [f"Which river {i}?,{i % 2},{i % 2}" for i in range(30)]
     router = trained(tmp_path / "r")
@@ -103,6 +103,7 @@ def test_outcomes_without_a_gap_are_told_once_and_leave_cells_empty(tmp_path: Pa
     assert row["quality"] == "50.0"
 
 
+@NO_PLOT
 def test_a_job_tells_its_outcomes_and_routers(tmp_path: Path, monkeypatch: Any) -> None:
     bench = usual(Bench(tmp_path / "bench", [choice(number) for number in range(8)]))
     monkeypatch.chdir(bench.root)
@@ -116,6 +117,7 @@ def test_a_job_tells_its_outcomes_and_routers(tmp_path: Path, monkeypatch: Any) 
     assert [name for name in document["by_name"] if "Only" in name] == []
 
 
+@NO_PLOT
 @pytest.mark.parametrize(
     "inside", [{"name": "LearnedRouter", "path": "router"}, {"name": "CascadeRouter", "routers": {"text": "router"}}]
 )
@@ -141,6 +143,7 @@ def test_no_heavy_package_is_needed_for_scores(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@NO_PLOT
 @pytest.mark.slow
 def test_recorded_outcomes_of_routellm(tmp_path: Path) -> None:
     """What RouteLLM (arXiv 2406.18665) tells of these records: random near 0.5, the oracle well above 1."""

@@ -1,4 +1,4 @@
-// The figures of single test cases: speedup against tau, accuracy against cost.
+// Charts of test cases: speedup against tau, accuracy against cost.
 
 const visit = (item) => () => { go({ case: item.id, query: '' }); byId('queries').scrollIntoView(); };
 
@@ -35,7 +35,7 @@ function speed() {
   replace('speed', caption('speed', 'Speedup against tau', about), element('figure', {}, chart.svg), mixed);
 }
 
-// Width and height of a figure in a section; on paper none is so high that it leaves half a page empty before it.
+// Width and height of a chart in a section; on paper low enough to fill pages.
 const TALLEST = 520;
 const TALLEST_ON_PAPER = 240;
 const size = (id, ratio) => ({ width: room(id), height: Math.min(printing ? TALLEST_ON_PAPER : TALLEST, Math.max(280, room(id) * ratio)) });
@@ -78,7 +78,7 @@ function routingChart(panel, visible, byCost) {
   const strokes = curves.map((curve) => path(curve.points.map(at), sx, sy));
   for (const [place, curve] of curves.entries()) {
     const d = strokes[place];
-    // Of curves that lie on each other every one has its turn.
+    // Identical curves are drawn as alternating dashes.
     const same = strokes.filter((other) => other === d).length;
     const turn = strokes.slice(0, place).filter((other) => other === d).length;
     area.append(graphic('path', { class: 'line', stroke: routerColour(curve.router), d, ...(same > 1 && { 'stroke-dasharray': `${DASH} ${DASH * (same - 1)}`, 'stroke-dashoffset': -DASH * turn }) }));
@@ -102,10 +102,10 @@ function routingChart(panel, visible, byCost) {
   return element('figure', {}, chart.svg, element('p', { class: 'quiet' }, of), quality(curves), reasons(panel, visible));
 }
 
-// Length of a dash where curves lie on each other.
+// Length of a dash of identical curves.
 const DASH = 9;
 
-// The curves of the test cases to be seen, by the name of the router, or that of the test case where one router has many.
+// The curves of visible test cases, named by the router, or by the test case if the router has several.
 function drawn(panel, visible) {
   const own = (curve) => curve.cases.map((index) => data.cases[index]).filter((item) => visible.includes(item));
   const curves = (panel.curves || []).filter((curve) => own(curve).length);
@@ -115,8 +115,8 @@ function drawn(panel, visible) {
 
 function reasons(panel, visible) {
   const without = (panel.without || []).filter((one) => visible.includes(data.cases[one.case]));
-  const told = [...new Set(without.map((one) => one.reason))].map((reason) => `${[...new Set(without.filter((one) => one.reason === reason).map((one) => one.router))].join(', ')} (${reason})`);
-  return told.length > 0 && element('p', { class: 'quiet' }, `No curve: ${told.join('; ')}.`);
+  const groups = [...new Set(without.map((one) => one.reason))].map((reason) => `${[...new Set(without.filter((one) => one.reason === reason).map((one) => one.router))].join(', ')} (${reason})`);
+  return groups.length > 0 && element('p', { class: 'quiet' }, `No curve: ${groups.join('; ')}.`);
 }
 
 const QUALITY = [['apgr', 'APGR', 'Share of the cloud’s advantage that is kept, mean over all shares of queries in the cloud; random: 0.5'],

@@ -1,4 +1,4 @@
-// The tiles on top and the leaderboard: sortable, with a choice of columns and of what the charts show.
+// The tiles and the leaderboard: sortable, with selectable columns and test cases.
 
 const halfOf = (item, name) => (item.figures[`${name} CI95`] > Math.abs(item.figures[name]) * 1e-9 ? item.figures[`${name} CI95`] : 0);
 
@@ -54,10 +54,10 @@ function matching(list) {
   return words.length ? list.filter((item) => words.every((word) => text(item).includes(word))) : list;
 }
 
-// A column may hold texts, such as what ran: they have no unit, no meter and no best.
+// Columns of texts have no unit, meter or best value.
 const isText = (value) => typeof value === 'string';
 
-// Seconds are shown in the unit that suits most of a column.
+// Seconds are shown in the unit that suits the median of a column.
 function unitOf(name, list) {
   const column = columns.get(name);
   if (column.unit !== 's') return [1, column.unit === 'x' ? '×' : column.unit];
@@ -130,10 +130,9 @@ function leaderboard() {
     scrolling('Leaderboard', table, () => tellFurther(table, further)), glossary());
 }
 
-// Names the columns that lie beyond the right edge, and goes there.
+// The button that scrolls to the columns beyond the right edge.
 function tellFurther(table, button) {
   const edge = table.parentNode.getBoundingClientRect().right;
-  // The column of ticks has no name.
   const beyond = [...table.tHead.rows[0].querySelectorAll('button')].filter((button) => button.closest('th').getBoundingClientRect().right > edge + 2);
   const names = beyond.map((heading) => heading.firstChild.textContent);
   button.hidden = !beyond.length;
@@ -141,7 +140,7 @@ function tellFurther(table, button) {
   button.setAttribute('aria-label', `Show further columns: ${names.join(', ')}`);
 }
 
-// What the columns mean, for those who have no pointer to hold over a heading, and for paper.
+// Definitions of the columns, for devices without a pointer, and for paper.
 function glossary() {
   const own = chosenColumns().map((name) => columns.get(name)).filter((column) => column.about);
   const open = printing || (byId('glossary') && byId('glossary').open);

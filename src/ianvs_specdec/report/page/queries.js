@@ -1,4 +1,4 @@
-// Single queries: the list, and one query in detail with its answers coloured token by token; and the set-up.
+// Single queries: the list, and one query in detail with its tokens in colour; and the set-up.
 
 const OUTCOMES = {
   right: ['right', (entry) => judged(entry) && entry.score === 100],
@@ -10,7 +10,7 @@ const OUTCOMES = {
   differing: ['not lossless', (entry) => entry.turns.some((turn) => turn.identical === false)],
 };
 
-// Whether an answer is right or wrong, rather than more or less good.
+// Whether answers are right or wrong, without scores in between.
 const judged = (entry) => ['choice', 'number', 'code'].includes(data.queries[entry.query].scorer);
 
 function asked(query) {
@@ -56,7 +56,7 @@ function picker() {
     cases().map((item) => element('option', { value: item.id, selected: item === chosen() }, item.name)));
 }
 
-// On paper there is nothing to choose: the name stands there.
+// The name of the test case, instead of the picker on paper.
 const onPaper = (item) => element('p', { class: 'paper' }, item.name);
 
 function score(entry) {

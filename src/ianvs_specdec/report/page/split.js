@@ -1,13 +1,13 @@
-// Split decoding: the time of a token over the round trip.
+// Split decoding: time per token over the round trip.
 
 function split() {
   const about = 'Each line is a drafter on the edge, or the cloud that streams, over paths that differ in their delay. Where a drafter\u2019s line crosses that of the autoregressive stream, splitting stops paying.';
   const list = data.split.filter((grid) => grid.job === state.job);
-  for (const node of [byId('split'), document.querySelector('[data-jump][href="#split"]')]) node.hidden = !list.length;
+  reveal('split', list.length);
   replace('split', list.length > 0 && [caption('split', 'Split decoding', about), overBytes(), list.map(splitFigure)]);
 }
 
-// The latency over the bytes of a token, one mark for each strategy and link.
+// Latency over bytes per token, one mark for each strategy and link.
 function overBytes() {
   const bytes = (item) => item.figures['Bandwidth Up'] + item.figures['Bandwidth Down'];
   const link = (item) => item.configuration['cloudmodel.link'];
@@ -26,7 +26,7 @@ function overBytes() {
     area.append(tipped(mark, `${strategy(item)}, ${link(item)}`, ['Latency', 'Bandwidth Up', 'Bandwidth Down', 'Accuracy'].map((name) => `${name}: ${withInterval(item, name)}`), visit(item)));
   }
   const key = [...links.map((name, place) => [outline(place), 'var(--ink)', name]), ...strategies.map((name, place) => [SQUARE, hue(place), name])];
-  return element('figure', {}, element('figcaption', {}, 'Latency over bytes'), element('div', { class: 'key' }, key.map(([shape, colour, name]) => element('span', {}, swatch(shape, colour), name))), chart.svg);
+  return element('figure', {}, element('figcaption', {}, 'Latency over bytes'), legendOf(key), chart.svg);
 }
 
 function splitFigure({ name, lines }) {
@@ -42,8 +42,8 @@ function splitFigure({ name, lines }) {
       area.append(tipped(marker(outline(place), sx(way * 1000), sy(time * 1000), 4.2, hue(place)), line.name, [`round trip ${seconds(way)}`, `${seconds(time)} for a token`]));
     }
   });
-  const key = lines.map((line, place) => element('span', {}, swatch(outline(place), hue(place)), line.name));
-  return element('figure', {}, name && element('figcaption', {}, name), element('div', { class: 'key' }, key), chart.svg, breakEven(lines.filter((line) => line.splits)));
+  const key = legendOf(lines.map((line, place) => [outline(place), hue(place), line.name]));
+  return element('figure', {}, name && element('figcaption', {}, name), key, chart.svg, breakEven(lines.filter((line) => line.splits)));
 }
 
 function breakEven(lines) {
