@@ -49,7 +49,7 @@ def test_which_prompts_will_judge_is_told(
     folder = write("data/mt_bench/question.jsonl", WRITING).parent
     prepare("mt_bench", "--from", folder)
     (told,) = capsys.readouterr().out.splitlines()[1:]
-    assert "judge_prompts.jsonl is not there, so a judge is asked by specdec-judge-v1" in told
+    assert "judge_prompts.jsonl is not there, so the judge's prompts are specdec-judge-v1" in told
     path = write("data/judge_prompts.jsonl", "{}")
     prepare("mt_bench", "--from", folder)
     assert yaml.safe_load(capsys.readouterr().out.splitlines()[-1]) == [{"judge_prompts": {"values": [str(path)]}}]
