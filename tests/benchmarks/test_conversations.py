@@ -43,7 +43,7 @@ def test_mt_bench(write: Callable[..., Path], prepare: Callable[..., Rows], refu
     assert "broken.jsonl:2: 'choices' must begin with an object" in message
 
 
-def test_which_prompts_will_judge_is_told(
+def test_the_judge_prompts_are_reported(
     write: Callable[..., Path], prepare: Callable[..., Rows], capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = write("data/mt_bench/question.jsonl", WRITING).parent

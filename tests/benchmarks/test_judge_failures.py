@@ -20,7 +20,7 @@ from tests.support.journals import entries
 from tests.support.judge_stub import JudgeStub
 
 
-def test_nonsense_is_asked_anew_once_a_run_and_kept_where_there_is_nothing_else(
+def test_judgments_without_a_rating_are_retried_once_a_run(
     stub: JudgeStub, job: Path, new_run: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
     stub.judgment = lambda prompt: "Rating: none" if "question 1." in prompt else "Rating: [[6]]"
@@ -73,7 +73,7 @@ def test_ctrl_c_does_not_wait_for_a_judge_that_hangs(stub: JudgeStub, ctrl_c: No
     assert not waited
 
 
-def test_some_failures_cost_the_queries_their_score_and_are_asked_again(
+def test_failed_judgments_are_repeated_by_the_next_run(
     stub: JudgeStub, job: Path, new_run: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
     stub.judgment = lambda prompt: 500 if "question 7." in prompt else "Rating: [[6]]"
@@ -111,7 +111,7 @@ def test_no_key(stub: JudgeStub, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"code_timeout": 0}, "code_timeout", "above 0"),
     ],
 )
-def test_settings_that_cannot_work(hyperparameters: dict[str, Any], key: str, message: str) -> None:
+def test_invalid_judge_settings_are_errors(hyperparameters: dict[str, Any], key: str, message: str) -> None:
     with pytest.raises(UserError) as error:
         DatasetProcessor.check_hyperparameters(hyperparameters)
     assert error.value.key == key
@@ -126,7 +126,7 @@ def test_settings_that_cannot_work(hyperparameters: dict[str, Any], key: str, me
         (question(1, turns=3), "", "has prompts for 2 turns, the question has 3"),
     ],
 )
-def test_rows_that_cannot_be_judged_are_found_before_a_model_is_asked(
+def test_rows_that_cannot_be_judged_are_errors(
     stub: JudgeStub, asked: dict[str, Any], answer: Any, message: str
 ) -> None:
     with pytest.raises(UserError, match="data row 2") as error:

@@ -31,13 +31,13 @@ def started(package: str, run: str, *arguments: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("package", ["numpy", "yaml"])
-def test_the_host_says_what_it_lacks(package: str) -> None:
+def test_missing_packages_of_the_host(package: str) -> None:
     expected = f"ianvs: the package {package} is not installed: pip install -r requirements.txt\n"
     assert started(package, "core.cmd.start", "-f", "job.yaml") == (2, expected)
 
 
 @pytest.mark.slow
-def test_the_command_says_what_it_lacks(tmp_path: Path) -> None:
+def test_missing_packages_of_specdec(tmp_path: Path) -> None:
     out = str(tmp_path / "out")
     for package, arguments, install in (
         ("numpy", ["report", "workspace"], "-r requirements.txt"),
@@ -53,7 +53,7 @@ def test_the_command_says_what_it_lacks(tmp_path: Path) -> None:
         assert started(package, "ianvs_specdec.commands.cli", *arguments) == (2, expected)
 
 
-def test_what_is_not_a_missing_package_remains_what_it_is() -> None:
+def test_other_import_errors_are_unchanged() -> None:
     with pytest.raises(ModuleNotFoundError), packages():
         import ianvs_specdec.no_such_part  # noqa: F401
     wrapped = ValueError("no tokenizer")

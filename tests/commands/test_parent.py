@@ -14,7 +14,7 @@ from ianvs_specdec.common.errors import UserError
 from tests.support.paths import EXAMPLE
 
 
-def test_an_input_that_has_no_end_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_standard_input_must_be_a_pipe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with (tmp_path / "file").open() as given:
         monkeypatch.setattr(sys, "stdin", given)
@@ -23,7 +23,7 @@ def test_an_input_that_has_no_end_is_refused(monkeypatch: pytest.MonkeyPatch, tm
 
 
 @pytest.mark.parametrize("server", ["serve", "verifier"])
-def test_a_server_whose_owner_is_gone_ends_while_it_loads(server: str) -> None:
+def test_a_server_ends_with_its_parent_while_loading(server: str) -> None:
     model = str(EXAMPLE / "models" / "edge")
     command = [sys.executable, "-m", "ianvs_specdec", server, "--model", model, "--port", "0", "--exit-with-parent"]
     done = subprocess.run(command, input=b"", capture_output=True, timeout=60)

@@ -12,7 +12,7 @@ from tests.support.workspace import Bench, choice, usual
 
 
 @pytest.mark.parametrize("error", [errno.EACCES, errno.EROFS, errno.ENOSPC])
-def test_a_workspace_that_cannot_be_written_to_leads_to_out(
+def test_an_unwritable_workspace_suggests_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
     bench = usual(Bench(tmp_path / "bench", [choice(number) for number in range(2)]))

@@ -52,7 +52,7 @@ def test_everything_is_written_and_shown(tmp_path: Path, capsys: pytest.CaptureF
 
 
 @NO_PLOT
-def test_queries_seen_in_training_are_left_out_for_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_training_queries_are_excluded_for_all_routers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = outcomes(tmp_path)
     knows = trained(tmp_path / "knows", outcomes(tmp_path, lines()[:20], name="seen.csv"))
     fresh = trained(tmp_path / "fresh")
@@ -73,7 +73,7 @@ def test_queries_seen_in_training_are_left_out_for_all(tmp_path: Path, capsys: p
 
 @NO_PLOT
 @pytest.mark.parametrize("by", ["row", "group"])
-def test_the_held_out_part_is_the_one_of_training(tmp_path: Path, by: str) -> None:
+def test_held_out_queries_are_those_of_training(tmp_path: Path, by: str) -> None:
     rows = [f"{line},g{i % 5}" for i, line in enumerate(lines())]
     path = outcomes(tmp_path, rows, f"{HEADER},group")
     scores = file(tmp_path, "router,row,score\n" + "".join(f"R,{i},{i % 13 / 13}\n" for i in range(60)), "scores.csv")
@@ -90,7 +90,7 @@ def test_the_held_out_part_is_the_one_of_training(tmp_path: Path, by: str) -> No
 
 
 @NO_PLOT
-def test_outcomes_without_a_gap_are_told_once_and_leave_cells_empty(tmp_path: Path, capsys: Any) -> None:
+def test_equal_outcomes_leave_cells_empty_with_a_note(tmp_path: Path, capsys: Any) -> None:
     rows = [f"Which river {i}?,{i % 2},{i % 2}" for i in range(30)]
     router = trained(tmp_path / "r")
     document = run("--outcomes", outcomes(tmp_path, rows), "--router", router, out=tmp_path / "out")
@@ -104,7 +104,7 @@ def test_outcomes_without_a_gap_are_told_once_and_leave_cells_empty(tmp_path: Pa
 
 
 @NO_PLOT
-def test_a_job_tells_its_outcomes_and_routers(tmp_path: Path, monkeypatch: Any) -> None:
+def test_outcomes_and_routers_of_a_job(tmp_path: Path, monkeypatch: Any) -> None:
     bench = usual(Bench(tmp_path / "bench", [choice(number) for number in range(8)]))
     monkeypatch.chdir(bench.root)
     document = run("--job", bench.folder, out=tmp_path / "out")
@@ -121,7 +121,7 @@ def test_a_job_tells_its_outcomes_and_routers(tmp_path: Path, monkeypatch: Any) 
 @pytest.mark.parametrize(
     "inside", [{"name": "LearnedRouter", "path": "router"}, {"name": "CascadeRouter", "routers": {"text": "router"}}]
 )
-def test_what_a_jobs_router_was_trained_with_is_left_out(tmp_path: Path, monkeypatch: Any, inside: Any) -> None:
+def test_training_queries_of_a_jobs_router_are_excluded(tmp_path: Path, monkeypatch: Any, inside: Any) -> None:
     bench = usual(Bench(tmp_path / "bench", [choice(number) for number in range(8)]))
     seen = digests([query_of(row["question"], row["answer"], index) for index, row in enumerate(bench.rows[:2])])
     TrainedRouter("rivers", Rivers(0.9), Calibration(), 0.5, seen).save(bench.root / "router")

@@ -68,20 +68,20 @@ def test_bad_scores(tmp_path: Path, capsys: Any, text: str, told: str) -> None:
     assert told in refused(capsys, "--outcomes", outcomes(tmp_path), "--scores", scores, out=tmp_path / "out")
 
 
-def test_ids_that_are_there_twice_name_no_query(tmp_path: Path, capsys: Any) -> None:
+def test_duplicate_ids_are_errors(tmp_path: Path, capsys: Any) -> None:
     path = outcomes(tmp_path, [f"{line},same" for line in lines()], f"{HEADER},id")
     scores = file(tmp_path, "router,query_id,score\nR,same,1\n", "scores.csv")
     told = refused(capsys, "--outcomes", path, "--scores", scores, out=tmp_path / "out")
     assert "two outcomes have the id 'same'" in told
 
 
-def test_a_routers_bad_score_is_told(tmp_path: Path, capsys: Any) -> None:
+def test_invalid_scores_of_a_router_are_errors(tmp_path: Path, capsys: Any) -> None:
     router = trained(tmp_path / "r", hard=float("nan"))
     told = refused(capsys, "--outcomes", outcomes(tmp_path), "--router", router, out=tmp_path / "out")
     assert "its score of the query with id '0' is nan" in told
 
 
-def test_out_that_is_a_file_is_told_before_the_work(tmp_path: Path, capsys: Any) -> None:
+def test_out_must_not_be_a_file(tmp_path: Path, capsys: Any) -> None:
     path = outcomes(tmp_path)
     for out in (path, path / "deeper"):
         assert main(["route", "eval", "--outcomes", "nowhere.csv", "-o", str(out)]) == 2
@@ -119,7 +119,7 @@ def pool_rows(count: int = 60) -> list[str]:
     return rows
 
 
-def test_models_are_put_into_the_order_of_their_costs(tmp_path: Path, capsys: Any) -> None:
+def test_models_are_sorted_by_cost(tmp_path: Path, capsys: Any) -> None:
     path = outcomes(tmp_path, pool_rows(), POOL)
     out = tmp_path / "out"
     router = trained(tmp_path / "rivers")
@@ -243,7 +243,7 @@ def test_flips_are_in_the_tables_and_files(tmp_path: Path, capsys: pytest.Captur
     assert other["flips:case"] != found["flips:case"]
 
 
-def test_in_a_pool_a_flip_is_another_model(tmp_path: Path) -> None:
+def test_flips_in_a_pool_are_changes_of_the_model(tmp_path: Path) -> None:
     rows = [f"{text.split(',')[0]},0,0,1" for text in lines()]
     path = outcomes(tmp_path, rows, "query,a_correct,b_correct,c_correct")
     given = ("--outcomes", path, "--models", "a=1", "b=2", "c=9", "--router", trained(tmp_path / "r"), "--robustness")

@@ -31,7 +31,7 @@ def test_quality_costs_and_labels_of_each_query(place: Place, api: ScriptedAPI) 
     assert (found.edge.tolist(), found.cloud.tolist(), found.groups) == ([0, 1, 1, 0], [1, 1, 1, 0], ["g"] * 4)
 
 
-def test_labels_can_be_chosen_and_those_that_are_all_alike_are_left_out(place: Place, api: ScriptedAPI) -> None:
+def test_labels_are_selectable_and_omitted_if_constant(place: Place, api: ScriptedAPI) -> None:
     assert [row["label"] for row in place.label("--label", "hard")[0]] == [1, 0, 0, 1]
     assert [row["label"] for row in place.label("--label", "gain")[0]] == [1, 0.5, 0.5, 0.5]
     assert len(api.bodies) == 8, "another label asks nothing again"
@@ -42,7 +42,7 @@ def test_labels_can_be_chosen_and_those_that_are_all_alike_are_left_out(place: P
     assert "no labels: all 2 queries have the hybrid label 0" in out
 
 
-def test_samples_have_seeds_of_their_own_and_are_journaled(place: Place, serve: Serve) -> None:
+def test_samples_have_distinct_seeds_and_are_journaled(place: Place, serve: Serve) -> None:
     def reply(prompt: str, number: int) -> bytes:
         body = server.bodies[number]
         right = body["model"] == "cloud" or body["seed"] % 2 == 0
@@ -99,7 +99,7 @@ def test_ctrl_c_and_sigterm_keep_what_was_answered(
     assert f"edge: 4 of 4 answers, {answered} from the journal" in err
 
 
-def test_failures_leave_their_query_out_until_the_next_run(place: Place, serve: Serve) -> None:
+def test_failed_queries_are_repeated_by_the_next_run(place: Place, serve: Serve) -> None:
     broken = True
 
     def reply(prompt: str, number: int) -> bytes:
@@ -154,7 +154,7 @@ def test_a_judges_ratings_become_shares(place: Place, serve: Serve) -> None:
 
 
 @pytest.mark.slow
-def test_the_clouds_back_end_may_be_the_edges_on_models_in_this_process(place: Place, serve: Serve) -> None:
+def test_local_models_with_the_same_back_end(place: Place, serve: Serve) -> None:
     for seed, side in enumerate(("edge", "cloud")):
         folder = build_model(place.folder / side, seed=seed)
         backend = "PromptLookup" if side == "edge" else "same-as-edge"
@@ -175,7 +175,7 @@ def test_the_clouds_back_end_may_be_the_edges_on_models_in_this_process(place: P
     assert "cloud: 6 of 6 answers, 6 from the journal" in err
 
 
-def test_a_finished_job_has_it_all(
+def test_outcomes_of_a_finished_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from tests.support.workspace import Bench, choice, usual
@@ -206,9 +206,7 @@ def test_a_finished_job_has_it_all(
         (b'{"question": {"turns": ["q"], "scorer": "none"}, "answer": "B"}\n', "its scorer none compares with nothing"),
     ],
 )
-def test_data_that_will_not_do_is_told_before_anyone_is_asked(
-    place: Place, api: ScriptedAPI, content: bytes, part: str
-) -> None:
+def test_invalid_data_is_an_error_before_any_request(place: Place, api: ScriptedAPI, content: bytes, part: str) -> None:
     place.data.write_bytes(content)
     assert part in place.refused()
     assert not api.bodies
@@ -231,12 +229,12 @@ def test_data_that_will_not_do_is_told_before_anyone_is_asked(
         (["--scorer-set", "judge=x"], "--scorer-set judge: unknown hyperparameter 'judge'"),
     ],
 )
-def test_arguments_that_will_not_do(place: Place, api: ScriptedAPI, arguments: list[str], part: str) -> None:
+def test_invalid_arguments_are_errors(place: Place, api: ScriptedAPI, arguments: list[str], part: str) -> None:
     assert part in place.refused(*arguments)
     assert not api.bodies
 
 
-def test_settings_are_blamed_by_file_and_line(place: Place, api: ScriptedAPI) -> None:
+def test_invalid_settings_are_named_by_file_and_line(place: Place, api: ScriptedAPI) -> None:
     with (place.folder / "cloud.yaml").open("a") as file:
         file.write("temprature: 1\n")
     assert "cloud.yaml:7: unknown hyperparameter 'temprature'. Did you mean 'temperature'?" in place.refused()

@@ -49,11 +49,11 @@ def test_by_hand(name: str, expected: float) -> None:
 
 
 @pytest.mark.parametrize("name", ["Accuracy CI95", "Speedup CI95"])
-def test_an_interval_is_the_plain_one_of_its_queries(name: str) -> None:
+def test_a_category_interval_is_that_of_its_queries(name: str) -> None:
     plain = value(name, [ROWS[1], ROWS[3]])
     assert value(name.replace(" CI95", ": translation CI95"), ROWS) == plain > 0
 
 
-def test_without_a_query_of_the_kind_it_is_undefined() -> None:
+def test_a_category_without_queries_is_undefined() -> None:
     assert math.isnan(value("Accuracy: rag", ROWS))
     assert math.isnan(value("Throughput: writing CI95", ROWS))

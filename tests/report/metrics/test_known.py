@@ -21,7 +21,7 @@ def silent(**details: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", sorted(CLAIMS - {"Drafting Share", "Edge Cost"}))
-def test_a_claim_about_answers_that_nobody_checked_is_not_made(name: str) -> None:
+def test_lossless_is_empty_without_a_comparison(name: str) -> None:
     rows = [CHECKED] * 6 + [silent()] * 4
     assert math.isnan(value(name, rows))
     assert math.isnan(value(f"{name} CI95", rows))
@@ -30,7 +30,7 @@ def test_a_claim_about_answers_that_nobody_checked_is_not_made(name: str) -> Non
     assert value(f"{name} Known", rows[:6]) == 6
 
 
-def test_an_answer_with_some_steps_left_untold_is_not_known() -> None:
+def test_answers_with_missing_steps_have_no_value() -> None:
     cut = edge_row(completion([(1.0, 1), (2.0, 7)], STEPS))
     assert math.isnan(value("Mean Accepted Tokens", [CHECKED, cut]))
     assert value("Mean Accepted Tokens Known", [CHECKED, cut]) == 1
@@ -39,21 +39,21 @@ def test_an_answer_with_some_steps_left_untold_is_not_known() -> None:
     assert value("Mean Accepted Tokens", [CHECKED, short]) == 3.0
 
 
-def test_a_query_without_an_answer_has_no_part_in_a_claim() -> None:
+def test_failed_queries_do_not_affect_starred_columns() -> None:
     failed = edge_row(error="no answer", failures=[(1.0, "HTTP 500")])
     assert value("Lossless", [CHECKED, failed]) == 100.0
     assert value("Lossless Known", [CHECKED, failed]) == 1
     assert value("Edge Cost", [CHECKED, failed]) == 1.0
 
 
-def test_a_mean_over_some_of_the_answers_says_over_how_many() -> None:
+def test_known_counts_the_queries_of_a_mean() -> None:
     rows = [edge_row(completion([(1.0, 1)]), scorer=scorer) for scorer in ("choice", "none", "choice")]
     assert value("Accuracy", rows) == 100.0
     assert value("Accuracy Known", rows) == 2
     assert value("Latency Known", [*rows, edge_row(completion([], text=""))]) == 3
 
 
-def test_the_memory_of_a_model_that_does_not_tell_is_not_left_out() -> None:
+def test_unknown_memory_makes_the_column_empty() -> None:
     told = edge_row(completion([(1.0, 1)]))
     told[1]["turns"][0]["trace"]["memory"] = 5_000_000
     assert value("Model Memory", [told]) == 5.0

@@ -44,7 +44,7 @@ def test_rounds_are_of_equal_size_in_order_and_nothing_is_dropped(rows: int, rou
 
 
 @pytest.mark.parametrize("wrong", [0, ROUNDS + 1, "4"])
-def test_rounds_that_cannot_be_are_told(wrong: Any) -> None:
+def test_invalid_rounds_are_errors(wrong: Any) -> None:
     with pytest.raises(UserError) as told:
         DatasetProcessor.check_hyperparameters({"rounds": wrong})
     assert told.value.key == "rounds"

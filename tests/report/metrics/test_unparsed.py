@@ -33,7 +33,7 @@ def test_the_chance_level_is_the_mean_over_the_options() -> None:
 
 
 @pytest.mark.parametrize(("unread", "told"), [(1, False), (2, True)])
-def test_many_are_told_once_on_the_screen(caplog: pytest.LogCaptureFixture, unread: int, told: bool) -> None:
+def test_many_unparsed_answers_warn_once(caplog: pytest.LogCaptureFixture, unread: int, told: bool) -> None:
     warn_once.cache_clear()
     rows = [row("hm") for _ in range(unread)] + [row("A") for _ in range(15 - unread)]
     with caplog.at_level(logging.WARNING):
