@@ -1,15 +1,38 @@
-"""What is said where a package is not installed: one line with what to do, whatever part of the program needs it."""
+"""``specdec`` itself: help, missing packages, --exit-with-parent."""
 
 from __future__ import annotations
 
+import argparse
+import importlib
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from ianvs_specdec.common.errors import not_installed, packages
+from ianvs_specdec.commands.cli import COMMANDS
+from ianvs_specdec.commands.server_arguments import watch_parent
+from ianvs_specdec.common.errors import UserError, not_installed, packages
 from tests.support.paths import EXAMPLE
+
+
+def below(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for sub in action.choices.values():
+                yield from below(sub)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command: str) -> None:
+    top = argparse.ArgumentParser(prog=f"specdec {command}")
+    importlib.import_module(f"ianvs_specdec.commands.{command}").add_arguments(top)
+    for parser in below(top):
+        assert parser.format_help().startswith(f"usage: specdec {command}")
+
 
 MODELS = EXAMPLE / "models"
 WITHOUT = """
@@ -60,3 +83,20 @@ def test_other_import_errors_are_unchanged() -> None:
     assert not_installed(wrapped) is None
     wrapped.__cause__ = ModuleNotFoundError("no", name="tokenizers.decoders")
     assert str(not_installed(wrapped)).startswith("the package tokenizers is not installed")
+
+
+def test_standard_input_must_be_a_pipe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with (tmp_path / "file").open() as given:
+        monkeypatch.setattr(sys, "stdin", given)
+        with pytest.raises(UserError, match="standard input must be a pipe"):
+            watch_parent()
+
+
+@pytest.mark.parametrize("server", ["serve", "verifier"])
+def test_a_server_ends_with_its_parent_while_loading(server: str) -> None:
+    model = str(EXAMPLE / "models" / "edge")
+    command = [sys.executable, "-m", "ianvs_specdec", server, "--model", model, "--port", "0", "--exit-with-parent"]
+    done = subprocess.run(command, input=b"", capture_output=True, timeout=60)
+    assert done.returncode == 128 + signal.SIGTERM, done.stderr
+    assert not done.stdout
