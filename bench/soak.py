@@ -30,7 +30,7 @@ import psutil
 from bench.command import EXAMPLE
 from ianvs_specdec.benchmarks.files import positive
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.load.servers import Serving
+from ianvs_specdec.load.servers import StartedServer
 
 SETTINGS = EXAMPLE / "testalgorithms" / "query-routing" / "cloud_settings.yaml"
 EAGLE = ("--settings", str(SETTINGS), "--backend", "EagleSpecDec")
@@ -49,7 +49,7 @@ CHAT = "/v1/chat/completions"
 class Clients:
     """Threads that ask without a pause until they are stopped."""
 
-    def __init__(self, server: Serving, number: int, tokens: int) -> None:
+    def __init__(self, server: StartedServer, number: int, tokens: int) -> None:
         self._server, self._tokens = server, tokens
         self._mutex, self._stop = threading.Lock(), threading.Event()
         self.counts: collections.Counter[str] = collections.Counter()
@@ -121,7 +121,7 @@ def _received(response: http.client.HTTPResponse, streamed: bool) -> str:
 def main(argv: list[str] | None = None) -> int:
     options = _arguments(argv)
     try:
-        server = Serving(options.serve or EAGLE, "under test")
+        server = StartedServer(options.serve or EAGLE, "under test")
     except UserError as error:
         print(f"bench.soak: {error}", file=sys.stderr)
         return 2
@@ -133,7 +133,7 @@ def main(argv: list[str] | None = None) -> int:
     return 1 if wrong else 0
 
 
-def _soaked(server: Serving, options: argparse.Namespace) -> list[str]:
+def _soaked(server: StartedServer, options: argparse.Namespace) -> list[str]:
     """What was wrong."""
     process, memory = psutil.Process(server.pid), list[float]()
     print(f"{options.at_once} clients for {options.minutes:g} minutes, resident memory {_megabytes(process):.0f} MB")
@@ -175,7 +175,7 @@ def _line(counts: collections.Counter[str]) -> str:
     return ", ".join(f"{counts[name]} {name}" for name in ("answered", "left", "queue full", "lost"))
 
 
-def _left(server: Serving) -> list[str]:
+def _left(server: StartedServer) -> list[str]:
     """What the engine still has, a little after the last client is gone."""
     waiting = ("in_flight", "queue_length", "sequences", "sequence_memory_bytes")
     for _ in range(100):

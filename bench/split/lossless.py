@@ -12,7 +12,7 @@ from typing import Any
 from bench.command import SETS
 from bench.prompts import read_rows
 from bench.split.scene import MODELS, Truth, decode, edge, truth_of, verifier
-from ianvs_specdec.net.link.presets import PRESETS
+from ianvs_specdec.net.link.path import PRESETS
 
 Row = dict[str, Any]
 BRANCHES = {"chain": 1, "tree": 3}

@@ -14,7 +14,7 @@ import pytest
 
 from ianvs_specdec.commands.cli import COMMANDS
 from ianvs_specdec.commands.server_arguments import watch_parent
-from ianvs_specdec.common.errors import UserError, not_installed, packages
+from ianvs_specdec.common.errors import UserError, missing_package_error, optional_import
 from tests.support.paths import EXAMPLE
 
 
@@ -77,12 +77,12 @@ def test_missing_packages_of_specdec(tmp_path: Path) -> None:
 
 
 def test_other_import_errors_are_unchanged() -> None:
-    with pytest.raises(ModuleNotFoundError), packages():
+    with pytest.raises(ModuleNotFoundError), optional_import():
         import ianvs_specdec.no_such_part  # noqa: F401
     wrapped = ValueError("no tokenizer")
-    assert not_installed(wrapped) is None
+    assert missing_package_error(wrapped) is None
     wrapped.__cause__ = ModuleNotFoundError("no", name="tokenizers.decoders")
-    assert str(not_installed(wrapped)).startswith("the package tokenizers is not installed")
+    assert str(missing_package_error(wrapped)).startswith("the package tokenizers is not installed")
 
 
 def test_standard_input_must_be_a_pipe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -72,4 +72,4 @@ def test_a_port_in_use_is_one_message(capsys: pytest.CaptureFixture[str]) -> Non
     with socket.create_server(("127.0.0.1", 0)) as taken:
         where = f"127.0.0.1:{taken.getsockname()[1]}"
         assert main(["link", "--listen", where, "--to", "127.0.0.1:1"]) == 2
-    assert f"cannot listen on {where}: Address already in use; name another address" in capsys.readouterr().err
+    assert f"cannot listen on {where}: Address already in use; choose another address" in capsys.readouterr().err

@@ -61,7 +61,7 @@ def test_the_examples_job_is_valid(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     asked = []
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr("ianvs_specdec.load.sweep.run", lambda plan, out: asked.append((plan, out)) or [])
-    monkeypatch.setattr("ianvs_specdec.load.figure.to_png", lambda results: b"")
+    monkeypatch.setattr("ianvs_specdec.load.output.to_png", lambda results: b"")
     assert main(["load", "-f", str(EXAMPLE / "load.yaml"), "--out", str(tmp_path)]) == 0
     ((plan, out),) = asked
     assert (plan.policies, plan.rates, out) == (("fixed:0", "fixed:4", "goodput"), (2.0, 8.0, 32.0), tmp_path)

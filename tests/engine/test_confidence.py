@@ -11,7 +11,7 @@ import torch
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import StopStrings, decode
-from ianvs_specdec.engine.encoding import PromptEncoder
+from ianvs_specdec.engine.prompts import PromptEncoder
 from ianvs_specdec.targets.registry import target_of
 from tests.support import requests
 from tests.support.drafters import CASES, DEEP, Workshop

@@ -12,8 +12,8 @@ import pytest
 
 from ianvs_specdec.common.types import Query, Sampling
 from ianvs_specdec.gateway.case import Side
-from ianvs_specdec.gateway.legs import query_of_chat
-from ianvs_specdec.gateway.policies import policy
+from ianvs_specdec.gateway.jobs import query_of_chat
+from ianvs_specdec.gateway.models import router_named
 from ianvs_specdec.plugin import observers
 from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.records.identity import FileDigests
@@ -26,7 +26,7 @@ from ianvs_specdec.routing.routers.cascade import CascadeRouter
 from ianvs_specdec.routing.routers.latency import LatencyRouter
 from ianvs_specdec.routing.routers.learned import LearnedRouter
 from ianvs_specdec.routing.routers.privacy import PrivacyRouter
-from ianvs_specdec.serving.requests import parse
+from ianvs_specdec.serving.requests import parse_chat
 from tests.serving.conftest import wait_until
 from tests.support.paths import EXAMPLE
 
@@ -89,7 +89,7 @@ def test_names_are_policies(gate: Opens) -> None:
         assert ("router-0.3 and router-30%" in body["error"]["message"]) == name.startswith("router-")
     status, _, body = opened.chat("easy", "router-30%")
     assert status == 404
-    assert "Words has no score_quantiles" in body["error"]["message"]
+    assert "Words has no folder with score_quantiles" in body["error"]["message"]
     names = ("router", "router-0.3", "router-.3", "router-1.000", "router-30%25")
     assert [opened.get(f"/v1/models/{name}") for name in names] == [200, 200, 200, 200, 404]
 
@@ -102,7 +102,7 @@ def test_a_share_is_that_of_the_trained_router_even_within_a_budget(gate: Opens)
     assert opened.says("What is the capital of Siboor?", "router-100%") == "from the cloud"
     assert router.inner.threshold == threshold
     assert router._spending.count == 2
-    falling = [policy(router, f"router-{share}%").inner.threshold for share in (100, 70, 30, 0)]
+    falling = [router_named(router, f"router-{share}%").inner.threshold for share in (100, 70, 30, 0)]
     assert falling == sorted(set(falling))
 
 
@@ -188,7 +188,7 @@ def test_a_probe_has_the_edge_read_the_chat(gate: Opens, tiny_model: Path, tmp_p
     for text in ("question 1", "question 2"):
         routing = opened.chat(text)[2]["routing"]
         states = llm.encode([{"role": "user", "content": text}], settings.sampling, (0, 2)).states
-        expected = float(trained.score_read([Query((text,))], states[None])[0])
+        expected = float(trained.score_states([Query((text,))], states[None])[0])
         assert routing["score"] == pytest.approx(expected, abs=1e-4)
         assert routing["side"] == ("cloud" if routing["score"] >= 0.5 else "edge")
 
@@ -236,5 +236,5 @@ def test_what_cannot_be_learned_is_logged_without_texts(gate: Opens, caplog: pyt
 def test_a_chat_is_the_row_that_its_question_would_be() -> None:
     text = "Which?\nA. one\nB. two"
     body = b'{"model": "m", "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": %s}]}'
-    chat = parse(body % json.dumps(text).encode(), ("m",), Sampling())
+    chat = parse_chat(body % json.dumps(text).encode(), ("m",), Sampling())
     assert query_of_chat(chat) == Query((text,), chat.id, scorer="choice", system="Be brief.")

@@ -192,7 +192,7 @@ def test_models_are_closed_after_the_last_decision(gate: Opens, monkeypatch: pyt
     (connection,) = opened.chats(1, "easy")
     assert asked.wait(LONGEST)
     if blocked:
-        monkeypatch.setattr("ianvs_specdec.gateway.gateway.LAST_DECISIONS", 0.1)
+        monkeypatch.setattr("ianvs_specdec.gateway.gateway.ROUTER_SECONDS", 0.1)
     else:
         threading.Timer(0.2, go.set).start()
     opened.end()

@@ -81,9 +81,9 @@ def fault(algorithm: str | None, **chosen: Any) -> str:
 
 def test_what_cannot_be_served_is_refused_by_name(workplace: Workplace) -> None:
     text = (workplace.example / "benchmarkingjob.yaml").read_text(encoding="utf-8")
-    assert "--algorithm names one of edge-only, cloud-only, random-router" in fault(None)
+    assert "select one with --algorithm: edge-only, cloud-only, random-router" in fault(None)
     assert "Did you mean 'edge-only'?" in fault("edge-onyl")
-    assert "OracleRouter needs the right answers" in fault("oracle-router", **{"edgemodel-backend": "autoregressive"})
+    assert "OracleRouter needs reference answers" in fault("oracle-router", **{"edgemodel-backend": "autoregressive"})
     several = fault("edge-only")
     assert "edge-only has 2 test cases; choose one" in several
     assert "--set 'edgemodel-backend=autoregressive' or --set 'edgemodel-backend=PromptLookup'" in several
@@ -92,7 +92,7 @@ def test_what_cannot_be_served_is_refused_by_name(workplace: Workplace) -> None:
     case = read_case(JOB, "edge-only", {"edgemodel-backend": "PromptLookup"})
     assert [one.backend for one in case.sides.values()] == ["PromptLookup", "PromptLookup"]
     workplace.backends("PromptLookup")
-    assert "edge-only has one test case: leave --set out" in fault("edge-only", **{"edgemodel-backend": "PromptLookup"})
+    assert "edge-only has only one test case: omit --set" in fault("edge-only", **{"edgemodel-backend": "PromptLookup"})
     (workplace.example / "benchmarkingjob.yaml").write_text(text.replace("algorithms:", "algoritms:"), encoding="utf-8")
     assert "benchmarkingjob.yaml:" in fault("edge-only")
 

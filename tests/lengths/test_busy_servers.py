@@ -10,8 +10,8 @@ import pytest
 from ianvs_specdec import lengths
 from ianvs_specdec.engine import costs
 from ianvs_specdec.engine.costs import CostTable, Grid
-from ianvs_specdec.load.simulation.plan import UserPlan
-from ianvs_specdec.load.simulation.users import simulate
+from ianvs_specdec.load.plan import SimulationPlan
+from ianvs_specdec.load.simulation.simulator import simulate
 from ianvs_specdec.load.simulation.workload import RecordedAnswer, Workload, stated
 from tests.support.paths import EXAMPLE
 
@@ -33,7 +33,7 @@ def tokens_per_second(table, length, at_once, prompt, output, seconds):
         for kind in range(2)
         for part in (1, 2, 3)
     ]
-    plan = UserPlan(
+    plan = SimulationPlan(
         policy=length, edges=at_once, hours=seconds / 3600, rate=1e5 * at_once, arrivals="closed", at_once=at_once
     )
     return simulate(plan, table, lengths.create(length), Workload(asked))["tokens_per_second"]
@@ -53,7 +53,9 @@ def test_prompts_read_beside_steps_are_no_trap(table, load):
 
 def saturated(length, acceptance, at_once):
     """Tokens per second of a GPU with as many requests at once, all the time."""
-    plan = UserPlan(policy="", edges=at_once, hours=20 / 3600, seed=1, rate=1e5, arrivals="closed", at_once=at_once)
+    plan = SimulationPlan(
+        policy="", edges=at_once, hours=20 / 3600, seed=1, rate=1e5, arrivals="closed", at_once=at_once
+    )
     told = simulate(plan, costs.read(GPU), lengths.create(length), Workload(stated(acceptance, 32, 256)))
     return mean(row["tokens_per_second"] for row in told["over_time"])
 

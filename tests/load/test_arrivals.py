@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.load.arrivals import LEAD_IN, arrivals_text, read_chats, times
-from ianvs_specdec.load.patterns import Arrival, scaled
+from ianvs_specdec.load.arrivals import LEAD_IN, Arrival, arrival_times, arrivals_text, read_chats, scaled
 
 CHATS = [[{"role": "user", "content": f"question {n}"}] for n in range(3)]
 
@@ -23,12 +22,12 @@ def variation(moments: list[float]) -> float:
 
 def test_patterns_have_their_rate_and_their_variation() -> None:
     for pattern, expected in (("poisson", 1.0), ("bursty", 2.0)):
-        moments = times(pattern, 4.0, 2000.0, seed=1)
+        moments = arrival_times(pattern, 4.0, 2000.0, seed=1)
         assert len(moments) == pytest.approx(8000, rel=0.07)
         assert variation(moments) == pytest.approx(expected, rel=0.1)
         assert moments == sorted(moments)
         assert moments[-1] < 2000
-    assert times("constant", 4.0, 1.0, seed=1) == [0.0, 0.25, 0.5, 0.75]
+    assert arrival_times("constant", 4.0, 1.0, seed=1) == [0.0, 0.25, 0.5, 0.75]
 
 
 def test_a_file_of_arrivals() -> None:
@@ -54,7 +53,7 @@ def test_a_trace_tells_times_and_longest_outputs() -> None:
 def test_what_cannot_be_made() -> None:
     trace = [Arrival(0.0, 1, 1), Arrival(0.0, 1, 1), Arrival(9.0, 1, 1)]
     for arguments, part in (
-        (("poisson", (), CHATS, 0.001, 1.0, 0, 8), "none comes within 1 s"),
+        (("poisson", (), CHATS, 0.001, 1.0, 0, 8), "within 1 s: give a longer"),
         (("poisson", (), CHATS, 1e6, 60.0, 0, 8), "more than 100000"),
         (("t.csv", trace, CHATS, 4.0, 1.0, 0, 8), "the trace has 3 requests, and 4/s for 1 s are 4"),
         (("t.csv", trace, CHATS, 1.0, 1.0, 0, 8), "the first 1 requests of the trace have the same time"),

@@ -14,7 +14,7 @@ import pytest
 from ianvs_specdec.load import sweep
 from ianvs_specdec.load.generator import POLL_SECONDS, environment_of
 from ianvs_specdec.load.plan import SweepPlan
-from ianvs_specdec.load.rounds import Place, folder_of
+from ianvs_specdec.load.rounds import RoundKey, folder_of
 from tests.support.models import build_model
 
 pytest.importorskip("guidellm", reason="needs the extra load: pip install 'ianvs-specdec[load]'")
@@ -63,7 +63,7 @@ def test_two_policies(settings: Path, data: Path, tmp_path: Path) -> None:
     assert drafted["lossless"]["compared"] == drafted["lossless"]["same"]
     both = len(lines) - left_out(plain) - left_out(drafted), min(plain["completed"], drafted["completed"])
     assert both[0] <= drafted["lossless"]["compared"] <= both[1]
-    place = folder_of(tmp_path / "out", Place(4.0, "fixed:3"))
+    place = folder_of(tmp_path / "out", RoundKey(4.0, "fixed:3"))
     asked = [
         json.loads(request["request_args"])["body"]
         for request in json.loads((place / "report.json").read_text())["benchmarks"][0]["requests"]["successful"]

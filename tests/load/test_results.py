@@ -9,32 +9,34 @@ import numpy as np
 import pytest
 
 from ianvs_specdec.load.arrivals import LEAD_IN
-from ianvs_specdec.load.generator import Answered
+from ianvs_specdec.load.generator import RequestRecord
 from ianvs_specdec.load.plan import SweepPlan
-from ianvs_specdec.load.results import Measured, result
-from ianvs_specdec.load.rounds import Place, Round, Sample
+from ianvs_specdec.load.results import Measurement, result
+from ianvs_specdec.load.rounds import Round, RoundKey, Sample
 
 
-def answered(index: int, due: float, ttft: float, pause: float, tokens: int, late: float = 0.0) -> Answered:
+def answered(index: int, due: float, ttft: float, pause: float, tokens: int, late: float = 0.0) -> RequestRecord:
     sent = LEAD_IN + due + late
     last = sent + ttft + pause * (tokens - 1)
-    return Answered(index, LEAD_IN + due, "completed", sent, sent + ttft, last, last, 3, tokens, f"text {index}")
+    return RequestRecord(index, LEAD_IN + due, "completed", sent, sent + ttft, last, last, 3, tokens, f"text {index}")
 
 
-def figures(requests: list[Answered], *, samples: list[Sample] | None = None, **more: Any) -> dict[str, Any]:
+def figures(requests: list[RequestRecord], *, samples: list[Sample] | None = None, **more: Any) -> dict[str, Any]:
     plan = SweepPlan(**{"rates": (1.0,), "data": "d", "duration": 10.0, **more})
-    return result(Measured.of([round_of(0, requests, samples)], plan), plan, None, {})
+    return result(Measurement.of([round_of(0, requests, samples)], plan), plan, None, {})
 
 
-def round_of(repeat: int, requests: list[Answered], samples: list[Sample] | None = None) -> Round:
-    return Round(Place(1.0, "p", repeat), 1000.0, 3.0, requests, samples or [])
+def round_of(repeat: int, requests: list[RequestRecord], samples: list[Sample] | None = None) -> Round:
+    return Round(RoundKey(1.0, "p", repeat), 1000.0, 3.0, requests, samples or [])
 
 
 def test_two_policies_are_compared_request_by_request() -> None:
     plan = SweepPlan(rates=(1.0,), data="d", duration=10.0, slo={"latency": 5.0})
     chance = np.random.default_rng(1).exponential(1.0, 50)
     slow, fast = (
-        Measured.of([round_of(0, [answered(i, 0.05 * i, float(t) * by, 0.0, 2) for i, t in enumerate(chance)])], plan)
+        Measurement.of(
+            [round_of(0, [answered(i, 0.05 * i, float(t) * by, 0.0, 2) for i, t in enumerate(chance)])], plan
+        )
         for by in (1.0, 0.5)
     )
     found = fast.ratios(slow)
@@ -48,9 +50,9 @@ def test_the_rounds_of_a_policy_count_together() -> None:
     plan = SweepPlan(rates=(1.0,), data="d", duration=10.0, warmup=1.0, repeats=2)
 
     # In the first repeat this policy took half as long as the other one, in the second one as long.
-    def measured(*pauses: float) -> Measured:
+    def measured(*pauses: float) -> Measurement:
         asked = [[answered(i, 2.0, 0.1, pause, 3) for i in range(n)] for n, pause in zip((3, 6), pauses, strict=True)]
-        return Measured.of([round_of(repeat, requests) for repeat, requests in enumerate(asked)], plan)
+        return Measurement.of([round_of(repeat, requests) for repeat, requests in enumerate(asked)], plan)
 
     ours, theirs = measured(0.1, 0.2), measured(0.25, 0.2)
     found = result(ours, plan, theirs, {"theirs": theirs})
@@ -62,8 +64,8 @@ def test_the_rounds_of_a_policy_count_together() -> None:
     assert found["ratios"]["theirs"]["latency.mean"]["ratio"] == pytest.approx(3.9 / 4.8, abs=1e-6)
     # The third request of one repeat is not that of the other.
     assert found["lossless"] == {"compared": 9, "same": 9, "share": 1.0}
-    first, *others = (replace(one, text="another") for one in theirs.rounds[1].answered)
-    other = Measured.of([theirs.rounds[0], round_of(1, [replace(first, status="failed"), *others])], plan)
+    first, *others = (replace(one, text="another") for one in theirs.rounds[1].requests)
+    other = Measurement.of([theirs.rounds[0], round_of(1, [replace(first, status="failed"), *others])], plan)
     assert result(ours, plan, other, {})["lossless"] == {"compared": 8, "same": 3, "share": 0.375}
 
 
@@ -104,7 +106,7 @@ def test_tokens_count_where_they_came_and_the_warm_up_is_cut() -> None:
     assert found["requests"] == 0
     assert found["output_tokens_per_second"] == pytest.approx((8.5 + 2.0) / 8.5)
     assert found["requests_per_second"] == pytest.approx(1 / 8.5, abs=1e-6)
-    assert found["notes"] == ["no request came after the warm-up"]
+    assert found["notes"] == ["no request after the warm-up"]
 
 
 def test_the_clients_own_time_and_lateness_are_told() -> None:
@@ -115,4 +117,4 @@ def test_the_clients_own_time_and_lateness_are_told() -> None:
     assert (found["client_cpu_seconds"], found["client_cpu_seconds_total"]) == (0.5, 3.0)
     assert found["client_delay_p99"] == pytest.approx(0.3)
     assert found["ttft"]["p50"] == pytest.approx(0.1)
-    assert "the client sent late" in found["notes"][0]
+    assert "requests were sent late" in found["notes"][0]

@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from ianvs_specdec.load.arrivals import LEAD_IN
-from ianvs_specdec.load.rounds import Place, Round, Sample
-from ianvs_specdec.load.server_metrics import told
+from ianvs_specdec.load.results import server_metrics
+from ianvs_specdec.load.rounds import Round, RoundKey, Sample
 
 COUNTERS = ("verifications", "drafted_tokens", "accepted_tokens", "emitted_tokens", "verified_tokens")
 
@@ -18,7 +18,7 @@ def sample(at: float, queue: float, *counts: float) -> Sample:
 
 
 def watched(repeat: int, samples: list[Sample]) -> Round:
-    return Round(Place(1.0, "p", repeat), 100.0 - LEAD_IN, 0.0, [], samples)
+    return Round(RoundKey(1.0, "p", repeat), 100.0 - LEAD_IN, 0.0, [], samples)
 
 
 SAMPLES = [
@@ -32,7 +32,7 @@ SAMPLES = [
 
 
 def test_ratios_are_those_of_the_window() -> None:
-    found = told([watched(0, SAMPLES)], warmup=1.0, duration=4.0)
+    found = server_metrics([watched(0, SAMPLES)], warmup=1.0, duration=4.0)
     assert found["acceptance_rate"] == pytest.approx(30 / 40)
     assert found["mean_accepted_tokens"] == pytest.approx(60 / 20)
     assert found["work_amplification"] == pytest.approx(70 / 60, abs=1e-4)
@@ -44,9 +44,9 @@ def test_ratios_are_those_of_the_window() -> None:
 def test_rounds_are_told_together_but_for_what_lies_between_them() -> None:
     # The server goes on counting; a warm-up and an end lie between the two windows.
     later = [sample(1, 7, 1000, 2000, 500, 100, 100), sample(3, 1, 1010, 2010, 505, 140, 160)]
-    found = told([watched(0, SAMPLES), watched(2, later)], warmup=1.0, duration=4.0)
+    found = server_metrics([watched(0, SAMPLES), watched(2, later)], warmup=1.0, duration=4.0)
     silent = [Sample(100.0 + at, 0.0, server) for at, server in enumerate((None, {"requests_total": 1.0}, None))]
-    assert set(told([watched(0, silent)], 0.0, 3.0).values()) == {None}
+    assert set(server_metrics([watched(0, silent)], 0.0, 3.0).values()) == {None}
     assert found["acceptance_rate"] == pytest.approx((30 + 5) / (40 + 10))
     assert found["mean_accepted_tokens"] == pytest.approx((60 + 40) / (20 + 10), abs=1e-4)
     assert found["queue"] == {"mean": pytest.approx((2 + 3 + 4 + 8 + 2) / 5), "max": 8.0}

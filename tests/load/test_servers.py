@@ -10,7 +10,7 @@ import pytest
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.load.plan import SweepPlan
-from ianvs_specdec.load.servers import ServerDied, Serving, arguments, started
+from ianvs_specdec.load.servers import ServerDied, StartedServer, arguments, start_server
 from tests.support.models import build_model
 
 
@@ -30,7 +30,7 @@ def test_one_that_does_not_start_says_why(tmp_path: Path) -> None:
     settings = tmp_path / "cloud.yaml"
     settings.write_text("model: ./not/there\n")
     with pytest.raises(UserError, match=r"policy fixed:4 did not start: .*there is no model folder"):
-        started(plan_of(str(settings)), "fixed:4")
+        start_server(plan_of(str(settings)), "fixed:4")
 
 
 @pytest.mark.slow
@@ -38,9 +38,9 @@ def test_one_that_dies_is_named(tmp_path: Path) -> None:
     pytest.importorskip("uvicorn", reason="needs the extra serve: pip install 'ianvs-specdec[serve]'")
     settings = tmp_path / "cloud.yaml"
     settings.write_text(f"model: {build_model(tmp_path / 'tiny')}\n")
-    server = started(plan_of(str(settings), backend="PromptLookup"), "fixed:4")
+    server = start_server(plan_of(str(settings), backend="PromptLookup"), "fixed:4")
     try:
-        assert isinstance(server, Serving)
+        assert isinstance(server, StartedServer)
         assert server.models() == ["load"]
         server.check()
         os.kill(server.pid, signal.SIGKILL)

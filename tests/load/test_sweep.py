@@ -14,7 +14,7 @@ import pytest
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.load import sweep
 from ianvs_specdec.load.plan import SweepPlan
-from ianvs_specdec.load.rounds import Place
+from ianvs_specdec.load.rounds import RoundKey
 from ianvs_specdec.load.servers import Server, ServerDied
 from tests.support.load_generator import Stub
 from tests.support.paths import EXAMPLE
@@ -42,7 +42,7 @@ def served(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> list[str]:
             asked.append(self.policy)
             super().check()
 
-    monkeypatch.setattr(sweep, "started", Policy)
+    monkeypatch.setattr(sweep, "start_server", Policy)
     return asked
 
 
@@ -68,7 +68,7 @@ def test_figures_of_a_server(stub: Stub, data: Path, tmp_path: Path) -> None:
     assert [slow[name] for name in ("acceptance_rate", "work_amplification", "queue", "lossless")] == [None] * 4
     assert slow["notes"] == ["1 of 8 requests failed"]
     assert [fast[name] for name in ("requests", "completed", "failed", "unreported")] == [16, 15, 0, 1]
-    assert fast["notes"] == ["guidellm reported nothing of 1 of 16 requests"]
+    assert fast["notes"] == ["guidellm did not report 1 of 16 requests"]
     assert json.loads((tmp_path / "out/sweep.json").read_text()) == [slow, fast]
     rows = list(csv.DictReader((tmp_path / "out/sweep.csv").read_text().splitlines()))
     assert [(row["Rate"], row["Completed"], row["Acceptance Rate"]) for row in rows] == [
@@ -93,7 +93,7 @@ def test_policies_see_the_same_arrivals_and_are_compared_with_plain_decoding(
 
 
 def test_the_order_of_the_policies_is_drawn_from_the_seed(stub: Stub, data: Path) -> None:
-    def order(seed: int) -> list[Place]:
+    def order(seed: int) -> list[RoundKey]:
         more = {"rates": "1,2,3", "repeats": 2, "policies": "fixed:0,fixed:1,fixed:2", "settings": SETTINGS}
         return sweep.order(plan_of(stub, data, url=None, model=None, seed=seed, **more))
 
@@ -153,12 +153,12 @@ def test_a_folder_holds_one_sweep(stub: Stub, data: Path, tmp_path: Path) -> Non
         sweep.run(plan_of(stub, data, rates="2,3"), out)
     arrivals = out / "rounds/arrivals-2.jsonl"
     arrivals.write_text(arrivals.read_text() + "\n")
-    with pytest.raises(UserError, match="changed since the sweep began"):
+    with pytest.raises(UserError, match="was changed: finished rounds"):
         sweep.run(plan_of(stub, data, rates="2"), out)
     (out / "load.json").unlink()
-    with pytest.raises(UserError, match=r"without its load.json"):
+    with pytest.raises(UserError, match=r"without load.json"):
         sweep.run(plan_of(stub, data, rates="2"), out)
-    with pytest.raises(UserError, match="give a folder to write into"):
+    with pytest.raises(UserError, match="is a file; give a folder"):
         sweep.run(plan_of(stub, data, rates="2"), data)
 
 
@@ -167,7 +167,7 @@ def test_what_a_load_generator_says_last_is_told_where_it_leaves_no_report(
     stub: Stub, data: Path, tmp_path: Path
 ) -> None:
     stub.rule |= {"breaks": True}
-    with pytest.raises(UserError, match=r"no report that can be read .* said last"):
+    with pytest.raises(UserError, match=r"no valid report .* said last"):
         sweep.run(plan_of(stub, data), tmp_path / "out")
     assert not [path for path in (tmp_path / "out/rounds").iterdir() if path.is_dir()]
 

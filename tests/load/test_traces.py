@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.load.patterns import Arrival
-from ianvs_specdec.load.traces import read_trace
+from ianvs_specdec.load.arrivals import Arrival, read_trace
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 
@@ -42,16 +41,16 @@ def test_mooncake_also_compressed(tmp_path: Path) -> None:
     [
         ("a.csv", f"{AZURE}2023-11-16 18:15:46,1,1\n2023-11-16 18:15:45,1,1\n", 3, "goes back by 1 s"),
         ("a.csv", f"{AZURE}2023-11-16 18:15:46,1,1\n2023-11-16 18:15:47,,1\n", 3, "'ContextTokens' is empty"),
-        ("a.csv", f"{AZURE}yesterday,1,1\n", 2, "no date with a time of day: 'yesterday'"),
+        ("a.csv", f"{AZURE}yesterday,1,1\n", 2, "not a date with a time: 'yesterday'"),
         ("a.csv", f"{AZURE}2023-11-16 18:15:46,1.5,1\n", 2, "whole number of tokens"),
         ("a.csv", "time,ContextTokens,GeneratedTokens\n1,1,1\n", 2, "the column 'TIMESTAMP' is missing"),
         ("a.jsonl", mooncake((0, 1, 1), (-5, 1, 1)), 2, "'timestamp' is negative (-5)"),
         ("a.jsonl", mooncake((0, 1, 1), ("soon", 1, 1)), 2, "number of milliseconds, not 'soon'"),
-        ("a.jsonl", '{"timestamp": 0, "prompt": 3}\n', 1, "here is timestamp, prompt"),
+        ("a.jsonl", '{"timestamp": 0, "prompt": 3}\n', 1, "found: timestamp, prompt"),
         ("a.jsonl", mooncake(*((1000 * n + 20_000 * (n > 4), 1, 1) for n in range(10))), 6, "21 s without a request"),
         ("a.jsonl", mooncake((7, 1, 1), (7, 1, 1)), 1, "all requests have the same time"),
         ("a.jsonl", mooncake((7, 1, 1)), None, "at least two requests, this one has 1"),
-        ("a.txt", "", None, "by its name"),
+        ("a.txt", "", None, "also with .gz"),
     ],
 )
 def test_what_is_no_trace(tmp_path: Path, name: str, text: str, line: int | None, part: str) -> None:

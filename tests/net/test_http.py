@@ -13,7 +13,7 @@ import pytest
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.net.http import Client, ProtocolError
-from ianvs_specdec.net.sockets import DeadlineError, InterruptedRequest, Patience, Traffic
+from ianvs_specdec.net.sockets import DeadlineError, InterruptedRequest, Timeouts, Traffic
 from tests.support.clients import closing_clients
 from tests.support.servers import Listener, Relay, Serve, make_certificate, read_request, response, scripted, secured
 
@@ -53,8 +53,8 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         pytest.skip("openssl, which makes the certificate, is not installed")
 
 
-def patience(idle: float = LONG, seconds: float = LONG) -> Patience:
-    return Patience(idle, time.perf_counter() + seconds)
+def patience(idle: float = LONG, seconds: float = LONG) -> Timeouts:
+    return Timeouts(idle, time.perf_counter() + seconds)
 
 
 def client_of(server: Listener | int, scheme: str = "http") -> Client:
@@ -62,7 +62,7 @@ def client_of(server: Listener | int, scheme: str = "http") -> Client:
     return Client(f"{scheme}://127.0.0.1:{port}", {"Authorization": "Bearer key"})
 
 
-def ask(client: Client, body: bytes = b"{}", traffic: Traffic | None = None, wait: Patience | None = None) -> bytes:
+def ask(client: Client, body: bytes = b"{}", traffic: Traffic | None = None, wait: Timeouts | None = None) -> bytes:
     with client.post("/v1", body, wait or patience(), traffic or Traffic()) as reply:
         return reply.read_all(1 << 30)
 
@@ -219,7 +219,7 @@ def test_names_are_resolved(start: Start) -> None:
     assert ask(Client(f"http://localhost:{port}", {})) == f"Host: localhost:{port}".encode()
     with pytest.raises(socket.gaierror):
         ask(Client("http://no-such-host.invalid", {}))
-    with pytest.raises(OSError, match="no name of a host"):
+    with pytest.raises(OSError, match="is not a host name"):
         ask(Client(f"http://{'x' * 80}.invalid", {}))
 
 

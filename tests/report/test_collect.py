@@ -16,7 +16,7 @@ from ianvs_specdec.benchmarks.scorers import SCORERS
 from ianvs_specdec.commands.cli import main
 from ianvs_specdec.common.types import Completion, Step, Trace
 from ianvs_specdec.report.collect import collect, to_csv
-from ianvs_specdec.workspace.scoring import TOGETHER
+from ianvs_specdec.workspace.scoring import BATCH_SCORERS
 from tests.support.workspace import COLUMNS, Bench, Side, choice, completion
 
 Document = dict[str, Any]
@@ -200,7 +200,7 @@ def test_a_report_calls_no_judge_and_runs_no_code(bench: Bench, monkeypatch: pyt
 
     for name in ("judge", "code"):
         monkeypatch.setitem(SCORERS, name, called)
-        monkeypatch.setitem(TOGETHER, name, called)
+        monkeypatch.setitem(BATCH_SCORERS, name, called)
     for path in bench.folder.glob("*/*/answers.jsonl"):
         path.write_text(path.read_text().replace('"scorer": "choice"', '"scorer": "judge"'))
     assert collect(bench.folder)["cases"][0]["figures"]["Accuracy"] == 50.0

@@ -13,7 +13,7 @@ from ianvs_specdec.commands.cli import main
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.load.generator import Answered
 from ianvs_specdec.load.plan import SweepPlan
-from ianvs_specdec.load.results import Measured, result
+from ianvs_specdec.load.results import Measurement, result
 from ianvs_specdec.load.rounds import Place, Round
 from ianvs_specdec.report.collect import collect
 from ianvs_specdec.report.page import to_html
@@ -33,7 +33,7 @@ def sweep(folder: Path, slo: dict[str, float] | None = None) -> list[dict[str, A
                 Answered(i, due, "completed", due, first, end, end, 3, 10, "x")
                 for i, (due, first, end) in enumerate(last)
             ]
-            measured = Measured.of([Round(Place(rate, policy), 1000.0, 3.0, answered, [])], plan)
+            measured = Measurement.of([Round(Place(rate, policy), 1000.0, 3.0, answered, [])], plan)
             rows.append(result(measured, plan, None, {}))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sweep.json").write_text(json.dumps(rows))

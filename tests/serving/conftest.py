@@ -98,10 +98,13 @@ class Process:
             command = [sys.executable, "-m", "ianvs_specdec.commands.cli", *arguments]
             with self._outputs[0].open("wb") as out, self._outputs[1].open("wb") as err:
                 self.process = subprocess.Popen(command, stdout=out, stderr=err, env=environment)
-        wait_until(lambda: "listening on " in self.output or self.process.poll() is not None)
+        wait_until(lambda: "\n" in self._ready_line() or self.process.poll() is not None)
         assert self.process.poll() is None, self.output
-        self.place = self.output.partition("listening on ")[2].split()[0]
+        self.place = self._ready_line().split()[0]
         self.address = self.place.rpartition("/")[2]
+
+    def _ready_line(self) -> str:
+        return self._outputs[0].read_text(encoding="utf-8").partition("listening on ")[2]
 
     @property
     def output(self) -> str:

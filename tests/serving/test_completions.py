@@ -154,17 +154,17 @@ def test_back_ends_that_cannot_are_named() -> None:
     from ianvs_specdec.backends import APIBasedLLM
     from ianvs_specdec.backends.huggingface import HuggingfaceLLM
     from ianvs_specdec.common.types import Hints, Sampling
-    from ianvs_specdec.serving.refusal import Refusal
-    from ianvs_specdec.serving.requests import parse, parse_completion
+    from ianvs_specdec.serving.protocol import RequestError
+    from ianvs_specdec.serving.requests import parse_chat, parse_completion
 
     api = APIBasedLLM("m", api_base_url="http://127.0.0.1:9/v1")
     plain = parse_completion(b'{"model": "m", "prompt": "a"}', ("m",), Sampling())
-    with pytest.raises(Refusal, match="the back end api takes chats only"):
+    with pytest.raises(RequestError, match="the back end api takes chats only"):
         plain.ask(api, None, Hints())
     likely = b'{"model": "m", "messages": [{"role": "user", "content": "a"}], "logprobs": true, "top_logprobs": 2}'
-    chat = parse(likely, ("m",), Sampling())
+    chat = parse_chat(likely, ("m",), Sampling())
     for llm in (HuggingfaceLLM("m"), api):
-        with pytest.raises(Refusal, match=f"the back end {llm.backend} has no log-probabilities of alternatives"):
+        with pytest.raises(RequestError, match=f"the back end {llm.backend} has no log-probabilities of alternatives"):
             chat.ask(llm, None, chat.hints)
 
 

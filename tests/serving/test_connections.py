@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from ianvs_specdec.common.types import Completion, Sampling
-from ianvs_specdec.serving import connections
+from ianvs_specdec.serving import server as server_module
 from ianvs_specdec.serving.app import Service, create_app
 from ianvs_specdec.serving.engine import Engine
 from ianvs_specdec.serving.metrics import Metrics
-from tests.support.instant import Instant
+from tests.support.instant import InstantLLM
 from tests.support.servers import make_certificate
 
 from .conftest import LONGEST, Local, wait_until
@@ -38,7 +38,7 @@ HALVES = {
 """Of a request: what comes before the client falls silent."""
 
 
-class _Waiting(Instant):
+class _Waiting(InstantLLM):
     """Answers when it is let go."""
 
     backend, concurrent = "waiting", True
@@ -134,7 +134,7 @@ def test_who_waits_for_an_answer_is_not_sent_away_for_others(start: Callable[...
 def test_a_head_that_does_not_come_is_not_waited_for(
     start: Callable[..., _Serving], monkeypatch: pytest.MonkeyPatch, half: str
 ) -> None:
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.01)
+    monkeypatch.setattr(server_module, "HEAD_SECONDS", 0.01)
     server = start()
     first, second = server.connect(HALVES[half]), server.connect(WHOLE)
     assert ask(first) == b""
@@ -148,7 +148,7 @@ def test_a_head_that_does_not_come_is_not_waited_for(
 def test_a_tls_handshake_that_does_not_come_is_not_waited_for(
     start: Callable[..., _Serving], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("ianvs_specdec.serving.server.HANDSHAKE", 0.5)
+    monkeypatch.setattr("ianvs_specdec.serving.server.TLS_HANDSHAKE", 0.5)
     silent = start(tls=make_certificate(tmp_path)).connect()
     # Asyncio's own limit is 60.
     silent.settimeout(30)
@@ -166,10 +166,10 @@ def test_an_idle_connection_ends_and_so_does_one_with_a_body_that_nobody_wants(
     # What is left of the body has less time than an idle connection.
     unread.settimeout(30)
     assert len(server.connections) == 2
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.01)
+    monkeypatch.setattr(server_module, "HEAD_SECONDS", 0.01)
     assert ask(unread) == b""
     assert len(server.connections) == 1
-    monkeypatch.setattr(connections, "KEEP_ALIVE", 0.01)
+    monkeypatch.setattr(server_module, "KEEP_ALIVE", 0.01)
     assert ask(idle) == b""
 
 

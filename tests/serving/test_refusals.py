@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from ianvs_specdec.common.types import Sampling
-from ianvs_specdec.serving.protocol import event
-from ianvs_specdec.serving.refusal import Refusal
-from ianvs_specdec.serving.requests import parse
+from ianvs_specdec.serving.protocol import RequestError, event
+from ianvs_specdec.serving.requests import parse_chat
 
 from .conftest import Server, serving
 
@@ -187,18 +186,18 @@ def chunked(server: Server, parts: list[bytes]) -> tuple[int, dict[str, str], by
 def test_what_a_request_leaves_out_is_as_the_settings_have_it() -> None:
     defaults = Sampling(max_tokens=7, temperature=0.5, top_k=3, stop=("x",))
     body = {"model": "m", "messages": HELLO}
-    assert parse(json.dumps(body).encode(), ("m",), defaults).sampling == defaults
+    assert parse_chat(json.dumps(body).encode(), ("m",), defaults).sampling == defaults
     nothing = dict.fromkeys(["max_tokens", "temperature", "stop", "tools", "seed", "stream"])
-    assert parse(json.dumps(body | nothing).encode(), ("m",), defaults).sampling == defaults
-    assert parse(json.dumps(body | {"max_tokens": 9}).encode(), ("m",), defaults).sampling.max_tokens == 9
+    assert parse_chat(json.dumps(body | nothing).encode(), ("m",), defaults).sampling == defaults
+    assert parse_chat(json.dumps(body | {"max_tokens": 9}).encode(), ("m",), defaults).sampling.max_tokens == 9
 
 
 def test_no_refusal_repeats_a_long_name() -> None:
-    with pytest.raises(Refusal) as refusal:
-        parse(json.dumps({"model": "m" * 9999, "messages": HELLO}).encode(), ("tiny",), Sampling())
+    with pytest.raises(RequestError) as refusal:
+        parse_chat(json.dumps({"model": "m" * 9999, "messages": HELLO}).encode(), ("tiny",), Sampling())
     assert len(str(refusal.value)) < 500
-    with pytest.raises(Refusal) as refusal:
-        parse(json.dumps({"m" * 9999: 1}).encode(), ("tiny",), Sampling())
+    with pytest.raises(RequestError) as refusal:
+        parse_chat(json.dumps({"m" * 9999: 1}).encode(), ("tiny",), Sampling())
     assert len(str(refusal.value)) < 500
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.serving import app
-from ianvs_specdec.serving.app import ChatEndpoint, Service
+from ianvs_specdec.serving.app import Service, create_app
 from ianvs_specdec.serving.engine import Engine
 from ianvs_specdec.serving.metrics import Metrics
-from tests.support.instant import Instant
+from tests.support.instant import InstantLLM
 
 BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x"}]}).encode()
 
@@ -21,7 +21,8 @@ BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x"}]}
 def test_who_does_not_read_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "STALLED_SECONDS", 0.02)
     headers = [(b"content-type", b"application/json")]
-    scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": headers}
+    scope = {"type": "http", "http_version": "1.1", "scheme": "http", "method": "POST", "headers": headers}
+    scope |= {"path": "/v1/chat/completions", "root_path": "", "query_string": b""}
     metrics, events = Metrics("m", "instant"), [{"type": "http.request", "body": BODY, "more_body": False}]
 
     async def never(*_: Any) -> Any:
@@ -31,8 +32,8 @@ def test_who_does_not_read_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
         return events.pop(0) if events else await never()
 
     async def serve() -> None:
-        engine = Engine(Instant("m"), 0, 1, metrics)
-        await ChatEndpoint(Service(("m",), Sampling(), "", 0.02, 1000), engine, metrics)(scope, receive, never)
+        engine = Engine(InstantLLM("m"), 0, 1, metrics)
+        await create_app(Service(("m",), Sampling(), "", 0.02, 1000), engine, metrics)(scope, receive, never)
         while b"specdec_in_flight 0.0" not in metrics.text():
             await asyncio.sleep(0.001)
         engine.close()

@@ -23,7 +23,7 @@ from ianvs_specdec.serving.app import Service, create_app
 from ianvs_specdec.serving.engine import Engine, Job
 from ianvs_specdec.serving.metrics import Metrics
 from tests.support.browser import Browser, find_browser
-from tests.support.instant import Instant
+from tests.support.instant import InstantLLM
 from tests.support.pages import events, requested, rows_of
 
 from .conftest import Local, Server, serving, wait_until
@@ -33,7 +33,7 @@ MARKUP = "<script>document.title = 'stolen'</script><img src=x onerror=\"documen
 ROUTING = {"side": "cloud", "score": float("nan"), "reason": "long", "cost": 0.25}
 
 
-class Drafting(Instant):
+class Drafting(InstantLLM):
     """Answers with the question as its first token, then with ``STEPS``, the last two of them as one piece. Fails where
     the question is too much for it."""
 
@@ -62,7 +62,7 @@ class Looked(Local):
             return job
 
         engine.submit = routed  # type: ignore[method-assign]
-        app = create_app(Service(("m",), Sampling(), "", 60.0, 1 << 20, this_machine=True), engine, metrics)
+        app = create_app(Service(("m",), Sampling(), "", 60.0, 1 << 20, local_only=True), engine, metrics)
         app.routes.extend(ui.Feed(engine).routes())
         super().__init__(app, engine)
 
@@ -159,7 +159,7 @@ def test_a_request_that_finds_no_room_is_told_with_the_reason(looked: Looked) ->
     looked.ask("late")
     looked.engine.draining = False
     (row,) = rows_of(looked.address, 1)
-    assert (row["question"], row["end"], row["error"]) == ("late", "shutdown", "this server is about to stop")
+    assert (row["question"], row["end"], row["error"]) == ("late", "shutdown", "this server is shutting down")
 
 
 def test_what_is_kept_is_bounded(looked: Looked) -> None:

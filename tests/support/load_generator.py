@@ -90,8 +90,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
-    monkeypatch.setattr("ianvs_specdec.load.servers.PATIENCE", 0.0)
-    monkeypatch.setattr("ianvs_specdec.load.servers.PAUSE", 0.01)
+    monkeypatch.setattr("ianvs_specdec.load.servers.DEAD_SECONDS", 0.0)
+    monkeypatch.setattr("ianvs_specdec.load.servers.RETRY_SECONDS", 0.01)
     server = Stub()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()

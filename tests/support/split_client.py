@@ -9,7 +9,7 @@ import grpc
 
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.net.split.split_pb2 import Down, Open, Up
-from ianvs_specdec.net.split.wire import DECODE, set_sampling
+from ianvs_specdec.net.split.wire import DECODE, write_sampling
 from tests.support.verifiers import PATIENCE
 
 TOKENS = ("a token of the first edge", "a token of another edge")
@@ -17,7 +17,7 @@ TOKENS = ("a token of the first edge", "a token of another edge")
 
 def opening(**changes):
     message = Open(prompt=list(range(64, 94)))
-    set_sampling(message, Sampling(max_tokens=200))
+    write_sampling(message, Sampling(max_tokens=200))
     for name, value in changes.items():
         if isinstance(value, list):
             getattr(message, name)[:] = value

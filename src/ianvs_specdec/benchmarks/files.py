@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
-from ianvs_specdec.common.errors import UserError, packages
+from ianvs_specdec.common.errors import UserError, optional_import
 from ianvs_specdec.records.identity import write_atomically
 
 File = Path | zipfile.Path
@@ -128,7 +128,7 @@ def _json_array(path: File) -> Iterator[tuple[str, Row]]:
 def _parquet(path: File) -> Iterator[tuple[str, Row]]:
     if not path.is_file():
         raise UserError(f"there is no file {path}")
-    with packages():
+    with optional_import():
         from pyarrow import ArrowException, parquet
     number = 0
     try:

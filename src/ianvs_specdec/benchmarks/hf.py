@@ -20,7 +20,7 @@ from ianvs_specdec.benchmarks.files import Row, are_texts, is_number, is_text, i
 from ianvs_specdec.benchmarks.rows import RowReader, chosen_letter, labels_and_texts, with_options
 from ianvs_specdec.benchmarks.scorers import SCORERS
 from ianvs_specdec.benchmarks.source import Inputs, Source, check_hub, one_line
-from ianvs_specdec.common.errors import UserError, packages, unknown
+from ianvs_specdec.common.errors import UserError, optional_import, unknown
 
 NAME = "hf"
 SOURCE = Source(home="", parts={})
@@ -116,7 +116,7 @@ class Table:
 def _load(path: str, name: str | None = None, split: str | None = None) -> Table:
     """The rows of a file, a folder or a data set of the hub (configuration ``name``). ``split`` defaults to the only
     one, or to "test"."""
-    with packages():
+    with optional_import():
         import datasets
     _quiet()
     with _readable(path):

@@ -22,7 +22,7 @@ from ianvs_specdec.benchmarks.files import are_texts, is_id, is_number, is_text,
 from ianvs_specdec.benchmarks.judge_prompts import REFERENCE_GROUPS, TURNS
 from ianvs_specdec.benchmarks.scorers import CHOICES, SCORERS, references_of
 from ianvs_specdec.common.errors import UserError, unknown, warn_once
-from ianvs_specdec.common.sampling import COLDEST
+from ianvs_specdec.common.sampling import MIN_TEMPERATURE
 from ianvs_specdec.common.types import Query
 
 FIELDS = ("turns", "id", "group", "scorer", "system", "prediction", "temperature")
@@ -175,7 +175,7 @@ def _is_list_of_texts(value: Any) -> bool:
 
 
 def _is_temperature(value: Any) -> bool:
-    return value is None or (is_number(value) and (value == 0 or COLDEST <= value < 100))
+    return value is None or (is_number(value) and (value == 0 or MIN_TEMPERATURE <= value < 100))
 
 
 _WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {

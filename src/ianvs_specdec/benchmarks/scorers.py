@@ -9,7 +9,7 @@ from typing import Any
 from ianvs_specdec.benchmarks.code import code
 from ianvs_specdec.benchmarks.extraction import extract_choice, extract_number, format_number
 from ianvs_specdec.benchmarks.reasoning import without_reasoning
-from ianvs_specdec.common.errors import packages, unknown
+from ianvs_specdec.common.errors import optional_import, unknown
 
 
 def choice(answers: Sequence[str], gold: Any) -> float | None:
@@ -86,7 +86,7 @@ def references_of(gold: Any) -> Sequence[str]:
 
 @functools.lru_cache(maxsize=1)
 def _chrf() -> Any:
-    with packages():
+    with optional_import():
         from sacrebleu.metrics import CHRF
 
     return CHRF()

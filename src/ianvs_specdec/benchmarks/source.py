@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from ianvs_specdec.benchmarks.files import File
-from ianvs_specdec.common.errors import UserError, packages
+from ianvs_specdec.common.errors import UserError, optional_import
 
 QUESTIONS = "questions"
 """The part with the questions, which every benchmark has."""
@@ -76,7 +76,7 @@ class Inputs:
         return [file]
 
     def _fetched(self, name: str) -> Path:
-        with packages():
+        with optional_import():
             import huggingface_hub as hub
         from huggingface_hub.errors import HfHubHTTPError
 

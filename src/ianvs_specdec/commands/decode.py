@@ -138,7 +138,7 @@ def _load(options: argparse.Namespace) -> tuple[Target, list[int]]:
 
     from ianvs_specdec.backends.base import check_threads
     from ianvs_specdec.models.loading import CAUSAL, check_device, load
-    from ianvs_specdec.targets.registry import target_of
+    from ianvs_specdec.targets.registry import create_target
 
     if options.threads is not None:
         check_threads(options.threads, "--threads")
@@ -148,5 +148,5 @@ def _load(options: argparse.Namespace) -> tuple[Target, list[int]]:
     what = f"--model {options.model}"
     model = load(CAUSAL, options.model, what=what, dtype=getattr(torch, options.dtype)).to(options.device)
     eos = model.generation_config.eos_token_id
-    target = target_of(model, consume=True, quantization=own(options.quantization), engine=options.engine)
+    target = create_target(model, consume=True, quantization=own(options.quantization), engine=options.engine)
     return target, [eos] if isinstance(eos, int) else list(eos or [])

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Completion, Query, Trace
-from ianvs_specdec.records.beginning import first_tokens
+from ianvs_specdec.records.continuation import first_tokens
 from ianvs_specdec.records.response import Response
 from ianvs_specdec.routing.evaluation.quality import Scored
-from ianvs_specdec.routing.learned.doubt import Doubt, cross_fitted, fit
+from ianvs_specdec.routing.learned.doubt import UncertaintyModel, cross_fitted, fit
 from ianvs_specdec.routing.outcomes.recorded import Floats
-from ianvs_specdec.routing.routers.cascade import OF_WHOLE, of_beginning
+from ianvs_specdec.routing.routers.cascade import WHOLE_ANSWER_SIGNALS, early_signals
 from ianvs_specdec.routing.routers.signals import SIGNALS
 
 PRECISION = 0.95
@@ -36,7 +36,7 @@ class AnswerSignals:
     def __init__(self, signals: Sequence[str], after: int | None) -> None:
         self._after = after
         self.doubts: dict[str, list[float]] = {name: [] for name in signals}
-        early = () if after is None else (name for name in signals if name not in OF_WHOLE)
+        early = () if after is None else (name for name in signals if name not in WHOLE_ANSWER_SIGNALS)
         self.beginnings: dict[str, list[float]] = {name: [] for name in early}
         self.tokens: list[int] = []
         self.begun: list[bool] = []
@@ -49,7 +49,7 @@ class AnswerSignals:
         first = None if self._after is None else first_tokens(_first_turn(response), self._after)
         self.begun.append(first is not None)
         if first is not None:
-            for name, doubt in of_beginning(tuple(self.beginnings), query, first, known).items():
+            for name, doubt in early_signals(tuple(self.beginnings), query, first, known).items():
                 self.beginnings[name].append(doubt)
 
 
@@ -68,7 +68,7 @@ class EarlyDecision:
     """``doubt``: fit to the first ``tokens``; ``scores``, ``stopped``: [queries], cross-fitted; ``agreed``: share of
     the stopped answers that the whole answer sends to the cloud; ``saved``: share of the edge's tokens."""
 
-    doubt: Doubt
+    doubt: UncertaintyModel
     tokens: int
     scores: Floats
     stopped: NDArray[np.bool_]
@@ -112,7 +112,7 @@ def fit_early(
     saved = float((lengths - tokens)[stopped].sum() / lengths.sum())
     agreed = float(agrees[scores >= threshold].mean()) if stopped.any() else float("nan")
     rounded = {name: round(slope, 6) for name, slope in slopes.items()}
-    doubt = Doubt(tuple(slopes), rounded, round(offset, 6), round(threshold, 6))
+    doubt = UncertaintyModel(tuple(slopes), rounded, round(offset, 6), round(threshold, 6))
     return EarlyDecision(doubt, tokens, of_all, stopped, agreed, saved)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from ianvs_specdec.commands.arguments import check_out, writing
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.models.gguf import importing
-from ianvs_specdec.models.gguf.gguf import TYPES, export_gguf
+from ianvs_specdec.models.gguf.exporting import TYPES, export_gguf
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

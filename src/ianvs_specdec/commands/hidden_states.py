@@ -13,7 +13,7 @@ from ianvs_specdec.common.progress import Progress
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.plugin.settings import ModelSettings
-from ianvs_specdec.routing.outcomes.states import RecordedStates, record
+from ianvs_specdec.routing.outcomes.hidden_states import RecordedStates, record
 
 ARGUMENTS = ("edge", "edge_backend", "edge_set", "states")
 

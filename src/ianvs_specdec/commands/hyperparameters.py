@@ -14,7 +14,7 @@ import yaml
 
 from ianvs_specdec.commands.arguments import option
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.settings import build, properties, table
+from ianvs_specdec.common.settings import properties, table, validated
 from ianvs_specdec.common.types import Sampling
 
 Parsed = TypeVar("Parsed")
@@ -78,7 +78,7 @@ def add_template(parser: argparse.ArgumentParser) -> None:
 def template_sampling(options: argparse.Namespace) -> Sampling:
     """Default sampling parameters with the arguments of ``add_template``. Raises UserError."""
     try:
-        return build(Sampling, {name: getattr(options, name) for name in ("chat_template_kwargs", "template_time")})
+        return validated(Sampling, {name: getattr(options, name) for name in ("chat_template_kwargs", "template_time")})
     except UserError as error:
         raise UserError(f"--{str(error).replace('_', '-', 2)}") from error
 

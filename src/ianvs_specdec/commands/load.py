@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ianvs_specdec.commands.hyperparameters import add_settings, read_hyperparameters, settings_of
-from ianvs_specdec.common.errors import UserError, install
+from ianvs_specdec.common.errors import UserError, install_command
 from ianvs_specdec.load.plan import SweepPlan
 
 
@@ -35,14 +35,14 @@ def run(options: argparse.Namespace) -> int:
         return 1
     files = [sweep.SWEEP, sweep.TABLE]
     if importlib.util.find_spec("matplotlib"):
-        from ianvs_specdec.common.storage.replacing import replacing
+        from ianvs_specdec.common.storage.atomic import replacing
         from ianvs_specdec.load.figure import to_png
 
         with replacing(out / sweep.FIGURE) as temporary:
             temporary.write_bytes(to_png(results))
         files.append(sweep.FIGURE)
     else:
-        print(f"note: no {sweep.FIGURE}: {install('load')}", file=sys.stderr)
+        print(f"note: no {sweep.FIGURE}: {install_command('load')}", file=sys.stderr)
     for row in results:
         for note in row["notes"]:
             print(f"note: {row['policy']} at {row['rate']:g}/s: {note}", file=sys.stderr)

@@ -14,8 +14,8 @@ from ianvs_specdec.backends.split.edge.settings import (
     PATIENCE,
     POLICIES,
     EdgeSettings,
-    target_of,
-    token_in,
+    read_token,
+    remote_target,
 )
 from ianvs_specdec.commands.decode_io import (
     method_of,
@@ -64,11 +64,11 @@ def run(options: argparse.Namespace) -> int:
 
     from ianvs_specdec.backends.split.edge.connection import Access, Connection
 
-    connection = Connection(Access(options.verifier, token_in(options.token_file), options.verifier_ca))
+    connection = Connection(Access(options.verifier, read_token(options.token_file), options.verifier_ca))
     try:
         model = connection.describe(FIRST_PATIENCE)
         _set_threads(options.threads)
-        target = target_of(model, folder, options.dtype)
+        target = remote_target(model, folder, options.dtype)
         edge = settings.edge(connection, model, target)
         tokenizer = tokenizer_of(folder)
         requests = tokenize(options, prompts, model.vocabulary, target.window, tokenizer)
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
             answers.append(answer)
             rows.append(_row(request.prompt, answer, tokenizer, request.task))
             if own := answer.split.alone:
-                message = f"prompt {number}: the last {own} tokens are the draft model's own ({answer.why})"
+                message = f"prompt {number}: the last {own} tokens are the draft model's own ({answer.outage_reason})"
                 print(f"specdec decode: {message}", file=sys.stderr)
     finally:
         connection.close()

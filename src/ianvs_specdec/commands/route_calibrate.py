@@ -23,7 +23,7 @@ from ianvs_specdec.common.progress import Progress
 from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.routing.evaluation.quality import Scored
 from ianvs_specdec.routing.evaluation.results import LEVELS, Evaluation, evaluate
-from ianvs_specdec.routing.learned.doubt import Beginning, Doubt, cross_fitted, fit
+from ianvs_specdec.routing.learned.doubt import EarlyModel, UncertaintyModel, cross_fitted, fit
 from ianvs_specdec.routing.learned.training import fold_numbers, keeping, sharing
 from ianvs_specdec.routing.outcomes.asking import running
 from ianvs_specdec.routing.outcomes.labels import LABELS, targets
@@ -87,8 +87,8 @@ def run(options: argparse.Namespace) -> int:
         "apgr": round(evaluation.results[-1].metrics["apgr"].value, 4),
         **({} if begun is None else {"saved": round(begun.saved, 4)}),
     }
-    after = None if begun is None else Beginning(options.after, begun.doubt)
-    fitted = Doubt(tuple(slopes), rounded, round(offset, 6), round(threshold, 6), report, after)
+    after = None if begun is None else EarlyModel(options.after, begun.doubt)
+    fitted = UncertaintyModel(tuple(slopes), rounded, round(offset, 6), round(threshold, 6), report, after)
     with writing(options.out):
         fitted.save(options.out)
     _print_results(evaluation, slopes, options.out)

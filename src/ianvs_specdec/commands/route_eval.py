@@ -23,7 +23,7 @@ import numpy as np
 
 from ianvs_specdec.benchmarks.files import non_negative
 from ianvs_specdec.commands import hidden_states
-from ianvs_specdec.common.errors import UserError, install, packages
+from ianvs_specdec.common.errors import UserError, install, optional_import
 from ianvs_specdec.common.storage.replacing import beside
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.evaluation import tables
@@ -31,15 +31,15 @@ from ianvs_specdec.routing.evaluation.bootstrap import RESAMPLES
 from ianvs_specdec.routing.evaluation.inputs import (
     EvaluationInputs,
     Named,
-    job_routers,
-    named_router,
+    load_router,
     read_scores,
+    routers_of_job,
     threads,
     undefined,
 )
 from ianvs_specdec.routing.evaluation.pool import BASELINES
 from ianvs_specdec.routing.evaluation.quality import Scored
-from ianvs_specdec.routing.evaluation.results import evaluate_choices
+from ianvs_specdec.routing.evaluation.results import evaluate_policies
 from ianvs_specdec.routing.evaluation.rewording import reword
 from ianvs_specdec.routing.evaluation.robustness import robustness
 from ianvs_specdec.routing.outcomes.job import outcomes_of_job
@@ -97,15 +97,15 @@ def _add_routers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--label", choices=LABELS, default="hybrid", help=label)
 
 
-@packages()
+@optional_import()
 def run(options: argparse.Namespace) -> int:
     _check(options)
     began = time.perf_counter()
     inputs = _gather(options)
     started = time.perf_counter()
-    choosers = [inputs.chooser(router, options.threshold) for router in inputs.routers]
-    inputs.notes += undefined(inputs, choosers)
-    evaluation = evaluate_choices(inputs.outcomes, choosers, resamples=options.resamples, seed=options.seed)
+    policies = [inputs.policy(router, options.threshold) for router in inputs.routers]
+    inputs.notes += undefined(inputs, policies)
+    evaluation = evaluate_policies(inputs.outcomes, policies, resamples=options.resamples, seed=options.seed)
     source = str(options.outcomes or options.job)
     document = tables.to_document(evaluation, source=source, left_out=inputs.left_out, notes=inputs.notes)
     files: dict[str, str | bytes] = {
@@ -172,16 +172,16 @@ def _gather(options: argparse.Namespace) -> EvaluationInputs:
         inputs = EvaluationInputs(load_outcomes(options.outcomes))
     else:
         inputs = EvaluationInputs(of_job := outcomes_of_job(options.job))
-        for scored in job_routers(options.job, of_job):
+        for scored in routers_of_job(options.job, of_job):
             inputs.add(scored, "of the job")
     for name, scores in read_scores(options.scores, inputs.outcomes).items() if options.scores else ():
         inputs.add(_with_threshold(name, scores, options), options.scores.name)
-    named = [named_router(name) for name in options.router if name not in BASELINES]
+    named = [load_router(name) for name in options.router if name not in BASELINES]
     if options.held_out is not None:
         held = inputs.outcomes.held_out(options.by or "row", options.held_out, options.split_seed or 0)
         inputs.take(held, "not held out")
     if not options.include_seen:
-        inputs.leave_out_seen(named, options.job)
+        inputs.exclude_training_queries(named, options.job)
     inputs.check_scores()
     inputs.set_labels(options.label)
     recorded = [router.name for router in inputs.routers]

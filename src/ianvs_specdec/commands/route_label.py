@@ -19,9 +19,9 @@ from ianvs_specdec.commands.arguments import check_out, check_shares, option, wr
 from ianvs_specdec.commands.hyperparameters import add_model, model_of, read_hyperparameters
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.progress import Progress
-from ianvs_specdec.common.sampling import COLDEST
+from ianvs_specdec.common.sampling import MIN_TEMPERATURE
 from ianvs_specdec.plugin.processor import DatasetProcessor
-from ianvs_specdec.routing.outcomes.asking import SIDES, Collected, collect, read_rows
+from ianvs_specdec.routing.outcomes.collection import SIDES, Collected, collect, read_rows
 from ianvs_specdec.routing.outcomes.job import outcomes_of_job
 from ianvs_specdec.routing.outcomes.labels import LABELS, soft_labels, targets
 from ianvs_specdec.routing.outcomes.quality import NAMES, Quality, quality
@@ -71,7 +71,7 @@ def _check(options: argparse.Namespace) -> None:
     if not options.out.name.endswith(".jsonl"):
         raise UserError(f"--out {options.out}: outcomes are JSON lines, give a name that ends in .jsonl")
     check_shares(options, "epsilon")
-    if options.temperature is not None and not COLDEST <= options.temperature < 100:
+    if options.temperature is not None and not MIN_TEMPERATURE <= options.temperature < 100:
         raise UserError(f"--temperature must be above 0, not {options.temperature:g}: greedy answers do not differ")
     if options.temperature is not None and not options.samples:
         raise UserError("--temperature is that of --samples; the answers' own is among the model's settings")

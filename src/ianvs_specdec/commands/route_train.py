@@ -20,15 +20,15 @@ from ianvs_specdec.commands import hidden_states
 from ianvs_specdec.commands.arguments import add_threshold, check_shares
 from ianvs_specdec.commands.hyperparameters import read_hyperparameters
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.routing.evaluation.quality import Scored
+from ianvs_specdec.routing.evaluation.metrics import RouterScores
 from ianvs_specdec.routing.evaluation.results import Result, evaluate
 from ianvs_specdec.routing.evaluation.tables import DECIDED, JUDGED, OVERALL
-from ianvs_specdec.routing.learned.classifier import FITTED
+from ianvs_specdec.routing.learned.classifier import TRAINABLE
 from ianvs_specdec.routing.learned.folder import TrainedRouter, check_folder
 from ianvs_specdec.routing.learned.probe import KIND as PROBE
 from ianvs_specdec.routing.learned.probe import ProbeClassifier
 from ianvs_specdec.routing.learned.training import RouterRecipe, train
-from ianvs_specdec.routing.outcomes.labels import LABELS, truths
+from ianvs_specdec.routing.outcomes.labels import LABELS, label_values
 from ianvs_specdec.routing.outcomes.recorded import Outcomes, load_outcomes
 
 SHOWN = {name: title for name, (title, _) in (OVERALL | DECIDED | JUDGED).items()}
@@ -37,7 +37,7 @@ SHOWN = {name: title for name, (title, _) in (OVERALL | DECIDED | JUDGED).items(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--outcomes", type=Path, required=True, metavar="FILE", help="training outcomes (.csv, .jsonl)")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write; a router is replaced")
-    parser.add_argument("--kind", choices=FITTED, default="logistic", help="kind of router (logistic)")
+    parser.add_argument("--kind", choices=TRAINABLE, default="logistic", help="kind of router (logistic)")
     parser.add_argument("--label", choices=LABELS, default="gain", help="training label (gain: difference in quality)")
     parser.add_argument("--epsilon", type=float, default=0.0, help="hybrid: better by more than this (0)")
     parser.add_argument(
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     # The arguments have the names of the recipe's fields.
     given = {one.name: getattr(options, one.name) for one in dataclasses.fields(RouterRecipe)}
     recipe = RouterRecipe(**{**given, "options": read_hyperparameters(None, options.options, "--set").values})
-    labels = truths(held, recipe.label, recipe.epsilon)
+    labels = label_values(held, recipe.label, recipe.epsilon)
     states = None
     if options.kind == PROBE:
         # In the order of the files, so that another split reuses the recorded states.
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
     started = time.perf_counter()
     router = train(rest, recipe, states)
     seconds = time.perf_counter() - started
-    scored = Scored.at(router.kind, router.score(held.queries), router.threshold, labels=labels)
+    scored = RouterScores.at_threshold(router.kind, router.score(held.queries), router.threshold, labels=labels)
     result = evaluate(held, [scored]).results[-1]
     router.report = {**_report(rest, held, recipe, result), **router.report}
     router.save(options.out)

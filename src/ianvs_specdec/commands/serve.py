@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from ianvs_specdec.backends import BACKENDS, backend
 from ianvs_specdec.backends.api.secrets import check_no_secrets
 from ianvs_specdec.backends.base import LLM
-from ianvs_specdec.backends.loaded import LoadedLLM
+from ianvs_specdec.backends.loaded import TokenizingLLM
 from ianvs_specdec.backends.prompts import chat_template
 from ianvs_specdec.commands.arguments import check_ranges, option
 from ianvs_specdec.commands.hyperparameters import add_template, read_hyperparameters
 from ianvs_specdec.commands.server_arguments import add_parent, add_tls, check_tls, watch_parent
 from ianvs_specdec.common import heap
-from ianvs_specdec.common.errors import UserError, install
-from ianvs_specdec.models.templates import CLOCK, reads
+from ianvs_specdec.common.errors import UserError, install_command
+from ianvs_specdec.models.templates import CLOCK, template_variables
 from ianvs_specdec.net import LOOPBACK
 from ianvs_specdec.net.addresses import bind
 from ianvs_specdec.plugin.settings import ModelSettings
@@ -76,18 +76,17 @@ def run(options: argparse.Namespace) -> int:
     key = _key(options.api_key_env)
     try:
         from ianvs_specdec.serving.app import Service, create_app
-        from ianvs_specdec.serving.connections import possible
-        from ianvs_specdec.serving.engine import Engine, Serving
+        from ianvs_specdec.serving.engine import Engine, EngineClient
         from ianvs_specdec.serving.metrics import Metrics
         from ianvs_specdec.serving.protocol import served_name
-        from ianvs_specdec.serving.server import serve, url_of
+        from ianvs_specdec.serving.server import max_connections, serve, url_of
         from ianvs_specdec.serving.tokens import token_routes
         from ianvs_specdec.serving.ui import Feed
 
         case = None if options.job is None else _test_case(options)
     except ImportError as error:
         message = f"the server needs uvicorn, starlette and prometheus_client ({error})"
-        raise UserError(f"{message}: {install('serve')}") from error
+        raise UserError(f"{message}: {install_command('serve')}") from error
     loaded = [(side.llm, side.settings) for side in case.sides.values()] if case else [_model(options)]
     concurrency = max([_concurrency(options.concurrency, llm) for llm, _ in loaded])
     bound = bind(options.host, options.port)
@@ -96,23 +95,23 @@ def run(options: argparse.Namespace) -> int:
             "specdec serve: every client that reaches this port can use it; --api-key-env requires a key",
             file=sys.stderr,
         )
-    most = possible(options.connections)
+    most = max_connections(options.connections)
     if most < options.connections:
         reason = f"at most {most} concurrent connections, limited by the open files of this process (ulimit -n)"
         print(f"specdec serve: {reason}", file=sys.stderr)
     for llm, settings in loaded:
         llm.load()
-        if CLOCK in reads(chat_template(llm)) and not settings.sampling.template_time:
+        if CLOCK in template_variables(chat_template(llm)) and not settings.sampling.template_time:
             print("specdec serve: the chat template uses today's date; --template-time sets it", file=sys.stderr)
     heap.keep()
     llm, settings = loaded[0]
     this_machine = options.host in LOOPBACK and not key
     limits = settings.sampling, key, options.deadline, options.max_body, this_machine
     if case is None:
-        name = options.name or served_name(settings.own.model)
+        name = options.name or served_name(settings.general.model)
         metrics = Metrics(name, settings.backend)
-        engine: Serving = Engine(llm, options.queue, concurrency, metrics)
-        window = llm.chat.window if isinstance(llm, LoadedLLM) else None
+        engine: EngineClient = Engine(llm, options.queue, concurrency, metrics)
+        window = llm.chat.window if isinstance(llm, TokenizingLLM) else None
         service = Service((name,), *limits, window)
         app = create_app(service, engine, metrics, token_routes(llm, service))
     else:

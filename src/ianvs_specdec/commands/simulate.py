@@ -12,12 +12,12 @@ from ianvs_specdec.commands.arguments import check_out, writing
 from ianvs_specdec.commands.hyperparameters import add_settings, read_hyperparameters, settings_of
 from ianvs_specdec.common.errors import UserError, unknown
 from ianvs_specdec.load.patterns import Arrival, scaled
-from ianvs_specdec.load.simulation.plan import PATTERNS, UserPlan
+from ianvs_specdec.load.simulation.plan import PATTERNS, SimulationPlan
 from ianvs_specdec.records.identity import write_atomically
 
 if TYPE_CHECKING:
     from ianvs_specdec.engine.costs import CostTable
-    from ianvs_specdec.engine.scheduling import Length
+    from ianvs_specdec.engine.length import Length
     from ianvs_specdec.load.simulation.workload import RecordedAnswer
 
 ORACLE = "oracle"
@@ -30,14 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--profile", required=True, type=Path, metavar="FILE", help="cost table, as `specdec profile` writes it")
     add("--out", required=True, type=Path, metavar="FILE", help="JSON to write")
-    add("--policy", required=True, metavar="POLICY", help=UserPlan.model_fields["policy"].description)
-    add_settings(parser, UserPlan, "coming", "policy")
+    add("--policy", required=True, metavar="POLICY", help=SimulationPlan.model_fields["policy"].description)
+    add_settings(parser, SimulationPlan, "coming", "policy")
 
 
 def run(options: argparse.Namespace) -> int:
     check_out(options.out)
-    given = read_hyperparameters(None, (), "", settings_of(options, UserPlan))
-    plan = given.check(UserPlan.parse)
+    given = read_hyperparameters(None, (), "", settings_of(options, SimulationPlan))
+    plan = given.check(SimulationPlan.parse)
     if plan.traces is not None and plan.acceptance is not None:
         raise UserError("--acceptance and --traces exclude each other: give one")
 
@@ -68,7 +68,7 @@ def _latency(found: dict[str, Any], percentile: str) -> str:
     return "-" if value is None else f"{value:.4g} s"
 
 
-def _trace(plan: UserPlan) -> list[Arrival]:
+def _trace(plan: SimulationPlan) -> list[Arrival]:
     """The requests of the trace file ``--arrivals``, at its own rate or at ``--rate``."""
     from ianvs_specdec.load.traces import read_trace
 
@@ -91,7 +91,7 @@ def _length(policy: str, costs: CostTable) -> Length:
     return lengths.create(policy)
 
 
-def _recorded(plan: UserPlan) -> list[RecordedAnswer]:
+def _recorded(plan: SimulationPlan) -> list[RecordedAnswer]:
     from ianvs_specdec.load.simulation import workload
 
     if plan.traces is not None:

@@ -111,22 +111,22 @@ def _model(options: argparse.Namespace) -> EngineLLM:
 
 async def _serve(options: argparse.Namespace, llm: EngineLLM, tokens: list[str] | None) -> None:
     from ianvs_specdec.serving.verifier.metrics import Metrics
-    from ianvs_specdec.serving.verifier.served import served_by
-    from ianvs_specdec.serving.verifier.server import Server, credentials_of
-    from ianvs_specdec.serving.verifier.service import Bounds, Service, digest
+    from ianvs_specdec.serving.verifier.served import load_model
+    from ianvs_specdec.serving.verifier.server import Server, tls_credentials
+    from ianvs_specdec.serving.verifier.service import Limits, Service, digest
 
-    served = served_by(llm, options.length, options.sessions)
+    served = load_model(llm, options.length, options.sessions)
     heap.keep()
     try:
         metrics = Metrics(served.name, llm.occupancy)
-        bounds = Bounds(options.sessions, options.most_draft, options.idle)
+        bounds = Limits(options.sessions, options.most_draft, options.idle)
         known = None if tokens is None else [digest(token) for token in tokens]
         service = Service(served, bounds, known, metrics)
         metrics.watch(lambda: len(service.sessions))
-        credentials = credentials_of(options.tls_cert, options.tls_key) if options.tls_cert else None
+        credentials = tls_credentials(options.tls_cert, options.tls_key) if options.tls_cert else None
         server = Server(service, options.sessions, served.target.window, credentials)
         port = server.bind(options.host, options.port)
-        server.end_on(signal.SIGTERM, signal.SIGINT)
+        server.stop_on(signal.SIGTERM, signal.SIGINT)
         with _metrics_server(metrics, options.metrics_port):
             await server.run(lambda: print(f"listening on {options.host}:{port}", flush=True), options.grace)
     finally:

@@ -1,4 +1,4 @@
-"""The endpoints of a gateway: those of any server, and one for feedback on answers."""
+"""The endpoints of a gateway: those of a server, and ``/feedback``."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.gateway.case import Case
 from ianvs_specdec.gateway.gateway import Gateway
-from ianvs_specdec.gateway.policies import Policies
-from ianvs_specdec.serving.app import Service, create_app, read_body, refused
-from ianvs_specdec.serving.refusal import Refusal
+from ianvs_specdec.gateway.models import ModelNames
+from ianvs_specdec.serving.app import Service, create_app, error_response, read_body
+from ianvs_specdec.serving.protocol import RequestError
 
 log = logging.getLogger(__name__)
 
 
 class Feedback(msgspec.Struct):
-    """What the answer of this id was worth."""
+    """The score of the answer with this id."""
 
     id: str
     score: Annotated[float, msgspec.Meta(ge=0, le=1)]
@@ -33,19 +33,19 @@ class Feedback(msgspec.Struct):
 def create_gateway(
     case: Case, limits: tuple[Sampling, str, float, int, bool], queue: int, concurrency: int, fallback: float | None
 ) -> tuple[Starlette, Gateway]:
-    """``limits``: of the ``Service``, after its models; the rest: see ``Gateway``."""
-    gateway, service = Gateway(case, queue, concurrency, fallback), Service(Policies(case.router), *limits)
+    """``limits``: fields of ``Service`` after its models; others: see ``Gateway``."""
+    gateway, service = Gateway(case, queue, concurrency, fallback), Service(ModelNames(case.router), *limits)
 
     async def feedback(request: Request) -> Response:
         try:
             given = msgspec.json.decode(await read_body(request, service), type=Feedback)
-            await run_in_threadpool(gateway.lesson(given.id), given.score)
-        except Refusal as refusal:
-            return refused(refusal)
+            await run_in_threadpool(gateway.feedback(given.id), given.score)
+        except RequestError as error:
+            return error_response(error)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            return refused(Refusal(400, f"feedback: {error}"))
+            return error_response(RequestError(400, f"feedback: {error}"))
         except UserError as error:
-            # What was learned cannot be saved.
+            # The router has learned but cannot save it.
             log.error("%s", error)
         except ClientDisconnect:
             return Response(status_code=499)

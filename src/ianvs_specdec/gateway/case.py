@@ -1,4 +1,4 @@
-"""The test case that is served: its two models and its router, as the files of a benchmarking job describe them."""
+"""The served test case of a benchmarking job: two models and a router."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from core.testcasecontroller.algorithm import Algorithm
     from core.testcasecontroller.module import Module
 
-SHOWN = 8
-"""Test cases that a message lists."""
+MAX_LISTED = 8
+"""Test cases listed in an error message."""
 MODES = ("mining-then-inference", "inference-then-mining")
-"""Of hard example mining, those in which a router decides."""
+"""Hard example mining modes in which a router decides."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two models, not loaded. ``name``: as clients see it."""
+    """One of the two models, not loaded. ``name``: shown to clients."""
 
     name: str
     settings: ModelSettings
@@ -43,8 +43,8 @@ class Side:
 
 @dataclass(frozen=True)
 class Case:
-    """``router``: any callable that says of a row whether it is hard; ``edge_first``: it is asked about the edge's
-    answer; ``slo``: the objectives that each row brings, in seconds."""
+    """``router``: callable that returns whether a row is hard; ``edge_first``: it gets the edge's answer instead of the
+    row; ``slo``: objectives of all rows, in seconds."""
 
     sides: Mapping[str, Side]
     router: Any
@@ -53,24 +53,25 @@ class Case:
 
 
 def read_case(file: str, algorithm: str | None, chosen: Mapping[str, Any]) -> Case:
-    """The test case of the job in ``file`` that ``algorithm`` names, where it has several the one whose hyperparameters
-    (``<module type>-<name>``, as on the leaderboard) are ``chosen``. Loads no model. Raises UserError."""
+    """A test case of the job in ``file``: that of ``algorithm`` with the ``chosen`` hyperparameters.
+
+    Hyperparameters are named as on the leaderboard: ``<module type>-<name>``. Loads no model. Raises UserError."""
     job = _job(file)
     mode = job.env.mining_mode
     if mode not in MODES:
-        raise UserError(f"hard_example_mining_mode: in the mode {mode} no router decides; use {' or '.join(MODES)}")
+        raise UserError(f"hard_example_mining_mode: the mode {mode} has no router; use {' or '.join(MODES)}")
     modules = _test_case(_algorithm(job, algorithm), chosen)
     edge = _side(modules, "edge", EdgeModel)
     cloud = _side(modules, "cloud", CloudModel, edge.backend)
     processor = modules.get("dataset_processor")
     limits = processor.hyperparameters if processor else {}
     router = _router(modules["hard_example_mining"])
-    for part in parts(router):
-        if isinstance(part, OracleRouter):
-            raise UserError(f"{type(part).__name__} needs the right answers, and a chat has none: name another router")
-        if isinstance(part, CascadeRouter) and (part.first is not None or edge.settings.own.samples > 1):
+    for one in nested_routers(router):
+        if isinstance(one, OracleRouter):
+            raise UserError(f"{type(one).__name__} needs reference answers, which chats lack: use another router")
+        if isinstance(one, CascadeRouter) and (one.first is not None or edge.settings.own.samples > 1):
             names = "CascadeRouter's decide_after, and samples of the edge model,"
-            raise UserError(f"{names} are for jobs: a server asks the edge for one whole answer")
+            raise UserError(f"{names} are for jobs: on a server, the edge gives one complete answer")
     slo = {name: limits[key] for name in ("ttft", "latency") if limits.get(key := f"slo_{name}")}
     return Case({"edge": edge, "cloud": cloud}, router, mode == MODES[1], slo)
 
@@ -84,12 +85,12 @@ def _router(module: Module) -> Any:
         raise UserError(f"router {module.name} cannot be built: {type(error).__name__}: {error}") from error
 
 
-def parts(router: Any) -> Iterator[Any]:
-    """A router and those that it asks, the outermost first."""
+def nested_routers(router: Any) -> Iterator[Any]:
+    """A router and those inside it, outermost first."""
     yield router
     for inner in (getattr(router, "inner", None), *getattr(router, "priors", {}).values()):
         if inner is not None:
-            yield from parts(inner)
+            yield from nested_routers(inner)
 
 
 def _job(file: str) -> BenchmarkingJob:
@@ -110,7 +111,7 @@ def _job(file: str) -> BenchmarkingJob:
 def _algorithm(job: BenchmarkingJob, name: str | None) -> Algorithm:
     known = {algorithm.name: algorithm for algorithm in job.algorithms}
     if name is None and len(known) > 1:
-        raise UserError(f"{job.file} has several algorithms: --algorithm names one of {', '.join(known)}")
+        raise UserError(f"{job.file} has several algorithms: select one with --algorithm: {', '.join(known)}")
     if name is not None and name not in known:
         raise UserError(f"--algorithm: {unknown('algorithm', name, known)}")
     return known[name] if name is not None else job.algorithms[0]
@@ -119,7 +120,7 @@ def _algorithm(job: BenchmarkingJob, name: str | None) -> Algorithm:
 def _test_case(algorithm: Algorithm, chosen: Mapping[str, Any]) -> dict[str, Module]:
     cases, varied = algorithm.test_cases(), algorithm.varied()
     if chosen and not varied:
-        raise UserError(f"{algorithm.name} has one test case: leave --set out")
+        raise UserError(f"{algorithm.name} has only one test case: omit --set")
     for name in chosen:
         if name not in varied:
             raise UserError(f"--set: {unknown('hyperparameter of several values', name, varied)}")
@@ -127,26 +128,24 @@ def _test_case(algorithm: Algorithm, chosen: Mapping[str, Any]) -> dict[str, Mod
         {f"{kind}-{name}": value for kind, one in modules.items() for name, value in one.hyperparameters.items()}
         for modules in cases
     ]
-    fitting = [place for place, one in enumerate(values) if all(one.get(name) == chosen[name] for name in chosen)]
-    if len(fitting) == 1:
-        return cases[fitting[0]]
+    matches = [place for place, one in enumerate(values) if all(one.get(name) == chosen[name] for name in chosen)]
+    if len(matches) == 1:
+        return cases[matches[0]]
     choices = [" ".join(f"--set '{name}={_shown(values[place].get(name))}'" for name in varied)
-               for place in (fitting or range(len(cases)))[:SHOWN]]  # fmt: skip
-    found = f"{len(cases)} test cases, and {len(fitting)} have these values" if chosen else f"{len(cases)} test cases"
+               for place in (matches or range(len(cases)))[:MAX_LISTED]]  # fmt: skip
+    found = f"{len(cases)} test cases, and {len(matches)} have these values" if chosen else f"{len(cases)} test cases"
     raise UserError(f"{algorithm.name} has {found}; choose one: {' or '.join(choices)}")
 
 
 def _shown(value: Any) -> str:
-    """A value as it can be given to ``--set``."""
+    """A value as an argument of ``--set``."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def _side(modules: Mapping[str, Module], side: str, kind: type, edge_backend: str = "") -> Side:
     module = modules[f"{side}model"]
     if not (isinstance(module.target, type) and issubclass(module.target, kind)):
-        raise UserError(
-            f"{side}model {module.name} is no {kind.__name__} of ianvs_specdec, and only that can be served"
-        )
+        raise UserError(f"{side}model {module.name} is not a {kind.__name__} of ianvs_specdec, and cannot be served")
     settings = ModelSettings.parse(module.hyperparameters, follows_edge=side == "cloud")
     backend = edge_backend if settings.backend == SAME_AS_EDGE else settings.backend
     llm = settings.checked(backend)

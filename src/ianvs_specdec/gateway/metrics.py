@@ -1,6 +1,4 @@
-"""What the gateway counts: requests as clients see them, decisions, money, and what both sides' engines count, with the
-label ``side``.
-"""
+"""Metrics of the gateway: requests, decisions, cost, and the metrics of both sides with the label ``side``."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from ianvs_specdec.serving.metrics import SECONDS, Counts, Metrics
 
 
 class GatewayMetrics(Counts):
-    """``sides``: what each side's engine counts in."""
+    """``sides``: the metrics of each side's engine."""
 
     def __init__(self, sides: Mapping[str, Metrics]) -> None:
         super().__init__("gateway_requests")
@@ -25,12 +23,12 @@ class GatewayMetrics(Counts):
             return found
 
         self._decisions = counter("router_decisions", "Requests that the router sent to a side.")
-        self.cost = counter("cost", "Money for answers, by the prices in the models' settings.")
-        text = "Requests that the edge answered in place of the cloud."
+        self.cost = counter("cost", "Cost of answers, by the prices in the models' settings.")
+        text = "Requests that the edge answered instead of the cloud."
         self.fallbacks = Counter("specdec_fallbacks", text, registry=self.registry)
         text = "Time of the router for one decision, without the models."
         self._router = Histogram("specdec_router_seconds", text, buckets=SECONDS, registry=self.registry)
-        self._share = Gauge("specdec_cloud_share", "Share of the decisions for the cloud.", registry=self.registry)
+        self._share = Gauge("specdec_cloud_share", "Share of decisions for the cloud.", registry=self.registry)
         self._decided = dict.fromkeys(sides, 0)
         self.sides = sides
         self.registry.register(self)
@@ -43,11 +41,11 @@ class GatewayMetrics(Counts):
             self._router.observe(seconds)
 
     def describe(self) -> list[Metric]:
-        """Nothing: what there is depends on the back ends."""
+        """Empty: the metrics depend on the back ends."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """The sides' metrics. Those of one name are one, with the side as a label."""
+        """The metrics of the sides, merged by name."""
         found: dict[str, Metric] = {}
         for side, metrics in self.sides.items():
             for family in metrics.registry.collect():

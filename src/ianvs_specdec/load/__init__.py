@@ -1,6 +1,5 @@
-"""Load as a benchmark: the same arrivals driven through each speculation policy in turn.
+"""Load benchmark: the same requests at several rates for each speculation policy.
 
-``plan`` has the options, ``arrivals`` and ``traces`` the requests, ``generator`` the process that sends them,
-``servers`` the servers, ``rounds`` what is kept of a round, ``sweep`` the order of rounds, ``results``, ``tables`` and
-``figure`` the results; ``simulation`` does the same in simulated time.
+``plan``: options; ``arrivals``, ``traces``: requests; ``generator``: the process that sends them; ``servers``;
+``rounds``: one policy at one rate; ``sweep``: all rounds; ``results``, ``output``; ``simulation``: simulated time.
 """

@@ -1,36 +1,71 @@
-"""The load: guidellm in a process of its own, which replays a file of arrivals. What comes back of each request."""
+"""The load generator: guidellm in a subprocess, which replays a file of arrivals."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.common.errors import UserError, install
-from ianvs_specdec.load.processes import end, last_words
+
+LOG_TAIL = 4096
+"""Bytes of a log in which its last line is searched."""
+
+
+def last_line(log: Path) -> str:
+    """The last non-empty line of a log."""
+    with log.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_TAIL))
+        lines = file.read().decode("utf-8", "replace").splitlines()
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def processor_seconds(pid: int) -> float | None:
+    """Processor time of a process and its running children; None if it has ended."""
+    import psutil
+
+    spent = []
+    with suppress(psutil.Error):
+        root = psutil.Process(pid)
+        for process in (root, *root.children(recursive=True)):
+            with suppress(psutil.Error):
+                spent.append(process.cpu_times())
+    return sum(times.user + times.system for times in spent) if spent else None
+
+
+def end(process: subprocess.Popen[Any], seconds: float) -> None:
+    """Stop a process group by SIGTERM, and by SIGKILL after ``seconds``."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(seconds)
+
 
 STOP_SECONDS = 10.0
 REFUSALS = ("429", "503")
-"""Statuses by which a server says that it has too much to do."""
+"""Statuses of an overloaded server."""
 KEY_VARIABLE = "GUIDELLM__SPEC__BACKEND__API_KEY"
-"""How guidellm is given a key without a file that holds it."""
+"""Passes the key to guidellm without writing it to a file."""
 COMPLETED, REFUSED, FAILED, UNREPORTED = "completed", "refused", "failed", "unreported"
-"""What becomes of a request. Unreported: see ``POLL_SECONDS``."""
+"""Outcomes of a request. Unreported: see ``POLL_SECONDS``."""
 POLL_SECONDS = 0.5
-"""How often guidellm looks whether it has finished. If it looks between the moments when the last answer is counted and
-when it is passed on, the report leaves that one out: with its own 0.1 in one round of six."""
+"""How often guidellm checks whether it has finished. A check between counting and passing on the last answer loses it:
+with guidellm's default of 0.1 in one of six rounds."""
 
 
 @dataclass(frozen=True)
-class Answered:
-    """What became of one request, ``index`` in its file of arrivals. Times are seconds since guidellm began."""
+class RequestRecord:
+    """Result of request ``index`` of a file of arrivals. Times are seconds since guidellm began."""
 
     index: int
     due: float
@@ -46,15 +81,15 @@ class Answered:
 
 
 def check_installed() -> None:
-    """Raise UserError where guidellm is missing."""
+    """Raise UserError if guidellm is missing."""
     if importlib.util.find_spec("guidellm") is None:
-        raise UserError(f"the load comes from guidellm, which is not installed: {install('load')}")
+        raise UserError(f"specdec load needs guidellm, which is not installed: {install('load')}")
 
 
 def configuration(
     url: str, model: str, arrivals: Path, report: Path, scratch: Path, temperature: float, timeout: float
 ) -> dict[str, Any]:
-    """guidellm's scenario: each request at its own time, whatever became of those before it."""
+    """guidellm's scenario: requests are sent at their times, independent of earlier ones."""
     return {
         "spec": {
             "backend": {
@@ -64,8 +99,7 @@ def configuration(
                 "http2": False,
                 "validate_backend": False,
                 "timeout": timeout,
-                # With a length for each answer guidellm asks the server to go on behind the end, which not every server
-                # can; nothing takes that back but a value that is left out.
+                # With given answer lengths guidellm sets ignore_eos, which not all servers support; None removes it.
                 "extras": {"body": {"ignore_eos": None, "temperature": temperature}},
             },
             "profile": {"kind": "replay", "schedule_turn": "timestamp"},
@@ -76,11 +110,10 @@ def configuration(
 
 
 def environment_of(target: str, key: str) -> dict[str, str]:
-    """The variables with which guidellm is started, for a server at the URL ``target``."""
+    """The environment of guidellm for a server at the URL ``target``."""
     environment = {
         **os.environ,
-        # One sending process: it is enough for some hundred requests a second, and more would take the server's
-        # processor.
+        # One process sends some hundred requests per second; more would compete with the server.
         "GUIDELLM__MAX_WORKER_PROCESSES": "1",
         "GUIDELLM__MP_POLL_INTERVAL": str(POLL_SECONDS),
         "OMP_NUM_THREADS": "1",
@@ -95,7 +128,7 @@ def environment_of(target: str, key: str) -> dict[str, str]:
 
 @contextmanager
 def generating(config: Mapping[str, Any], folder: Path, log: Path, key: str) -> Iterator[subprocess.Popen[bytes]]:
-    """guidellm at work, ended at the end. ``folder`` is for its own files."""
+    """Run guidellm in ``folder``; stop it at the end."""
     scenario = folder / "scenario.json"
     scenario.write_text(json.dumps(config), encoding="utf-8")
     environment = environment_of(str(config["spec"]["backend"]["target"]), key)
@@ -116,9 +149,8 @@ def generating(config: Mapping[str, Any], folder: Path, log: Path, key: str) -> 
         end(process, STOP_SECONDS)
 
 
-def read_report(report: Path, arrivals: Path, log: Path) -> tuple[float, list[Answered]]:
-    """When guidellm began (Unix seconds), and what became of every request. Raises UserError without a report of these
-    arrivals."""
+def read_report(report: Path, arrivals: Path, log: Path) -> tuple[float, list[RequestRecord]]:
+    """Start of guidellm (Unix seconds), and the result of each request. Raises UserError if the report is invalid."""
     try:
         document = json.loads(report.read_text(encoding="utf-8"))
         groups = document["benchmarks"][0]["requests"]
@@ -129,17 +161,16 @@ def read_report(report: Path, arrivals: Path, log: Path) -> tuple[float, list[An
         }
         began = {moment: _began(moment, request) for moment, request in found.items()}
     except (OSError, ValueError, LookupError, TypeError) as error:
-        words = last_words(log) if log.exists() else ""
-        raise UserError(
-            f"guidellm left no report that can be read ({error!r:.200}); it last said: {words[:300]}"
-        ) from error
+        words = last_line(log)[:300] if log.exists() else ""
+        raise UserError(f"guidellm wrote no valid report ({error!r:.200}); last line of its log: {words}") from error
     begin = next((second for second in began.values() if second is not None), None)
     if begin is None:
-        raise UserError(f"guidellm sent no request; it last said: {last_words(log)[:300] if log.exists() else ''}")
+        words = last_line(log)[:300] if log.exists() else ""
+        raise UserError(f"guidellm sent no request; last line of its log: {words}")
     with arrivals.open(encoding="utf-8") as lines:
         due = [json.loads(line)["relative_timestamp"] for line in lines]
     if unknown := found.keys() - {round(moment, 6) for moment in due}:
-        raise UserError(f"guidellm's report is of other arrivals: none comes at {min(unknown)} s")
+        raise UserError(f"guidellm's report is of other arrivals: no request is due at {min(unknown)} s")
     return begin, [_answered(i, moment, found.get(round(moment, 6)), begin) for i, moment in enumerate(due)]
 
 
@@ -148,9 +179,9 @@ def _began(moment: float, request: Mapping[str, Any]) -> float | None:
     return None if targeted is None else float(targeted) - moment
 
 
-def _answered(index: int, due: float, request: Mapping[str, Any] | None, begin: float) -> Answered:
+def _answered(index: int, due: float, request: Mapping[str, Any] | None, begin: float) -> RequestRecord:
     if request is None:
-        return Answered(index, due, UNREPORTED, error="guidellm's report leaves it out")
+        return RequestRecord(index, due, UNREPORTED, error="missing in guidellm's report")
     times = request["info"]["timings"]
 
     def seconds(name: str) -> float | None:
@@ -158,10 +189,10 @@ def _answered(index: int, due: float, request: Mapping[str, Any] | None, begin: 
 
     sent, end = seconds("request_start"), seconds("request_end")
     if request["info"]["status"] != COMPLETED:
-        error = str(request["info"].get("error") or "it was given up")
+        error = str(request["info"].get("error") or "cancelled")
         status = REFUSED if any(f"'{code} " in error for code in REFUSALS) else FAILED
-        return Answered(index, due, status, sent, end=end, error=error[:300])
-    return Answered(
+        return RequestRecord(index, due, status, sent, end=end, error=error[:300])
+    return RequestRecord(
         index,
         due,
         COMPLETED,

@@ -1,5 +1,5 @@
-"""One round: a policy at a rate. Its folder appears whole or not at all, with ``round.json``, ``requests.jsonl`` (see
-``generator.Answered``), ``samples.jsonl``, and guidellm's own ``report.json`` and ``guidellm.log``.
+"""A round: one policy at one rate. Its folder is written atomically: ``round.json``, ``requests.jsonl`` (see
+``generator.RequestRecord``), ``samples.jsonl``, and guidellm's ``report.json`` and ``guidellm.log``.
 """
 
 from __future__ import annotations
@@ -19,32 +19,31 @@ from typing import NamedTuple
 import msgspec
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.storage.replacing import beside, put_in_place
-from ianvs_specdec.load.arrivals import LEAD_IN, label
-from ianvs_specdec.load.generator import Answered, configuration, generating, read_report
+from ianvs_specdec.common.storage.replacing import beside, replace_folder
+from ianvs_specdec.load.arrivals import LEAD_IN, rate_label
+from ianvs_specdec.load.generator import RequestRecord, configuration, generating, processor_seconds, read_report
 from ianvs_specdec.load.plan import SweepPlan
-from ianvs_specdec.load.processes import processor_seconds
 from ianvs_specdec.load.servers import Server
 
 SAMPLES = 120
-"""Looks at the server within a round's duration."""
-SHORTEST_LOOK = 0.25
-"""Seconds between two looks: each takes a server some milliseconds."""
+"""Samples of the server's metrics per round."""
+MIN_INTERVAL = 0.25
+"""Seconds between two samples: each takes the server some milliseconds."""
 OVERHEAD = 300.0
-"""Seconds beyond the arrivals and the last answer's timeout that guidellm may take to start and to end."""
+"""Seconds for guidellm to start and to end, in addition to the arrivals and the timeout of the last answer."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Unix seconds, the processor time of the client so far, our server's metrics; None = unknown."""
+    """Time (Unix seconds), processor time of the client so far, metrics of our server; None = unknown."""
 
     at: float
     client: float | None
     server: dict[str, float] | None
 
 
-class Place(NamedTuple):
-    """A round's place in a sweep. ``repeat`` counts the policy's rounds at this rate, from 0."""
+class RoundKey(NamedTuple):
+    """Identifies a round of a sweep. ``repeat`` counts from 0."""
 
     rate: float
     policy: str
@@ -53,91 +52,86 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Round:
-    """A finished round. ``begin``: when guidellm's clock began (Unix seconds); ``client_seconds``: all its processor
-    time."""
+    """A finished round. ``begin``: start of guidellm (Unix seconds); ``client_seconds``: its processor time."""
 
-    place: Place
+    key: RoundKey
     begin: float
     client_seconds: float
-    answered: Sequence[Answered]
+    requests: Sequence[RequestRecord]
     samples: Sequence[Sample]
 
 
-def folder_of(out: Path, place: Place) -> Path:
-    """Where a round is kept."""
-    rate, policy, repeat = place
+def folder_of(out: Path, key: RoundKey) -> Path:
+    rate, policy, repeat = key
     plain = re.sub(r"[^A-Za-z0-9.]+", "-", policy).strip("-")[:40]
-    mark = hashlib.sha256(policy.encode()).hexdigest()[:6]
-    return out / "rounds" / f"{label(rate)}-{plain}-{mark}{repeated(repeat)}"
+    digest = hashlib.sha256(policy.encode()).hexdigest()[:6]
+    return out / "rounds" / f"{rate_label(rate)}-{plain}-{digest}{repeat_suffix(repeat)}"
 
 
-def repeated(repeat: int) -> str:
-    """How the names end of what belongs to a repeat: those of the first one say nothing."""
+def repeat_suffix(repeat: int) -> str:
+    """End of the file names of a repeat; empty for the first."""
     return f"-{repeat + 1}" if repeat else ""
 
 
-def run(plan: SweepPlan, server: Server, place: Place, arrivals: Path, out: Path) -> None:
-    """Drive the arrivals through the server. Raises UserError and ServerDied; then nothing is kept."""
-    folder = folder_of(out, place)
+def run(plan: SweepPlan, server: Server, key: RoundKey, arrivals: Path, out: Path) -> None:
+    """Send the requests to the server. Raises UserError and ServerDied; then nothing is written."""
+    folder = folder_of(out, key)
     with beside(folder) as made, tempfile.TemporaryDirectory() as scratch:
         report, log = made / "report.json", made / "guidellm.log"
         own = Path(scratch)
         files = arrivals.resolve(), report.resolve(), own / "cache"
         config = configuration(server.url, server.model, *files, plan.temperature, plan.timeout)
-        used = _processor_time()
+        start = _processor_time()
         with generating(config, own, log, server.key) as process:
             samples = _watch(process, server, plan)
-        seconds = _processor_time() - used
+        seconds = _processor_time() - start
         server.check()
-        begin, answered = read_report(report, arrivals, log)
-        described = {**place._asdict(), "begin": begin, "client_seconds": seconds}
-        (made / "requests.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(answered))
+        begin, requests = read_report(report, arrivals, log)
+        described = {**key._asdict(), "begin": begin, "client_seconds": seconds}
+        (made / "requests.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(requests))
         (made / "samples.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(samples))
         (made / "round.json").write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
-        put_in_place(made, folder)
+        replace_folder(made, folder)
 
 
-def read(out: Path, place: Place) -> Round | None:
-    """A finished round, None where it was not finished. Raises UserError for a folder that was changed since."""
-    folder = folder_of(out, place)
+def read(out: Path, key: RoundKey) -> Round | None:
+    """A finished round, None if not finished. Raises UserError if its files were changed."""
+    folder = folder_of(out, key)
     if not folder.is_dir():
         return None
     try:
         described = json.loads((folder / "round.json").read_text(encoding="utf-8"))
-        answered = msgspec.json.Decoder(Answered).decode_lines((folder / "requests.jsonl").read_bytes())
+        requests = msgspec.json.Decoder(RequestRecord).decode_lines((folder / "requests.jsonl").read_bytes())
         samples = msgspec.json.Decoder(Sample).decode_lines((folder / "samples.jsonl").read_bytes())
-        return Round(place, float(described["begin"]), float(described["client_seconds"]), answered, samples)
+        return Round(key, float(described["begin"]), float(described["client_seconds"]), requests, samples)
     except (OSError, ValueError, LookupError, TypeError, msgspec.MsgspecError) as error:
-        raise UserError(
-            f"{folder} is not as it was written ({error!r:.200}): remove it, and the round is run again"
-        ) from error
+        raise UserError(f"{folder} was changed ({error!r:.200}): remove it to repeat the round") from error
 
 
 def _watch(process: subprocess.Popen[bytes], server: Server, plan: SweepPlan) -> list[Sample]:
-    """Look now and then until guidellm has ended. Raises ServerDied as soon as the server has."""
-    pause = max(SHORTEST_LOOK, plan.duration / SAMPLES)
+    """Sample until guidellm has ended. Raises ServerDied as soon as the server has."""
+    interval = max(MIN_INTERVAL, plan.duration / SAMPLES)
     deadline = time.monotonic() + LEAD_IN + plan.duration + plan.timeout + OVERHEAD
-    samples = [_look(server, process.pid)]
-    # Other servers have no such metrics: stop polling.
-    told = samples[0].server is not None
+    samples = [_sample(server, process.pid)]
+    # Other servers have no such metrics.
+    has_metrics = samples[0].server is not None
     while True:
         try:
-            process.wait(pause)
+            process.wait(interval)
         except subprocess.TimeoutExpired:
             server.check_process()
-            samples.append(_look(server, process.pid, told))
+            samples.append(_sample(server, process.pid, has_metrics))
             if time.monotonic() > deadline:
-                raise UserError(
-                    f"guidellm did not end within {plan.timeout + OVERHEAD:g} s of the last arrival"
-                ) from None
+                limit = plan.timeout + OVERHEAD
+                raise UserError(f"guidellm did not end within {limit:g} s of the last arrival") from None
             continue
-        return [*samples, _look(server, process.pid, told)]
+        return [*samples, _sample(server, process.pid, has_metrics)]
 
 
-def _look(server: Server, pid: int, told: bool = True) -> Sample:
-    return Sample(time.time(), processor_seconds(pid), server.metrics() if told else None)
+def _sample(server: Server, pid: int, has_metrics: bool = True) -> Sample:
+    return Sample(time.time(), processor_seconds(pid), server.metrics() if has_metrics else None)
 
 
 def _processor_time() -> float:
-    """Of this process, which looks at the server, and of those that it has waited for."""
+    """Processor time of this process, which samples the server, and of ended children."""
     return sum(os.times()[:4])

@@ -1,4 +1,4 @@
-"""Servers: ``specdec serve`` with one policy, started on the loopback interface, or a running server."""
+"""Servers under load: ``specdec serve`` with one policy, started here, or a running server."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ianvs_specdec.backends.split.process import Started
+from ianvs_specdec.backends.child import ServerProcess
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.load.plan import SweepPlan
 
 NAME = "load"
-"""The model's name on a server that is started here."""
-ASK_SECONDS = 5.0
-"""For a server's model list and metrics, which cost it nothing; a busy machine takes its time."""
-PATIENCE, PAUSE = 15.0, 0.5
-"""Seconds until a server that does not answer counts as gone, and between two attempts."""
+"""Name of the model on servers started here."""
+REQUEST_SECONDS = 5.0
+"""Timeout for models and metrics."""
+DEAD_SECONDS, RETRY_SECONDS = 15.0, 0.5
+"""Time until a server without an answer counts as dead, and between two attempts."""
 PREFIX = "specdec_"
-LARGEST_ANSWER = 16 << 20
+MAX_BODY = 16 << 20
 
 
 class ServerDied(Exception):
-    """The server ended, or cannot be reached any more. ``str()`` says which and why."""
+    """The server has ended or cannot be reached."""
 
 
 class Server:
-    """One that answers under ``url`` (without ``/v1``) to the name ``model``."""
+    """A running server at ``url``, where the model has the name ``model``."""
 
     def __init__(self, url: str, model: str, key: str = "") -> None:
         self.url, self.model, self.key = url.rstrip("/").removesuffix("/v1"), model, key
@@ -37,8 +37,8 @@ class Server:
         self._opener = urllib.request.build_opener(*([urllib.request.ProxyHandler({})] if local else []))
 
     def check(self) -> None:
-        """Raise ServerDied unless it answers within ``PATIENCE``: one that has much to do takes its time."""
-        deadline = time.monotonic() + PATIENCE
+        """Raise ServerDied unless it answers within ``DEAD_SECONDS``."""
+        deadline = time.monotonic() + DEAD_SECONDS
         while True:
             try:
                 self.models()
@@ -46,13 +46,13 @@ class Server:
             except ServerDied:
                 if time.monotonic() > deadline:
                     raise
-            time.sleep(PAUSE)
+            time.sleep(RETRY_SECONDS)
 
     def check_process(self) -> None:
-        """Raise ServerDied where its process has ended, which is not known of one that was not started here."""
+        """Raise ServerDied if its process, started here, has ended."""
 
     def models(self) -> list[str]:
-        """The names that it knows. Raises ServerDied."""
+        """Names of its models. Raises ServerDied."""
         try:
             data = json.loads(self._get("/v1/models"))["data"]
             return [str(entry["id"]) for entry in data]
@@ -63,7 +63,7 @@ class Server:
             raise ServerDied(f"the server at {self.url} has no list of models at /v1/models") from error
 
     def metrics(self) -> dict[str, float] | None:
-        """Our server's metrics by name without prefix, with labels (``requests_total.completed``); None of another."""
+        """Metrics of our server by name and labels, such as ``requests_total.completed``; None for other servers."""
         from prometheus_client.parser import text_string_to_metric_families
 
         try:
@@ -79,24 +79,23 @@ class Server:
         } or None
 
     def stop(self) -> None:
-        """Nothing was started."""
+        """Stop a server that was started here."""
 
     def _get(self, path: str) -> bytes:
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         request = urllib.request.Request(self.url + path, headers=headers)
-        with self._opener.open(request, timeout=ASK_SECONDS) as reply:
-            body: bytes = reply.read(LARGEST_ANSWER)
+        with self._opener.open(request, timeout=REQUEST_SECONDS) as reply:
+            body: bytes = reply.read(MAX_BODY)
             return body
 
 
-class Serving(Server):
-    """``specdec serve`` with these arguments, in a process of its own. Raises UserError where it does not start."""
+class StartedServer(Server):
+    """``specdec serve`` in a subprocess, called ``the server {which}`` in errors. Raises UserError if it fails."""
 
     def __init__(self, arguments: Sequence[str], which: str) -> None:
-        """Error messages call it ``the server {which}``."""
         self._which = which
         try:
-            self._child = Started(["serve", "--name", NAME, "--port", "0", *arguments])
+            self._child = ServerProcess(["serve", "--name", NAME, "--port", "0", *arguments])
         except UserError as error:
             raise UserError(f"the server {which} did not start: {error}") from error
         self.pid = self._child.pid
@@ -115,23 +114,22 @@ class Serving(Server):
         self._child.close()
 
 
-def started(plan: SweepPlan, policy: str) -> Server:
-    """A server with a policy."""
-    return Serving(arguments(plan, policy), f"for the policy {policy}")
+def start_server(plan: SweepPlan, policy: str) -> Server:
+    return StartedServer(arguments(plan, policy), f"for the policy {policy}")
 
 
 def arguments(plan: SweepPlan, policy: str) -> list[str]:
-    """How ``specdec serve`` is called for a policy."""
-    chosen: Mapping[str, Any] = {
+    """Arguments of ``specdec serve`` for a policy."""
+    options: Mapping[str, Any] = {
         "backend": plan.backend or None,
         "concurrency": plan.concurrency,
         "queue": plan.queue,
         "deadline": plan.timeout,
     }
     found = ["--settings", plan.settings, "--length", policy]
-    for name, value in chosen.items():
+    for name, value in options.items():
         found += [] if value is None else [f"--{name}", f"{value}"]
     for name, value in plan.set.items():
-        # JSON is YAML, and has a form for every value in one line.
+        # JSON is YAML on one line.
         found += ["--set", f"{name}={json.dumps(value)}"]
     return found

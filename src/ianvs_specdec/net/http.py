@@ -1,7 +1,7 @@
-"""HTTP/1.1 with one server: connections kept open between requests, through a proxy where the environment names one.
+"""HTTP/1.1 client for one server, with persistent connections and the proxy that the environment names.
 
-The standard library frames messages: of a stream of small pieces each takes 0.04 ms of a processor, with h11 (httpcore,
-httpx) 0.1 ms, and where the client shares a machine with the server its work is part of what is measured.
+Messages are parsed by the standard library: 0.04 ms of processor time per chunk of a stream, 0.1 ms with h11 (httpcore,
+httpx). On a machine shared with the server, this time is part of the measurement.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from contextlib import contextmanager, suppress
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.net import LOOPBACK
-from ianvs_specdec.net.sockets import BLOCK, Connection, Patience, Sockets, Traffic
+from ianvs_specdec.net.sockets import BLOCK, Connection, Sockets, Timeouts, Traffic
 
-KEPT_SECONDS = 4.0
-"""How long an unused connection is kept. Common servers close theirs after 5 s, and a request on its way just then is
-lost."""
-FAREWELL_SECONDS = 0.25
+IDLE_SECONDS = 4.0
+"""How long an unused connection is kept: less than the 5 s after which common servers close it."""
+DRAIN_SECONDS = 0.25
+"""Waiting time for the end of a reply, to reuse its connection."""
 
 
 class ProtocolError(Exception):
-    """What came over the connection is not HTTP, or not all of it."""
+    """Invalid or incomplete HTTP response."""
 
 
 class Reply:
-    """A response whose head has arrived."""
+    """A response whose headers have arrived."""
 
     def __init__(self, response: http.client.HTTPResponse, connection: Connection) -> None:
         self._response, self._connection = response, connection
@@ -39,23 +39,23 @@ class Reply:
         self.headers: Mapping[str, str] = {name.lower(): value for name, value in response.getheaders()}
 
     def read(self) -> bytes:
-        """What has arrived, waiting for the first of it; b"" at the end of the body."""
+        """The next bytes of the body, b"" at its end."""
         try:
             return self._response.read1(BLOCK)
         except (http.client.HTTPException, ValueError) as error:
             raise ProtocolError("the connection ended in the middle of the answer") from error
 
     def read_all(self, limit: int) -> bytes:
-        """The body, at most about ``limit`` bytes of it."""
+        """The body, cut after about ``limit`` bytes."""
         body = b""
-        while len(body) < limit and (piece := self.read()):
-            body += piece
+        while len(body) < limit and (chunk := self.read()):
+            body += chunk
         return body
 
-    def ended(self) -> bool:
-        """Whether the reply is whole, so that its connection can serve again. Waits a moment for its end."""
-        deadline = min(self._connection.patience.deadline, time.perf_counter() + FAREWELL_SECONDS)
-        self._connection.patience = Patience(FAREWELL_SECONDS, deadline)
+    def drain(self) -> bool:
+        """Read the rest of the body. Returns whether the connection can be reused."""
+        deadline = min(self._connection.timeouts.deadline, time.perf_counter() + DRAIN_SECONDS)
+        self._connection.timeouts = Timeouts(DRAIN_SECONDS, deadline)
         with suppress(Exception):
             while not self._response.isclosed() and self.read():
                 continue
@@ -64,8 +64,7 @@ class Reply:
 
 
 class Client:
-    """Requests to one server, from any number of threads, one request at a time on a connection. The proxy is the one
-    that the environment names. ``trust``: the certificates to trust, in place of the system's."""
+    """Requests to one server from any number of threads. ``trust``: CA certificates instead of the system's."""
 
     def __init__(self, url: str, headers: Mapping[str, str], trust: ssl.SSLContext | None = None) -> None:
         parts = urllib.parse.urlsplit(url)
@@ -89,47 +88,47 @@ class Client:
         return self._given_trust or ssl.create_default_context()
 
     @contextmanager
-    def post(self, target: str, body: bytes, patience: Patience, traffic: Traffic) -> Iterator[Reply]:
-        """Send ``body`` (JSON) to ``target`` (path and query) and yield the reply when its head is here.
+    def post(self, target: str, body: bytes, timeouts: Timeouts, traffic: Traffic) -> Iterator[Reply]:
+        """Send ``body`` (JSON) to ``target`` (path and query) and yield the reply when its headers have arrived.
 
-        Raises OSError, with TimeoutError and ``ssl.SSLError`` among them, ProtocolError, DeadlineError or
-        InterruptedRequest; bytes are counted in ``traffic`` whatever happens.
+        Raises OSError (including TimeoutError and ``ssl.SSLError``), ProtocolError, DeadlineError or
+        InterruptedRequest. Bytes of failed requests are counted in ``traffic``, too.
         """
-        connection = self._kept() or self._connect(patience, traffic)
-        connection.patience, connection.traffic = patience, traffic
-        whole = False
+        connection = self._reuse() or self._connect(timeouts, traffic)
+        connection.timeouts, connection.traffic = timeouts, traffic
+        reusable = False
         try:
             lines = {**self._headers, "Content-Type": "application/json", "Content-Length": str(len(body))}
             connection.sendall(_head(f"POST {self._prefix}{target}", lines) + body)
             reply = Reply(_response(connection, "POST"), connection)
             yield reply
-            whole = reply.ended()
+            reusable = reply.drain()
         finally:
-            if whole:
+            if reusable:
                 self._idle.append((time.perf_counter(), connection))
             else:
                 connection.close()
 
     def close(self) -> None:
-        """End, once for all, every request, whatever thread it waits in: each raises InterruptedRequest."""
+        """End all requests, also those waiting in other threads: each raises InterruptedRequest."""
         self._sockets.interrupt()
         while self._idle:
             self._idle.pop()[1].close()
 
-    def _kept(self) -> Connection | None:
+    def _reuse(self) -> Connection | None:
         self._sockets.check()
         while self._idle:
             with suppress(IndexError):  # another thread took it
                 since, connection = self._idle.pop()
-                if time.perf_counter() - since < KEPT_SECONDS and connection.alive():
+                if time.perf_counter() - since < IDLE_SECONDS and connection.alive():
                     return connection
                 connection.close()
         return None
 
-    def _connect(self, patience: Patience, traffic: Traffic) -> Connection:
+    def _connect(self, timeouts: Timeouts, traffic: Traffic) -> Connection:
         proxy = self._proxy
         address = (proxy.hostname or "", proxy.port or 80) if proxy else self._server
-        connection = Connection(self._sockets.connect(address, patience), self._sockets, patience, traffic)
+        connection = Connection(self._sockets.connect(address, timeouts), self._sockets, timeouts, traffic)
         try:
             if proxy and proxy.scheme == "https":
                 connection.secure(self._trust, address[0])
@@ -154,7 +153,7 @@ def _response(connection: Connection, method: str) -> http.client.HTTPResponse:
     except ConnectionError as error:
         raise ConnectionError("the server closed the connection without an answer") from error
     except (http.client.HTTPException, ValueError) as error:
-        raise ProtocolError(f"what came is no HTTP response ({type(error).__name__})") from error
+        raise ProtocolError(f"the response is not HTTP ({type(error).__name__})") from error
     return response
 
 
@@ -172,7 +171,7 @@ def _proxy(scheme: str, place: str) -> urllib.parse.SplitResult | None:
         return None
     parts = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
     if parts.scheme not in ("http", "https"):
-        raise UserError(f"the environment names a {parts.scheme} proxy; http and https ones work (or NO_PROXY={place})")
+        raise UserError(f"{parts.scheme} proxy in the environment: use an http or https proxy, or NO_PROXY={place}")
     return parts
 
 

@@ -1,7 +1,7 @@
-"""Connections whose every byte is counted and whose every wait ends: at a deadline, for want of a sign of life, or
-because another thread says so. Only looking up a name ends when the system's resolver gives up.
+"""Connections that count all bytes and whose waits end: by timeout, by deadline, or interrupted by another thread.
 
-TLS runs in memory above the socket, so that handshakes and records are counted too.
+Name resolution has the system's own timeout. TLS runs in memory above the socket, so that handshakes and records are
+counted too.
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ BLOCK = 1 << 16
 
 
 class DeadlineError(Exception):
-    """The time for the whole request is over."""
+    """The deadline of the request has passed."""
 
 
 class InterruptedRequest(Exception):
-    """The client was closed while the request was under way."""
+    """The client was closed during the request."""
 
 
 @dataclass
 class Traffic:
-    """Bytes that passed sockets."""
+    """Bytes sent (``up``) and received (``down``)."""
 
     up: int = 0
     down: int = 0
 
 
 @dataclass(frozen=True)
-class Patience:
-    """How long to wait: ``idle`` seconds for a sign of life, and in all until ``deadline`` (``time.perf_counter``)."""
+class Timeouts:
+    """``idle``: seconds without data; ``deadline`` of the whole request (``time.perf_counter``)."""
 
     idle: float
     deadline: float
 
     def seconds(self) -> float:
-        """The longest that the next wait may take. Raises DeadlineError when there is no time left."""
+        """Timeout of the next wait. Raises DeadlineError after the deadline."""
         left = self.deadline - time.perf_counter()
         if left <= 0:
             raise DeadlineError("the deadline passed")
         return min(self.idle, left)
 
-    def over(self) -> Exception:
-        """What it means that a wait has taken as long as it may."""
+    def error(self) -> Exception:
+        """The error of a wait that timed out."""
         if time.perf_counter() >= self.deadline:
             return DeadlineError("the deadline passed")
-        return TimeoutError(f"no sign of life for {self.idle:g} s")
+        return TimeoutError(f"no data for {self.idle:g} s")
 
 
 class Sockets:
-    """The open sockets of a client, so that another thread can end all waits at once."""
+    """The open sockets of a client, which another thread can interrupt."""
 
     def __init__(self) -> None:
         self._interrupted = False
@@ -71,23 +71,23 @@ class Sockets:
         with self._lock:
             self._interrupted = True
             for connection in self._open:
-                with suppress(OSError):  # not connected, or not any more
+                with suppress(OSError):  # not connected
                     connection.shutdown(socket.SHUT_RDWR)
 
-    def connect(self, address: tuple[str, int], patience: Patience) -> socket.socket:
-        """Raises OSError, TimeoutError among it, DeadlineError or InterruptedRequest."""
+    def connect(self, address: tuple[str, int], timeouts: Timeouts) -> socket.socket:
+        """Raises OSError (including TimeoutError), DeadlineError or InterruptedRequest."""
         try:
             found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
         except UnicodeError as error:
-            raise OSError(f"{address[0]!r} is no name of a host") from error
+            raise OSError(f"{address[0]!r} is not a host name") from error
         for left, (family, _, _, _, place) in zip(range(len(found), 0, -1), found, strict=True):
             connection = socket.socket(family, socket.SOCK_STREAM)
             try:
                 with self._lock:
                     self.check()
                     self._open.add(connection)
-                # A first address that swallows packets leaves time for the others.
-                connection.settimeout(patience.seconds() / left)
+                # Leaves time for the other addresses if packets to this one are dropped.
+                connection.settimeout(timeouts.seconds() / left)
                 connection.connect(place)
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 return connection
@@ -95,7 +95,7 @@ class Sockets:
                 self.close(connection)
                 self.check()
                 if not isinstance(error, OSError) or left == 1:
-                    raise patience.over() if isinstance(error, TimeoutError) else error from None
+                    raise timeouts.error() if isinstance(error, TimeoutError) else error from None
         raise OSError(f"{address[0]} has no address")
 
     def close(self, connection: socket.socket) -> None:
@@ -105,16 +105,16 @@ class Sockets:
 
 
 class Connection:
-    """One connection. ``traffic`` and ``patience`` are those of the request that it serves at the moment."""
+    """One connection. ``traffic`` and ``timeouts`` are those of its current request."""
 
-    def __init__(self, raw: socket.socket, sockets: Sockets, patience: Patience, traffic: Traffic) -> None:
+    def __init__(self, raw: socket.socket, sockets: Sockets, timeouts: Timeouts, traffic: Traffic) -> None:
         self._socket, self._sockets = raw, sockets
-        self.patience, self.traffic = patience, traffic
+        self.timeouts, self.traffic = timeouts, traffic
         self._tls: ssl.SSLObject | None = None
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
 
     def secure(self, context: ssl.SSLContext, host: str) -> None:
-        """Speak TLS from here on."""
+        """Start TLS."""
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
         self._encrypted(self._tls.do_handshake)
 
@@ -131,18 +131,18 @@ class Connection:
                 view = view[self._encrypted(self._tls.write, view) :]
 
     def read(self, size: int) -> bytes:
-        """At most ``size`` bytes; b"" when the other side has ended."""
+        """At most ``size`` bytes; b"" at the end."""
         if self._tls is None:
             return self._receive(size)
         try:
             data: bytes = self._encrypted(self._tls.read, size)
         except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
-            # Many servers end without TLS' own farewell; whether the answer is whole shows in the answer.
+            # Many servers end without a TLS close_notify; a truncated answer is detected in HTTP.
             return b""
         return data
 
     def alive(self) -> bool:
-        """Whether the connection, on which nothing is expected, is still open."""
+        """Whether an idle connection is still open."""
         try:
             self._socket.setblocking(False)
             self._socket.recv(1, socket.MSG_PEEK)
@@ -156,7 +156,7 @@ class Connection:
         self._sockets.close(self._socket)
 
     def _encrypted(self, action: Any, *arguments: Any) -> Any:
-        """A step of TLS, with bytes moved between its memory and the socket as it asks for them."""
+        """Run a TLS operation, moving bytes between its buffers and the socket."""
         while True:
             try:
                 result = action(*arguments)
@@ -184,10 +184,10 @@ class Connection:
 
     def _attempt(self, action: Any, argument: Any) -> Any:
         try:
-            self._socket.settimeout(self.patience.seconds())
+            self._socket.settimeout(self.timeouts.seconds())
             return action(argument)
         except TimeoutError:
-            raise self.patience.over() from None
+            raise self.timeouts.error() from None
         except OSError:
             self._sockets.check()
             raise

@@ -33,7 +33,7 @@ from ianvs_specdec.report.notes import energy, grouped_notes, known_parts, targe
 from ianvs_specdec.report.split import grids
 from ianvs_specdec.report.sweeps import sweeps
 from ianvs_specdec.workspace.cases import Case, Dataset, Row, Workspace, read_workspace
-from ianvs_specdec.workspace.journal_reader import KeptAnswers
+from ianvs_specdec.workspace.journal_reader import JournalReader
 from ianvs_specdec.workspace.judged import JudgedQuery, Judgments, judgments, score
 from ianvs_specdec.workspace.sides import Pair, PairedAnswers, scores_of
 
@@ -208,7 +208,7 @@ def _alone(rows: Mapping[int, Row]) -> str | None:
     return None if edge == cloud else "edge" if edge else "cloud"
 
 
-def _failures(rows: Mapping[int, Row], kept: KeptAnswers) -> Document:
+def _failures(rows: Mapping[int, Row], kept: JournalReader) -> Document:
     """Number of queries without an answer, and of failed attempts by kind, including those that a retry repaired."""
     kinds: collections.Counter[str] = collections.Counter()
     failed = 0

@@ -10,11 +10,11 @@ import numpy as np
 
 from ianvs_specdec.backends import resolve
 from ianvs_specdec.benchmarks.scorers import references_of
-from ianvs_specdec.models.gguf.cached import gguf_of, import_of
+from ianvs_specdec.models.gguf.cache import gguf_of, import_folder
 from ianvs_specdec.records.response import Response
 from ianvs_specdec.report.metrics.table import Table
 from ianvs_specdec.workspace.cases import Case, Dataset, Row, Workspace
-from ianvs_specdec.workspace.judged import Judgments
+from ianvs_specdec.workspace.judgments import Judgments
 
 LONGEST_TEXT = 20_000
 """Characters of a question or answer; longer texts are cut."""
@@ -78,7 +78,7 @@ class Details:
                 entry["judgments"] = [[rating, _cut(text)] for rating, text, _ in judged[index]]
                 entry["rules"] = [rule for _, _, rule in judged[index]]
             if result.get("error"):
-                kept = self._workspace.kept(case.job).failures(str(result.get("side")), str(result["error"]))
+                kept = self._workspace.journal(case.job).failures(str(result.get("side")), str(result["error"]))
                 entry |= {"error": _cut(str(result["error"])), "failures": kept}
             if edge is not None and cloud is not None:
                 other = edge if result.get("side") == "cloud" else cloud
@@ -145,7 +145,7 @@ class Details:
         if model not in self._tokenizers:
             folder = self._workspace.find(model)
             if folder is not None and (file := gguf_of(folder)) is not None:
-                folder = import_of(file)
+                folder = import_folder(file)
             self._tokenizers[model] = None
             if folder is not None and (folder / "tokenizer.json").is_file():
                 try:

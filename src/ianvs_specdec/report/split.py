@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ianvs_specdec.backends.split.options import chosen
+from ianvs_specdec.backends.split.options import named_value
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.net.link import Path as NetworkPath
 from ianvs_specdec.workspace.cases import Case
@@ -75,7 +75,7 @@ def _line(cloud: Mapping[str, Any]) -> str:
 
 def _mapping(cloud: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     try:
-        value = chosen(cloud.get(name), cloud.get("named"), name)
+        value = named_value(cloud.get(name), cloud.get("named"), name)
     except UserError:
         return {}
     return value if isinstance(value, Mapping) else {}

@@ -1,4 +1,4 @@
-"""The form of one answer: a whole body, or the events of a stream. For chats, and for prompts without a template."""
+"""Response bodies and stream events of ``/v1/chat/completions`` and ``/v1/completions``."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ianvs_specdec.common.types import Completion
-from ianvs_specdec.serving.protocol import cut, details, event, usage
-from ianvs_specdec.serving.reasoning import ReasoningParser
+from ianvs_specdec.serving.protocol import details, event, speculation, truncation, usage
 from ianvs_specdec.serving.requests import ChatRequest
-from ianvs_specdec.serving.speculation import speculation
+from ianvs_specdec.serving.thoughts import ReasoningParser
 
-LEAST = -9999.0
-"""In place of the logarithm of 0, which JSON does not have, as in vLLM."""
+MIN_LOGPROB = -9999.0
+"""In place of -inf, which JSON does not have, as in vLLM."""
 
 
-class Answer:
-    """Of a chat. Choices are numbered from 0; ``routing``: see ``engine.Job``."""
+class ChatAnswer:
+    """The answer to a chat. Choices are numbered from 0; ``routing``: see ``engine.Job``."""
 
     kind: ClassVar[str] = "chat.completion"
     chunk: ClassVar[str] = "chat.completion.chunk"
@@ -27,16 +26,16 @@ class Answer:
     def __init__(self, chat: ChatRequest) -> None:
         self._chat = chat
         self.routing: Mapping[str, Any] | None = None
-        # With what the engine counted comes its text, a piece for each step.
+        # With ``specdec: true`` the text is not split: one piece per step.
         self._splits = None if chat.details else defaultdict[int, ReasoningParser](ReasoningParser)
         self._head = {"id": chat.id, "created": int(time.time()), "model": chat.model}
 
     def body(self, completions: Sequence[Completion]) -> dict[str, Any]:
         choices = [self._choice(index, completion) for index, completion in enumerate(completions)]
-        return {**self._head, "object": self.kind, "choices": choices, **self._counts(completions), **self._routed()}
+        return {**self._head, "object": self.kind, "choices": choices, **self._counts(completions), **self._routing()}
 
     def first(self, index: int) -> bytes:
-        return self._delta(index, {"role": "assistant", "content": ""}, **self._routed())
+        return self._delta(index, {"role": "assistant", "content": ""}, **self._routing())
 
     def piece(self, index: int, text: str, *, last: bool = False) -> bytes:
         thought, content = self._parts(index, text, last=last)
@@ -44,14 +43,12 @@ class Answer:
         return self._delta(index, delta) if delta else b""
 
     def last(self, index: int, completion: Completion) -> bytes:
-        """A choice's finish reason, with it how much of the prompt was cut and, if they are wanted, the
-        log-probabilities of all tokens.
-        """
+        """Finish reason and truncation of a choice, and the log-probabilities of all its tokens if requested."""
         end = {"index": index, "delta": {}, "logprobs": logprobs(completion), "finish_reason": completion.finish_reason}
-        return self.piece(index, "", last=True) + self._chunk(choices=[end], **cut(completion))
+        return self.piece(index, "", last=True) + self._chunk(choices=[end], **truncation(completion))
 
     def end(self, completions: Sequence[Completion]) -> bytes:
-        """The usage if it is wanted; the end of the stream."""
+        """Usage if requested, and the end of the stream."""
         counts = self._chunk(choices=[], **self._counts(completions)) if self._chat.usage else b""
         return counts + b"data: [DONE]\n\n"
 
@@ -66,13 +63,13 @@ class Answer:
         }
 
     def _counts(self, completions: Sequence[Completion]) -> dict[str, Any]:
-        """What an answer says of all its choices; of a single one, how it was decoded."""
+        """Usage of all choices; for a single choice also truncation and acceptance."""
         counts: dict[str, Any] = {"usage": usage(completions, self._chat.n)}
         if any(split.found for split in (self._splits or {}).values()):
             thoughts = sum(completion.trace.thinking for completion in completions)
             counts["usage"]["completion_tokens_details"] = {"reasoning_tokens": thoughts}
         if len(completions) == 1:
-            counts |= cut(completions[0])
+            counts |= truncation(completions[0])
             if drafts := speculation(completions[0]):
                 counts["metrics"] = {"speculative_decoding": drafts}
         return {**counts, **({"specdec": details(completions[0])} if self._chat.details else {})}
@@ -80,7 +77,7 @@ class Answer:
     def _parts(self, index: int, text: str, *, last: bool) -> tuple[str, str]:
         return self._splits[index](text, last=last) if self._splits is not None else ("", text)
 
-    def _routed(self) -> dict[str, Any]:
+    def _routing(self) -> dict[str, Any]:
         return {} if self.routing is None else {"routing": dict(self.routing)}
 
     def _delta(self, index: int, delta: dict[str, str], **fields: Any) -> bytes:
@@ -91,8 +88,8 @@ class Answer:
         return event({**self._head, "object": self.chunk, **fields})
 
 
-class TextAnswer(Answer):
-    """Of prompts without a chat template: the text as it is, thoughts included."""
+class TextAnswer(ChatAnswer):
+    """The answer to a prompt: the text with its thoughts."""
 
     kind = chunk = "text_completion"
 
@@ -107,7 +104,7 @@ class TextAnswer(Answer):
         return self._chunk(choices=[self._part(index, text)]) if text else b""
 
     def last(self, index: int, completion: Completion) -> bytes:
-        return self._chunk(choices=[{**self._choice(index, completion), "text": ""}], **cut(completion))
+        return self._chunk(choices=[{**self._choice(index, completion), "text": ""}], **truncation(completion))
 
     def _choice(self, index: int, completion: Completion) -> dict[str, Any]:
         end = {"logprobs": text_logprobs(completion), "finish_reason": completion.finish_reason}
@@ -118,26 +115,26 @@ class TextAnswer(Answer):
 
 
 def _reasoning(thought: str) -> dict[str, str]:
-    """The field under the names of DeepSeek's API, llama.cpp and SGLang, and of vLLM and OpenRouter."""
+    """The field names of DeepSeek's API, llama.cpp and SGLang, and of vLLM and OpenRouter."""
     return dict.fromkeys(("reasoning_content", "reasoning"), thought) if thought else {}
 
 
 def _tokens(completion: Completion) -> Iterator[tuple[str, float | None, list[tuple[str, float]]]]:
-    """Of each token its text, log-probability and alternatives. The token that ends an output is the empty text; the
-    first of an echoed prompt has no log-probability.
+    """Text, log-probability and alternatives of each token. The end token has an empty text, the first token of an
+    echoed prompt no log-probability.
     """
     trace = completion.trace
     confidence, characters = trace.confidence or [], trace.characters or []
     ends = list(itertools.accumulate(characters))
-    before = len(characters) - len(confidence)
-    values = [*([None] * before), *(max(own, LEAST) for own, _, _ in confidence)]
-    top = [*([[]] * before), *(trace.top or itertools.repeat([], len(confidence)))]
+    unscored = len(characters) - len(confidence)
+    values = [*([None] * unscored), *(max(own, MIN_LOGPROB) for own, _, _ in confidence)]
+    top = [*([[]] * unscored), *(trace.top or itertools.repeat([], len(confidence)))]
     for start, end, own, likely in zip([0, *ends[:-1]], ends, values, top, strict=True):
-        yield completion.text[start:end], own, [(str(token), max(value, LEAST)) for token, value in likely]
+        yield completion.text[start:end], own, [(str(token), max(value, MIN_LOGPROB)) for token, value in likely]
 
 
 def logprobs(completion: Completion) -> dict[str, Any] | None:
-    """``logprobs`` of a chat's answer; None where they were not asked for."""
+    """``logprobs`` of a chat; None if not requested."""
     if completion.trace.confidence is None or completion.trace.characters is None:
         return None
 
@@ -152,9 +149,8 @@ def logprobs(completion: Completion) -> dict[str, Any] | None:
 
 
 def text_logprobs(completion: Completion) -> dict[str, Any] | None:
-    """``logprobs`` of a text: with the token itself among its alternatives, as in vLLM; None where they were not asked
-    for. Alternatives are known by their texts: of tokens with the same, such as parts of characters and the end, the
-    likeliest counts."""
+    """``logprobs`` of a text, None if not requested. As in vLLM, the alternatives include the token itself and are
+    keyed by their text: the likeliest of several tokens with the same text counts."""
     if completion.trace.confidence is None or completion.trace.characters is None:
         return None
     tokens = list(_tokens(completion))

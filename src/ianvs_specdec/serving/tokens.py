@@ -1,4 +1,4 @@
-"""``/tokenize``, ``/detokenize`` and ``/version``, as vLLM has them."""
+"""``/tokenize``, ``/detokenize`` and ``/version``, as in vLLM."""
 
 from __future__ import annotations
 
@@ -17,51 +17,48 @@ from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.backends.loaded import loaded
 from ianvs_specdec.backends.prompts import Chat
 from ianvs_specdec.common.errors import ChatTemplateError, UserError
-from ianvs_specdec.serving.app import Service, read_body, refused
-from ianvs_specdec.serving.refusal import Refusal
-from ianvs_specdec.serving.requests import json_object, known, messages_of, sampling_of, take, wrong
+from ianvs_specdec.serving.app import Service, error_response, read_body
+from ianvs_specdec.serving.protocol import RequestError, invalid
+from ianvs_specdec.serving.requests import BOOL, json_object, known_params, parse_messages, sampling_of, take
 
-LONGEST_BODY = 1 << 20
-"""Bytes. While a tokenizer is at work, chats wait for it."""
-MOST_WAITING = 16
-REFUSED: dict[str, tuple[Any, ...]] = {
+MAX_BODY = 1 << 20
+"""Bytes. Chats wait for the tokenizer."""
+MAX_WAITING = 16
+UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "add_generation_prompt": (True,),
     **dict.fromkeys(("continue_final_message", "return_token_strs"), (False,)),
     "tools": ([],),
 }
 
 
-def _full() -> Refusal:
-    message = f"{MOST_WAITING} requests for tokens are waiting, which is the most this server lets wait"
-    return Refusal(429, message, code="queue_full", kind="rate_limit_error", headers={"Retry-After": "1"})
-
-
 def token_routes(llm: LLM, service: Service) -> list[Route]:
     """``llm`` must be loaded."""
-    limited = replace(service, max_body=min(service.max_body, LONGEST_BODY))
-    worker, places = ThreadPoolExecutor(1, thread_name_prefix="tokens"), asyncio.Semaphore(MOST_WAITING)
+    limited = replace(service, max_body=min(service.max_body, MAX_BODY))
+    worker, slots = ThreadPoolExecutor(1, thread_name_prefix="tokens"), asyncio.Semaphore(MAX_WAITING)
 
-    def endpoint(path: str, answer: Callable[[Chat, Service, dict[str, Any]], dict[str, Any]], *read: str) -> Route:
+    def endpoint(path: str, answer: Callable[[Chat, Service, dict[str, Any]], dict[str, Any]], *names: str) -> Route:
         def work(body: bytes) -> Response:
-            given = json_object(body)
-            # As vLLM, without a model: the one that is served.
-            asked = service.models[0] if given.get("model") is None else given["model"]
-            given = known({**given, "model": asked}, service.models, ("model", *read), REFUSED)
+            params = json_object(body)
+            # As in vLLM, the model may be missing.
+            model = service.models[0] if params.get("model") is None else params["model"]
+            params = known_params({**params, "model": model}, service.models, ("model", *names), UNSUPPORTED)
             try:
-                return JSONResponse(answer(loaded(llm).chat, service, given))
+                return JSONResponse(answer(loaded(llm).chat, service, params))
             except UserError as error:
-                param = "messages" if isinstance(error, ChatTemplateError) else read[0]
-                raise wrong(param, str(error)) from error
+                param = "messages" if isinstance(error, ChatTemplateError) else names[0]
+                raise invalid(param, str(error)) from error
 
         async def reply(request: Request) -> Response:
             try:
                 body = await read_body(request, limited)
-                if places.locked():
-                    raise _full()
-                async with places:
+                if slots.locked():
+                    message = f"{MAX_WAITING} tokenizer requests are waiting, the maximum of this server"
+                    headers = {"Retry-After": "1"}
+                    raise RequestError(429, message, code="queue_full", kind="rate_limit_error", headers=headers)
+                async with slots:
                     return await asyncio.get_running_loop().run_in_executor(worker, work, body)
-            except Refusal as refusal:
-                return refused(refusal)
+            except RequestError as error:
+                return error_response(error)
             except ClientDisconnect:
                 return Response(status_code=499)
 
@@ -78,16 +75,16 @@ def token_routes(llm: LLM, service: Service) -> list[Route]:
     ]
 
 
-def _tokenize(chat: Chat, service: Service, given: dict[str, Any]) -> dict[str, Any]:
-    text = take(given, "prompt", str, "a text")
-    special = take(given, "add_special_tokens", bool, "true or false")
-    asked = messages_of(given.get("messages")) if text is None else text
-    ids = chat.encoded(asked, sampling_of(given, service.defaults), special=special)
+def _tokenize(chat: Chat, service: Service, params: dict[str, Any]) -> dict[str, Any]:
+    text = take(params, "prompt", str, "a string")
+    special = take(params, "add_special_tokens", bool, BOOL)
+    prompt = parse_messages(params.get("messages")) if text is None else text
+    ids = chat.encoded(prompt, sampling_of(params, service.defaults), special=special)
     return {"count": len(ids), "max_model_len": chat.window, "tokens": ids}
 
 
-def _detokenize(chat: Chat, service: Service, given: dict[str, Any]) -> dict[str, Any]:
-    ids = take(given, "tokens", list, "a list of token ids")
+def _detokenize(chat: Chat, service: Service, params: dict[str, Any]) -> dict[str, Any]:
+    ids = take(params, "tokens", list, "a list of token ids")
     if ids is None or not all(type(i) is int for i in ids):
-        raise wrong("tokens", "tokens must be a list of token ids")
+        raise invalid("tokens", "tokens must be a list of token ids")
     return {"prompt": chat.whole_text(ids) if ids else ""}

@@ -1,6 +1,6 @@
-"""``/ui``: a page with requests as they come, and the accepted drafts in their answers.
+"""``/ui``: a page that shows current requests, and the accepted drafts in their answers.
 
-An open page gets what has changed as server-sent events, ten times a second; one that reads slowly makes nothing grow.
+The page receives changes as server-sent events, ten times a second. Slow readers do not use more memory.
 """
 
 from __future__ import annotations
@@ -26,41 +26,41 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from ianvs_specdec.common.types import Completion
-from ianvs_specdec.serving.engine import Event, Job, Serving
-from ianvs_specdec.serving.refusal import Refusal
+from ianvs_specdec.serving.engine import EngineClient, Event, Job
+from ianvs_specdec.serving.protocol import RequestError
 from ianvs_specdec.serving.requests import ChatRequest
 
 ROWS, QUESTION, ANSWER, PIECE = 200, 500, 20_000, 8
-"""Requests that are kept, and of each the characters of question and answer, where a piece counts as 8 more."""
+"""Number of requests kept; characters of a question, of an answer, and overhead of each of its pieces."""
 PAUSE_SECONDS = 0.1
 STALLED_SECONDS = 10.0
-"""How long a page may take to read an event; then it is disconnected."""
+"""Timeout for reading an event."""
 
 
 @dataclass(eq=False)
 class _Row:
-    """A request: ``about`` it, as the page gets it, and the ``pieces`` of its answer with their numbers of tokens."""
+    """A request: its fields on the page, and the ``pieces`` of its answer with their token counts."""
 
-    about: dict[str, Any]
+    fields: dict[str, Any]
     pieces: list[tuple[str, int]] = field(default_factory=list)
     side: str | None = None
     changes: int = 1
 
-    def answered_by(self, side: str | None) -> None:
-        """What the other side said before it failed is not the answer."""
+    def set_side(self, side: str | None) -> None:
+        """Discard the answer of the other side, which has failed."""
         if side != self.side:
             self.side, self.pieces = side, []
-            self.about |= {"room": ANSWER, "tokens": 0, "first": None}
+            self.fields |= {"room": ANSWER, "tokens": 0, "first": None}
 
     def add(self, text: str, tokens: int) -> None:
         if not text and not tokens:
             return
-        self.about["room"] -= len(text) + PIECE
-        if self.about["room"] >= 0:
+        self.fields["room"] -= len(text) + PIECE
+        if self.fields["room"] >= 0:
             self.pieces.append((text, tokens))
 
     def complete(self, completion: Completion) -> None:
-        """The engine has counted: the steps are the answer's last tokens, of each step its accepted drafts first."""
+        """Mark accepted drafts: steps are the last tokens of an answer, and each begins with its accepted drafts."""
         tokens, steps = completion.completion_tokens, completion.trace.steps
         if not self.pieces:
             self.add(completion.text[: ANSWER - PIECE], tokens)
@@ -69,52 +69,50 @@ class _Row:
         for step in steps:
             marks += [1] * step.accepted + [0] * (step.emitted - step.accepted)
         drafted, accepted = completion.trace.drafts or (sum(step.drafted for step in steps), sum(marks))
-        self.about |= {"end": completion.finish_reason, "tokens": tokens, "steps": len(steps), "emitted": emitted}
+        self.fields |= {"end": completion.finish_reason, "tokens": tokens, "steps": len(steps), "emitted": emitted}
         each = iter(marks)
         accepted_in = [sum(itertools.islice(each, count)) for _, count in self.pieces]
-        self.about |= {"drafted": drafted, "accepted": accepted, "accepted_in": accepted_in}
+        self.fields |= {"drafted": drafted, "accepted": accepted, "accepted_in": accepted_in}
 
 
 class Feed:
-    """What happens to the requests of an engine; an ASGI application: the stream of events. All of it happens on the
-    event loop.
-    """
+    """Follows the requests of an engine, on the event loop. As an ASGI application: the stream of events."""
 
-    def __init__(self, engine: Serving) -> None:
+    def __init__(self, engine: EngineClient) -> None:
         self._engine, self._submit = engine, engine.submit
-        engine.submit = self._follow  # type: ignore[method-assign]
+        engine.submit = self._submit_and_follow  # type: ignore[method-assign]
         self._rows = deque[_Row](maxlen=ROWS)
         self._numbers = itertools.count()
 
-    def _follow(self, chat: ChatRequest) -> Job:
-        about = {"id": next(self._numbers), "time": time.time(), "model": chat.model, "room": ANSWER}
-        asked = chat.prompts[0] if chat.prompts else chat.messages[-1]["content"]
-        # A raw prompt may be token ids.
-        row = _Row({**about, "question": (asked if isinstance(asked, str) else str(asked))[:QUESTION]})
+    def _submit_and_follow(self, chat: ChatRequest) -> Job:
+        fields = {"id": next(self._numbers), "time": time.time(), "model": chat.model, "room": ANSWER}
+        # A prompt may be token ids.
+        question = str(chat.prompts[0] if chat.prompts else chat.messages[-1]["content"])
+        row = _Row({**fields, "question": question[:QUESTION]})
         self._rows.append(row)
         try:
             job = self._submit(chat)
-        except Refusal as refusal:
-            row.about |= {"end": refusal.outcome, "error": str(refusal)}
+        except RequestError as error:
+            row.fields |= {"end": error.outcome, "error": str(error)}
             raise
-        job.listener = partial(self._happened, row, job)
+        job.listener = partial(self._update, row, job)
         return job
 
-    def _happened(self, row: _Row, job: Job, event: Event) -> None:
+    def _update(self, row: _Row, job: Job, event: Event) -> None:
         row.changes += 1
-        row.answered_by((job.routing or {}).get("side"))
-        row.about |= {"latency": time.perf_counter() - job.arrived, "routing": job.routing}
+        row.set_side((job.routing or {}).get("side"))
+        row.fields |= {"latency": time.perf_counter() - job.arrived, "routing": job.routing}
         if isinstance(event, str):
-            row.about["first"] = row.about.get("first") or row.about["latency"]
-            row.add(event, job.tokens - row.about.get("tokens", 0))
-            row.about["tokens"] = job.tokens
+            row.fields["first"] = row.fields.get("first") or row.fields["latency"]
+            row.add(event, job.tokens - row.fields.get("tokens", 0))
+            row.fields["tokens"] = job.tokens
             return
-        # What is kept of a request does not hold its chat.
+        # So that the row does not keep the chat alive.
         job.listener = None
         if isinstance(event, Completion):
             row.complete(event)
         else:
-            row.about |= {"end": event.outcome, "error": str(event)}
+            row.fields |= {"end": event.outcome, "error": str(event)}
 
     def routes(self) -> list[Route]:
         return [Route("/ui", _page), Route("/ui/events", self, methods=["GET"])]
@@ -136,12 +134,12 @@ class Feed:
                 if changes < row.changes:
                     at = at if pieces is row.pieces else 0
                     sent[row] = row.changes, row.pieces, len(row.pieces)
-                    yield _event({**row.about, "at": at, "pieces": row.pieces[at:]})
+                    yield _event({**row.fields, "at": at, "pieces": row.pieces[at:]})
             await asyncio.sleep(PAUSE_SECONDS)
 
 
 def _event(data: Mapping[str, Any]) -> str:
-    # JSON has no word for a score that is not a number.
+    # A score may be NaN, which JSON does not have.
     finite = json.loads(json.dumps(data, default=dict), parse_constant=lambda _: None)
     return f"data: {json.dumps(finite)}\n\n"
 

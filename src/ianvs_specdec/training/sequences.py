@@ -19,7 +19,7 @@ from ianvs_specdec.benchmarks.files import number_lines, open_text, read_json_li
 from ianvs_specdec.benchmarks.rows import normalize_row, query_of
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Message, Sampling
-from ianvs_specdec.models.templates import UNTOLD, render
+from ianvs_specdec.models.templates import DEFAULT_SAMPLING, render
 
 FIELDS = ("text", "answer")
 LEAD = 4
@@ -47,7 +47,9 @@ class Sequences:
     ``sampling``: what the chat template is told.
     """
 
-    def __init__(self, tokenizer: Any, vocabulary: int, field: str = "text", sampling: Sampling = UNTOLD) -> None:
+    def __init__(
+        self, tokenizer: Any, vocabulary: int, field: str = "text", sampling: Sampling = DEFAULT_SAMPLING
+    ) -> None:
         self._tokenizer, self._vocabulary, self._sampling = tokenizer, vocabulary, sampling
         self._answers = field == "answer"
 

@@ -20,7 +20,7 @@ from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Completion, Sampling
 from ianvs_specdec.net.split.split_pb2 import BUSY
 from ianvs_specdec.records.identity import FileDigests
-from ianvs_specdec.serving.verifier.service import Bounds
+from ianvs_specdec.serving.verifier.service import Limits
 from ianvs_specdec.serving.verifier.slices import SliceSession
 from ianvs_specdec.targets.native.target import NativeTarget
 from tests.support.models import build_model
@@ -146,7 +146,7 @@ def test_halves_of_other_numerics_are_refused(folder: Path, verifier: Verifier) 
 def test_drafts_have_as_many_tokens_as_the_verifier_takes(folder: Path, whole: Any) -> None:
     llm = loaded(folder)
     edge = {"method": "draft_model", "draft": str(folder), "branches": 2, "length": "fixed:6"}
-    with verifying(llm, bounds=Bounds(draft=3)) as running, sliced(folder, running, edge=edge) as far:
+    with verifying(llm, limits=Limits(draft=3)) as running, sliced(folder, running, edge=edge) as far:
         answer = far.generate(CHATS[0], GREEDY)
     assert answer.token_ids == whole.generate(CHATS[0], GREEDY).token_ids
     assert max(step.drafted for step in answer.trace.steps) == 3
@@ -187,7 +187,7 @@ def test_closing_ends_an_answer_that_waits(folder: Path, monkeypatch: pytest.Mon
 
 def test_a_stream_that_ended_between_answers_breaks_none(folder: Path, whole: Any) -> None:
     llm = loaded(folder)
-    with verifying(llm, bounds=Bounds(idle=1.0)) as running, sliced(folder, running) as edge:
+    with verifying(llm, limits=Limits(idle=1.0)) as running, sliced(folder, running) as edge:
         edge.load()
         deadline = time.monotonic() + PATIENCE
         while running.service.sessions and time.monotonic() < deadline:
@@ -215,10 +215,10 @@ def test_a_token_takes_the_bytes_of_its_hidden_state(states: str, folder: Path, 
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
-    "a head": ({"edge": {"method": "eagle", "head": "x"}}, "edge", "method eagle needs hidden states or logits"),
-    "a head beside n-grams": ({"edge": {"method": "suffix", "head": "x"}}, "edge", "method suffix needs hidden"),
+    "a head": ({"edge": {"method": "eagle", "head": "x"}}, "edge", "method eagle needs what the target computes"),
+    "a head beside n-grams": ({"edge": {"method": "suffix", "head": "x"}}, "edge", "method suffix needs what"),
     "an option": ({"edge": {"method": "prompt_lookup", "nodes": 3}}, "edge", "edge: unknown option"),
-    "another acceptance": ({"edge": {**LOOKUP, "acceptance": "typical"}}, "edge", "so it is coupled"),
+    "another acceptance": ({"edge": {**LOOKUP, "acceptance": "typical"}}, "edge", "must be coupled"),
     "no cut": ({"cut": 0}, "cut", "cut must be"),
     "a measured cut of lossy states": ({"states": "int8"}, "cut", "name a number"),
     "a format": ({"states": "float16"}, "states", "unknown states 'float16'"),

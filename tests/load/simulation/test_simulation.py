@@ -10,8 +10,8 @@ import pytest
 from ianvs_specdec import lengths
 from ianvs_specdec.engine.costs import Grid
 from ianvs_specdec.lengths.oracle import Oracle
-from ianvs_specdec.load.simulation.plan import PATTERNS, UserPlan
-from ianvs_specdec.load.simulation.users import simulate
+from ianvs_specdec.load.plan import SIMULATED_PATTERNS, SimulationPlan
+from ianvs_specdec.load.simulation.simulator import simulate
 from ianvs_specdec.load.simulation.workload import RecordedAnswer, Workload, stated
 from tests.support.cost_tables import LEVEL, PROMPT, PROMPT_ROW, ROW, STEP, TOKEN, simple
 
@@ -19,7 +19,7 @@ HALF = {"": 0.5}
 
 
 def plan(policy="fixed:0", **changes):
-    return UserPlan(**{"policy": policy, "edges": 5, "hours": 0.02, "rate": 1.0, **changes})
+    return SimulationPlan(**{"policy": policy, "edges": 5, "hours": 0.02, "rate": 1.0, **changes})
 
 
 def result(policy="fixed:0", costs=None, workload=None, **changes):
@@ -52,7 +52,7 @@ def test_right_drafts_save_steps_and_cost_their_rows_and_levels():
     assert (found["acceptance_rate"], found["tokens_per_step"]) == (1.0, 5.0)
 
 
-@pytest.mark.parametrize("arrivals", PATTERNS)
+@pytest.mark.parametrize("arrivals", SIMULATED_PATTERNS)
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(arrivals):
     first, again, other = (
         json.dumps(result("goodput", arrivals=arrivals, seed=seed, network=0.01, rate=2.0, hours=0.003))

@@ -75,7 +75,7 @@ def test_a_journal_is_read_and_answers_without_drafts_are_passed_over(tmp_path):
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("", "no answer in it has steps with drafts"),
+        ("", "no answer has steps with drafts"),
         ("{}\n", ":1: expected a journal.sqlite, or lines"),
         ("[" * 100_000, ":1: expected a journal.sqlite, or lines"),
         ('{"prompt": [1], "output": [1, 2], "steps": [{"drafted": -1}]}', ":1: expected a journal.sqlite, or lines"),

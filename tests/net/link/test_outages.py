@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from ianvs_specdec.net.link.outages import NO_OUTAGES, Outages, Schedule
+from ianvs_specdec.net.link.path import NO_OUTAGES, Schedule
+from ianvs_specdec.net.link.transmission import Outages
 
 PERIODIC = Schedule(2, period=10)
 
 
 def test_a_periodic_outage_ends_each_period() -> None:
-    outages = Outages(PERIODIC, 0, began=100)
+    outages = Outages(PERIODIC, 0, start=100)
     assert [outages.end_of(moment) for moment in (100, 107.9, 108, 109.9, 110, 118.5)] == [
         None,
         None,
@@ -19,23 +20,23 @@ def test_a_periodic_outage_ends_each_period() -> None:
         None,
         120,
     ]
-    assert outages.after(100) == 108
-    assert outages.after(108) == 118
+    assert outages.next_after(100) == 108
+    assert outages.next_after(108) == 118
 
 
 def test_one_outage_comes_once() -> None:
-    outages = Outages(Schedule(2, after=5), 0, began=100)
+    outages = Outages(Schedule(2, after=5), 0, start=100)
     assert [outages.end_of(moment) for moment in (104, 106, 108, 1e6)] == [None, 107, None, None]
-    assert (outages.after(0), outages.after(105)) == (105, None)
+    assert (outages.next_after(0), outages.next_after(105)) == (105, None)
 
 
 def test_random_outages_have_the_stated_means_and_follow_the_seed() -> None:
     schedule = Schedule(2, period=10, random=True)
     found = []
     for seed in (1, 1, 2):
-        outages = Outages(schedule, seed, began=0)
+        outages = Outages(schedule, seed, start=0)
         outages.end_of(20_000)
-        found.append(outages.over(20_000))
+        found.append(outages.before(20_000))
     assert found[0] == found[1] != found[2]
     lengths = [end - begin for begin, end in found[0]]
     assert sum(lengths) / len(lengths) == pytest.approx(2, rel=0.15)
@@ -43,16 +44,16 @@ def test_random_outages_have_the_stated_means_and_follow_the_seed() -> None:
 
 
 def test_one_that_is_called_for_joins_those_it_touches() -> None:
-    outages = Outages(PERIODIC, 0, began=0)
+    outages = Outages(PERIODIC, 0, start=0)
     assert outages.end_of(9) == 10
-    outages.call(5, 4)
-    outages.call(1, 1)
-    assert outages.over(12) == [(1, 2), (5, 10)]
+    outages.add(5, 4)
+    outages.add(1, 1)
+    assert outages.before(12) == [(1, 2), (5, 10)]
     assert [outages.end_of(moment) for moment in (1.5, 3, 6)] == [2, None, 10]
 
 
 def test_without_a_schedule_there_are_those_that_are_called_for() -> None:
-    outages = Outages(NO_OUTAGES, 0, began=0)
-    assert (outages.end_of(5), outages.after(0)) == (None, None)
-    outages.call(5, 1)
+    outages = Outages(NO_OUTAGES, 0, start=0)
+    assert (outages.end_of(5), outages.next_after(0)) == (None, None)
+    outages.add(5, 1)
     assert outages.end_of(5.5) == 6

@@ -8,8 +8,7 @@ import pytest
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.net.link import Path
-from ianvs_specdec.net.link.outages import Schedule
-from ianvs_specdec.net.link.presets import PRESETS
+from ianvs_specdec.net.link.path import PRESETS, Schedule
 
 
 def test_texts_have_units() -> None:

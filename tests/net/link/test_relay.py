@@ -13,7 +13,7 @@ import pytest
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.net.link import Path
-from ianvs_specdec.net.link.thread import Link
+from ianvs_specdec.net.link.link import Link
 from tests.net.link.conftest import PATIENCE, Opened, asked, connect, echo, received, swallow
 
 ROUGH = Path(delay=0.002, jitter=0.002, up=80e6, down=160e6, loss=0.01, seed=1)
@@ -150,12 +150,12 @@ def test_a_target_that_is_not_there_is_told_and_the_link_goes_on(served: Opened)
     told: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as gone:
         nobody = gone.getsockname()[1]
-    with Link(f"127.0.0.1:{nobody}", tell=told.append) as link:
+    with Link(f"127.0.0.1:{nobody}", warn=told.append) as link:
         for _ in range(2):
             # The reset may be faster than connect().
             with pytest.raises(ConnectionResetError), connect(link.address) as client:
                 client.recv(1)
-        assert told == [f"127.0.0.1:{nobody} cannot be reached: Connection refused; the link goes on"]
+        assert told == [f"127.0.0.1:{nobody} cannot be reached: Connection refused; the link continues"]
         with socket.create_server(("127.0.0.1", nobody)) as come, connect(link.address) as client:
             server, _ = come.accept()
             with server:

@@ -1,4 +1,4 @@
-"""Verifiers with narrow bounds, and with a certificate: thousands of sessions that there is no room for are refused one
+"""Verifiers with narrow limits, and with a certificate: thousands of sessions that there is no room for are refused one
 by one, and those that are there go on."""
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.net.split.split_pb2 import BUSY, IDLE, STREAM, Down
 from ianvs_specdec.net.split.wire import DECODE
-from ianvs_specdec.serving.verifier.server import credentials_of
-from ianvs_specdec.serving.verifier.service import Bounds
+from ianvs_specdec.serving.verifier.server import tls_credentials
+from ianvs_specdec.serving.verifier.service import Limits
 from tests.net.split.conftest import PROMPT
 from tests.support.servers import make_certificate
 from tests.support.split_client import TOKENS, Client, opening
 from tests.support.verifiers import PATIENCE, edge_of, verifying
 
-FEW = Bounds(sessions=4)
+FEW = Limits(sessions=4)
 AT_ONCE = 32
 LONG = Sampling(max_tokens=200)
 
 
 def test_a_silent_client_loses_its_session(llm):
-    with verifying(llm, bounds=Bounds(idle=0.2)) as verifier:
+    with verifying(llm, limits=Limits(idle=0.2)) as verifier:
         silent = Client(verifier.address).say(opening())
         assert silent.error() == IDLE
         silent.close()
 
 
 def test_a_client_that_never_reads_holds_no_more_than_its_own_output(folder, llm, alone):
-    with verifying(llm, bounds=Bounds(idle=0.5)) as verifier:
+    with verifying(llm, limits=Limits(idle=0.5)) as verifier:
         deaf = Client(verifier.address).say(opening(mode=STREAM, max_tokens=400))
         with edge_of(verifier.address, folder) as edge:
             answer = edge.decode(PROMPT, Sampling(max_tokens=40))
@@ -45,7 +45,7 @@ def test_a_client_that_never_reads_holds_no_more_than_its_own_output(folder, llm
 
 def test_with_a_certificate_both_sides_need_tls(folder, llm, alone, tmp_path):
     chain, key = make_certificate(tmp_path)
-    with verifying(llm, credentials=credentials_of(chain, key)) as verifier:
+    with verifying(llm, credentials=tls_credentials(chain, key)) as verifier:
         with edge_of(Access(verifier.address, "", chain), folder) as edge:
             assert edge.decode(PROMPT, Sampling(max_tokens=9)).token_ids == alone(PROMPT, Sampling(max_tokens=9))
         other = tmp_path / "other"
@@ -69,7 +69,7 @@ def test_with_a_certificate_both_sides_need_tls(folder, llm, alone, tmp_path):
 @pytest.mark.parametrize("opens", [500, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_what_there_is_no_room_for_is_refused_and_the_others_go_on(folder, llm, alone, opens):
     expected = alone(PROMPT, LONG)
-    with verifying(llm, bounds=FEW, tokens=TOKENS) as running:
+    with verifying(llm, limits=FEW, tokens=TOKENS) as running:
         started, answers = threading.Event(), []
 
         def go_on():

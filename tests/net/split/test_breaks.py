@@ -114,7 +114,7 @@ def test_the_policy_edge_finishes_and_says_how_much_is_its_own(folder, verifier,
     with edge_of(way.address, folder, outage=Outage("edge", 0.1), finish=finish) as edge:
         answer = edge.decode(PROMPT, GREEDY, on_tokens=lambda tokens: gone(way))
     assert answer.split.alone
-    assert answer.why
+    assert answer.outage_reason
     assert len(answer.token_ids) == 60
     assert answer.token_ids[: 60 - answer.split.alone] == whole[: 60 - answer.split.alone]
     assert answer.token_ids[60 - answer.split.alone :] == [7] * answer.split.alone

@@ -12,18 +12,18 @@ from ianvs_specdec.backends.split.edge.session import Outage
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.net.split.split_pb2 import FAILED, INVALID, UNAUTHENTICATED, Draft, Up
-from ianvs_specdec.serving.verifier.service import MOST_STOPS, Bounds
+from ianvs_specdec.serving.verifier.service import MAX_STOPS, Limits
 from ianvs_specdec.serving.verifier.session import Session
 from tests.net.split.conftest import PROMPT
 from tests.support.split_client import TOKENS, clients, opening
 from tests.support.verifiers import PATIENCE, edge_of, verifying
 
-BOUNDS = Bounds(sessions=4, draft=8)
+BOUNDS = Limits(sessions=4, draft=8)
 
 
 @pytest.fixture(scope="module")
 def running(llm):
-    with verifying(llm, bounds=BOUNDS, tokens=TOKENS) as verifier:
+    with verifying(llm, limits=BOUNDS, tokens=TOKENS) as verifier:
         yield verifier
 
 
@@ -42,7 +42,7 @@ FIRST = {
     "tokens that there are not": (opening(prompt=[5, 1 << 31]), INVALID),
     "a temperature below zero": (opening(temperature=-1.0), INVALID),
     "a seed without an end": (opening(seed="1" * 5000), INVALID),
-    "a stop string too many": (opening(stop=["x"] * (MOST_STOPS + 1)), INVALID),
+    "a stop string too many": (opening(stop=["x"] * (MAX_STOPS + 1)), INVALID),
     "a mode of another version": (opening(mode=9), INVALID),
 }
 
@@ -105,10 +105,10 @@ def test_what_the_verifier_refuses_is_told_once(folder, running):
 
 
 def test_what_fails_on_the_verifiers_side_ends_its_session_alone(folder, running, client, alone, monkeypatch, caplog):
-    def broken(self, emitted):
+    def broken(self, *arguments):
         raise RuntimeError("nobody thought of this")
 
-    monkeypatch.setattr(Session, "_emitted", broken)
+    monkeypatch.setattr(Session, "_send", broken)
     assert client().say(opening()).error() == FAILED
     assert "nobody thought of this" in caplog.text
     monkeypatch.undo()

@@ -14,9 +14,9 @@ pytest.importorskip("grpc", reason="needs the extra split: pip install 'ianvs-sp
 from ianvs_specdec.backends.split.edge.connection import Access, Connection
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.net.split.split_pb2 import BUSY, IDLE, INT8, INVALID, PROMPT, TREE, Cut, Draft, Open, Rows, Slice, Up
-from ianvs_specdec.net.split.wire import set_sampling
-from ianvs_specdec.serving.verifier.service import Bounds
-from ianvs_specdec.serving.verifier.slices import MOST_WORKS
+from ianvs_specdec.net.split.wire import write_sampling
+from ianvs_specdec.serving.verifier.service import Limits
+from ianvs_specdec.serving.verifier.slices import MAX_PENDING
 from ianvs_specdec.targets.native.range import LayerRange
 from ianvs_specdec.targets.native.target import NativeTarget, numerics
 from tests.support.split_client import clients
@@ -24,7 +24,7 @@ from tests.support.verifiers import PATIENCE, verifying
 
 HIDDEN = 32
 BEGINS = Open()
-set_sampling(BEGINS, Sampling())
+write_sampling(BEGINS, Sampling())
 NUMERICS = numerics(torch.float32)
 CUT = Up(cut=Cut(layer=1, numerics=NUMERICS))
 
@@ -89,12 +89,12 @@ def test_what_waits_of_one_edge_and_what_shares_a_step_is_bounded(client, verifi
     for each in (*edges, flood):
         assert each.hear().HasField("opened")
     deadline = time.monotonic() + PATIENCE
-    while len(slices._waiting) < MOST_WORKS + 3 and time.monotonic() < deadline:
+    while len(slices._waiting) < MAX_PENDING + 3 and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(0.2)
     waiting = len(slices._waiting)
     gate.set()
-    assert waiting == MOST_WORKS + 3
+    assert waiting == MAX_PENDING + 3
     for each in edges:
         assert len(each.hear().chosen.tokens) == 40
     assert max(map(len, steps)) == 40
@@ -124,7 +124,7 @@ def test_where_a_step_of_several_fails_each_is_computed_alone(client, verifier, 
 
 
 def test_edges_that_are_silent_or_take_all_memory_end(llm, monkeypatch):
-    with verifying(llm, bounds=Bounds(idle=0.2)) as verifier, clients(verifier) as made:
+    with verifying(llm, limits=Limits(idle=0.2)) as verifier, clients(verifier) as made:
         assert made().say(CUT).error() == IDLE
         assert made().say(CUT, sent(part(2))).error() == IDLE
         verifier.service._slices.memory = 0

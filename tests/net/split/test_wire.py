@@ -7,7 +7,7 @@ import pytest
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import TokenTree
 from ianvs_specdec.net.split.split_pb2 import Down, Draft, Open, Up, Verdict
-from ianvs_specdec.net.split.wire import draft_of, node_of, sampling_of, set_sampling, tree_of
+from ianvs_specdec.net.split.wire import decode_draft, encode_draft, node_at, read_sampling, write_sampling
 from tests.support.paths import ROOT
 
 SOURCE = ROOT / "src" / "ianvs_specdec" / "net" / "split"
@@ -23,11 +23,11 @@ def test_the_generated_module_is_what_the_format_gives(tmp_path):
 
 def test_a_round_takes_few_bytes():
     """Of ids below 2^14, as those of the embedded models, in the middle of an answer of some hundred tokens."""
-    chain = Up(draft=draft_of(TokenTree.chain(9000, [9001, 9002, 9003, 9004])))
-    ahead = Up(draft=draft_of(TokenTree.chain(9000, [9001, 9002, 9003, 9004]), ahead=True))
+    chain = Up(draft=encode_draft(TokenTree.chain(9000, [9001, 9002, 9003, 9004])))
+    ahead = Up(draft=encode_draft(TokenTree.chain(9000, [9001, 9002, 9003, 9004]), ahead=True))
     verdict = Down(verdict=Verdict(node=4, token=9005))
     assert (chain.ByteSize(), ahead.ByteSize(), verdict.ByteSize()) == (12, 15, 7)
-    tree = Up(draft=draft_of(TokenTree([9000, 9001, 9002, 9003, 9004], [-1, 0, 0, 1, 1])))
+    tree = Up(draft=encode_draft(TokenTree([9000, 9001, 9002, 9003, 9004], [-1, 0, 0, 1, 1])))
     assert tree.ByteSize() == 12 + 2 + 4
 
 
@@ -35,19 +35,19 @@ def test_a_round_takes_few_bytes():
     "tree", [TokenTree.chain(1), TokenTree.chain(1, [2, 3]), TokenTree([1, 2, 3, 4, 5], [-1, 0, 0, 1, 2])]
 )
 def test_a_tree_arrives_as_it_was_sent(tree):
-    arrived = Draft.FromString(draft_of(tree, ahead=True).SerializeToString())
+    arrived = Draft.FromString(encode_draft(tree, ahead=True).SerializeToString())
     assert arrived.guess == tree.tokens[0] + 1
-    assert tree_of(arrived, 1, 64) == tree
-    assert tree_of(arrived, 1, 1).tokens == tree.tokens[:2]
+    assert decode_draft(arrived, 1, 64) == tree
+    assert decode_draft(arrived, 1, 1).tokens == tree.tokens[:2]
 
 
 def test_a_path_is_told_by_its_last_node_also_where_siblings_are_alike():
     tree = TokenTree([1, 2, 2, 7, 8], [-1, 0, 0, 1, 2])
-    assert [node_of(tree, path) for path in ([], [2, 7], [2, 8])] == [0, 3, 4]
+    assert [node_at(tree, path) for path in ([], [2, 7], [2, 8])] == [0, 3, 4]
 
 
 def test_sampling_arrives_to_the_bit():
     sampling = Sampling(99, 0.7, 0.9, 40, 1.1, (1 << 64) - 1, ("end", "stop"))
     message = Open()
-    set_sampling(message, sampling)
-    assert sampling_of(Open.FromString(message.SerializeToString())) == sampling
+    write_sampling(message, sampling)
+    assert read_sampling(Open.FromString(message.SerializeToString())) == sampling

@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("grpc", reason="needs the extra split: pip install 'ianvs-specdec[split]'")
 
-from ianvs_specdec.net.split import MOST_IN_FLIGHT
+from ianvs_specdec.net.split import MAX_IN_FLIGHT
 from ianvs_specdec.net.split.split_pb2 import Draft
-from ianvs_specdec.serving.verifier.drafter import RemoteDrafter
+from ianvs_specdec.serving.verifier.session import RemoteDrafter
 
 
 @pytest.fixture
@@ -52,9 +52,9 @@ def test_a_draft_sent_ahead_that_comes_late_has_its_turn(drafter):
 
 def test_no_more_than_the_limit_of_drafts_wait(drafter):
     drafter.offer(Draft(tokens=[7]))
-    for _ in range(MOST_IN_FLIGHT):
+    for _ in range(MAX_IN_FLIGHT):
         drafter.offer(Draft(guess=10, tokens=[7]))
-    with pytest.raises(ValueError, match=f"more than {MOST_IN_FLIGHT} drafts"):
+    with pytest.raises(ValueError, match=f"more than {MAX_IN_FLIGHT} drafts"):
         drafter.offer(Draft(guess=10, tokens=[7]))
 
 

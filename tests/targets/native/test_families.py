@@ -13,8 +13,8 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import TokenTree, decode
 from ianvs_specdec.engine.contracts import Prompt
-from ianvs_specdec.targets.native.target import NativeTarget, fits_native
-from ianvs_specdec.targets.registry import target_of
+from ianvs_specdec.targets.native.target import NativeTarget, native_unsupported_reason
+from ianvs_specdec.targets.registry import create_target
 from tests.support.families import FAMILIES, TURN, WINDOW, family_model
 from tests.support.tiny import Guesser, random_tree
 
@@ -41,8 +41,8 @@ def assert_close(got: torch.Tensor, wanted: torch.Tensor) -> None:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_prompts_and_trees_have_the_logits_of_transformers(name: str) -> None:
     model = family_model(name)
-    assert fits_native(model) is None
-    target, rng, tokens = target_of(model), random.Random(4), list(PROMPT)
+    assert native_unsupported_reason(model) is None
+    target, rng, tokens = create_target(model), random.Random(4), list(PROMPT)
     assert target.kind == "native"
     sequence = target.open()
     (prompt,) = target.step([(sequence, Prompt(tokens))])
@@ -144,14 +144,14 @@ def test_a_flag_that_is_not_known_is_refused_by_name(name: str, key: str, value:
     setattr(model.config, key, value)
     # Of a rotary embedding the last of its keys is at fault.
     named = list(value)[-1] if isinstance(value, dict) else key
-    assert named in str(fits_native(model))
+    assert named in str(native_unsupported_reason(model))
 
 
 def test_a_model_that_falls_back_says_why(caplog: pytest.LogCaptureFixture) -> None:
     model = family_model("olmo2")
     model.config.residual_multiplier = 0.5
-    assert target_of(model).kind == "transformers"
+    assert create_target(model).kind == "transformers"
     assert "engine transformers: slower than the native step" in caplog.text
     assert "residual_multiplier (0.5) is not supported for olmo2 by the native step" in caplog.text
     with pytest.raises(UserError, match=r"engine native: .*residual_multiplier.*choose engine auto"):
-        target_of(model, engine="native")
+        create_target(model, engine="native")

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from ianvs_specdec.engine.contracts import Prompt
+from ianvs_specdec.targets.native.layer_range import LayerRange, Rows
 from ianvs_specdec.targets.native.model import POSITIONS_AT_ONCE, Rotations
-from ianvs_specdec.targets.native.range import LayerRange, Rows
 from tests.support.tiny import VOCABULARY, random_tree
 from tests.targets.native.test_invariance import made
 

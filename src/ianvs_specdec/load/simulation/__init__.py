@@ -1,2 +1,4 @@
-"""A server with its users on a clock that is only counted: the engine and the lengths are the real ones, what computes
-is a cost table, and what is accepted comes of recorded answers."""
+"""Simulation of a server and its users: the real engine loop and speculation lengths, without a model.
+
+Step times are from a cost table, acceptance from recorded answers.
+"""

@@ -1,4 +1,4 @@
-"""Requests, drafts and a target for simulations, without computation."""
+"""A target and requests for the engine that only count tokens."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ianvs_specdec.common.types import Step
 from ianvs_specdec.engine.contracts import Drafter, Piece
 from ianvs_specdec.engine.costs import CostTable
 from ianvs_specdec.engine.request import Request
-from ianvs_specdec.engine.scheduling import Share
+from ianvs_specdec.engine.length import Share
 from ianvs_specdec.engine.tree import TokenTree
 from ianvs_specdec.lengths.oracle import Replayed
 
 
 @dataclass
 class VirtualClock:
-    """Seconds that pass when somebody waits for them."""
+    """Time that passes only in ``until``."""
 
     time: float = 0.0
 
@@ -31,9 +31,9 @@ class VirtualClock:
 
 @dataclass(frozen=True, slots=True)
 class UserRequest:
-    """One request of ``output`` tokens, of at most ``most``. ``draws`` has for each of them a number from 0 to 1: at
-    level l of a draft it is right where the number is below ``survival[l - 1]``. ``found``: where there is anything to
-    draft, None = everywhere."""
+    """A request with ``output`` tokens (maximum: ``most``). Each token has a number from 0 to 1 in ``draws``: at depth
+    l of a draft it is accepted if the number is below ``survival[l - 1]``. ``found``: tokens at which the drafter finds
+    a draft, None = all."""
 
     task: str
     prompt: int
@@ -45,7 +45,7 @@ class UserRequest:
 
 
 class SimulatedAnswer(NamedTuple):
-    """One finished request; ``delay``: seconds of the network, one way."""
+    """A finished request; ``delay``: one-way network delay in seconds."""
 
     task: str
     arrived: float
@@ -60,14 +60,14 @@ class SimulatedAnswer(NamedTuple):
 
 @dataclass
 class EmittedTokens:
-    """Of all requests together."""
+    """Number of emitted tokens of all requests."""
 
     emitted: int = 0
 
 
 @cache
 def _chain(nodes: int) -> TokenTree:
-    """A chain of ``nodes`` tokens; their ids make no difference."""
+    """A chain of ``nodes`` tokens; the ids do not matter."""
     return TokenTree.chain(0, [0] * nodes)
 
 
@@ -80,7 +80,7 @@ _PLAIN, _ROOT = _step(0, 0, 1), _chain(0)
 
 
 class SimulatedTarget:
-    """As far as the engine asks it. Its time is made by ``backends.emulation``."""
+    """The methods that the engine uses. Its time is emulated (``backends.emulation``)."""
 
     def __init__(self, costs: CostTable) -> None:
         self.costs, self.prompt_rows = costs, costs.prompt_rows
@@ -93,16 +93,16 @@ class SimulatedTarget:
 
 
 class SimulatedRequest(Request):
-    """A request of which only the numbers are there. It drafts a chain as long as it may be."""
+    """A request without tokens. Its drafts are chains of the maximum length."""
 
     stats: Replayed
     piece: Any
     opened = began = ended = over = False
     drafter = Drafter()
-    """Drafts are always there at once."""
+    """Drafts are always ready."""
     drafted = 0
     finds = True
-    """Whether there is anything to draft for the next step."""
+    """Whether the drafter finds a draft for the next step."""
 
     def __init__(
         self,
@@ -116,10 +116,10 @@ class SimulatedRequest(Request):
         costs = target.costs
         self.asked, self.arrived, self.delay = asked, arrived, delay
         self.answered: Any = None
-        """What waits for its end, if anything does."""
+        """Event for its end."""
         self._target: Any = target
         self.first = self.last = float("nan")
-        """When its first and its last token came."""
+        """Times of the first and the last token."""
         self.done = self.drafted_tokens = self.accepted_tokens = self.steps = 0
         self.error = None
         self.stats = Replayed(asked.prompt, asked.task, asked.most, coming=self.coming)
@@ -128,18 +128,18 @@ class SimulatedRequest(Request):
         self._clock, self._tally = clock, tally
         self.sequence: Any = None
 
-    def add_drafting(self, seconds: float) -> None:
-        """Not in its answer."""
+    def add_draft_seconds(self, seconds: float) -> None:
+        """Not counted."""
 
     def answer(self) -> SimulatedAnswer:
-        """Without its luck, which is long."""
+        """The finished request, without its long ``draws``."""
         times = self.arrived, self.delay, self.first, self.last
         return SimulatedAnswer(
             self.asked.task, *times, self.done, self.drafted_tokens, self.accepted_tokens, self.steps
         )
 
     def warm(self) -> None:
-        """Nothing is to be compiled."""
+        """No effect."""
 
     def open(self) -> None:
         self.opened = True
@@ -148,10 +148,10 @@ class SimulatedRequest(Request):
             self.stats.unread_tokens = self.asked.prompt
 
     def close(self) -> None:
-        """Nothing is held."""
+        """No effect."""
 
-    def refresh_lag(self) -> None:
-        """What is to be read before a draft is counted as it comes."""
+    def update_unread(self) -> None:
+        """No effect: unread tokens are counted in ``_emit_tokens``."""
 
     def ask(self, budget: int, confidence: float) -> None:
         self._budget, self._behind = budget, self.stats.unread_tokens
@@ -166,42 +166,42 @@ class SimulatedRequest(Request):
     def accept(self, output: Any) -> None:
         if not self.began and self.piece.last:
             self.began = True
-            self._put_out(1)
+            self._emit_tokens(1)
 
     def emit(self) -> Share:
         drafted, step = self.drafted, _PLAIN
         if self._budget > 0:
-            # It was read for the draft.
+            # The drafter has read them.
             self.stats.unread_tokens = 0
         if drafted:
             right, left = self.coming(drafted), self.asked.output - self.done
             step = _step(drafted, right, right + 1) if right < left else _step(drafted, left, left)
             self.drafted_tokens += drafted
             self.accepted_tokens += step.accepted
-        self._put_out(step.emitted)
+        self._emit_tokens(step.emitted)
         self.steps += 1
         return Share(self.stats, self._budget, self._behind, drafted, step, self.ended)
 
     def commit(self) -> None:
-        """Nothing is kept."""
+        """No effect."""
 
     def observe(self) -> None:
-        """Nothing is learned from a draft."""
+        """No effect."""
 
     def coming(self, most: int) -> int:
-        """How many tokens of a draft of at most ``most`` would be accepted in the next step."""
+        """How many of ``most`` draft tokens the next step would accept."""
         if not self.finds:
             return 0
         asked, position = self.asked, self.done
         level = 0
-        # One number for each token of the output: there are no more of them than can be put out.
+        # Ends at the last token of the output.
         for drawn, survival in zip(asked.draws[position : position + most], asked.survival, strict=False):
             if drawn >= survival:
                 break
             level += 1
         return level
 
-    def _put_out(self, tokens: int) -> None:
+    def _emit_tokens(self, tokens: int) -> None:
         stats = self.stats
         self.last = self._clock.time
         if not self.done:

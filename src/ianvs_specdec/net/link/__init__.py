@@ -1,4 +1,4 @@
-"""The network path between edge and cloud, emulated between real sockets."""
+"""Emulation of a network path between real sockets."""
 
 from ianvs_specdec.net.link.path import Path
 

@@ -1,4 +1,4 @@
-"""What a link did: counts of each connection, and of all together, as JSON lines."""
+"""The record of a link: counts per connection and in total, as JSON lines."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 LATE = 1e-3
-"""Seconds after the moment a delivery was due from which it is counted as late: the emulation's own fault."""
+"""Seconds of delay added by the emulation from which a delivery counts as late."""
 
 
 class Direction:
-    """One direction, of one connection or of all: ``bytes`` of data and ``segments`` that carried them, ``lost`` ones
-    among them, and pieces that were ``delivered``, with their delays. ``late``: see LATE."""
+    """Counts of one direction, of one connection or of all: ``bytes`` of data, ``segments`` (``lost``: of these), and
+    ``delivered`` chunks (``late``: see LATE) with their delays."""
 
     def __init__(self) -> None:
         self.bytes = self.segments = self.lost = self.delivered = self.late = 0
         self._delay = self._longest = self._latest = 0.0
 
-    def take(self, other: Direction) -> None:
-        """What another counted as well."""
+    def add(self, other: Direction) -> None:
         for name in ("bytes", "segments", "lost", "delivered", "late", "_delay"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self._longest = max(self._longest, other._longest)
         self._latest = max(self._latest, other._latest)
 
     def deliver(self, delay: float, lateness: float) -> None:
-        """A piece has arrived, ``lateness`` seconds later than due."""
+        """Count a chunk that arrived ``lateness`` seconds too late."""
         self.delivered += 1
         self.late += lateness > LATE
         self._delay += delay
@@ -44,10 +43,9 @@ class Direction:
 
 
 class LinkRecord:
-    """Writes a line for the link, one for each connection that has ended, and at the end one for all of them."""
+    """Writes a line with the settings, one for each closed connection, and a summary. Raises OSError."""
 
     def __init__(self, file: pathlib.Path | None, head: Mapping[str, Any]) -> None:
-        """Raises OSError where the file cannot be written."""
         self._file = None if file is None else open(file, "w", encoding="utf-8", buffering=1)  # noqa: SIM115
         self._failure: OSError | None = None
         self._up, self._down = Direction(), Direction()
@@ -55,26 +53,27 @@ class LinkRecord:
         self._write({"link": dict(head)})
 
     def connection(self, number: int, opened: float, closed: float, end: str, up: Direction, down: Direction) -> None:
-        """One that is over. Times in seconds since the link began; ``end`` says how."""
-        self._up.take(up)
-        self._down.take(down)
+        """Write a closed connection. Times: seconds since the start of the link; ``end``: how it ended."""
+        self._up.add(up)
+        self._down.add(down)
         self._ends[end] += 1
         times = {"opened": round(opened, 6), "closed": round(closed, 6), "end": end}
         self._write({"connection": number, **times, "up": up.to_json(), "down": down.to_json()})
 
-    def summary(self, running: Iterable[tuple[Direction, Direction]] = ()) -> dict[str, Any]:
-        """Of all connections, those that are ``running`` among them."""
+    def summary(self, open_ones: Iterable[tuple[Direction, Direction]] = ()) -> dict[str, Any]:
+        """Counts of all connections, including the open ones."""
         ups, downs = Direction(), Direction()
         count = sum(self._ends.values())
-        for up, down in ((self._up, self._down), *running):
-            ups.take(up)
-            downs.take(down)
+        for up, down in ((self._up, self._down), *open_ones):
+            ups.add(up)
+            downs.add(down)
             count += up is not self._up
         return {"connections": count, "ends": dict(self._ends), "up": ups.to_json(), "down": downs.to_json()}
 
     def close(self, outages: Iterable[tuple[float, float]], seconds: float) -> None:
-        """``outages``: begins and ends, in seconds since the link began; so is ``seconds``, the end. Raises OSError
-        where a line could not be written, now or before: the connections were not to suffer from it.
+        """Write the summary. ``outages`` (begin and end) and ``seconds`` count from the start of the link.
+
+        Raises the OSError of any line: while the link runs, a full disk does not affect its connections.
         """
         times = [[round(begin, 6), round(end, 6)] for begin, end in outages]
         self._write({"summary": {"seconds": round(seconds, 6), "outages": times, **self.summary()}})

@@ -1,4 +1,4 @@
-"""The relay: accepts connections, connects to the target, and lets everything pass as the path permits."""
+"""The relay: accepts connections and forwards their data to the target with the delays of the path."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from ianvs_specdec.net.addresses import Address, written
-from ianvs_specdec.net.link.outages import Outages
+from ianvs_specdec.net.addresses import Address, format_address
 from ianvs_specdec.net.link.path import CUT as CUT_IN_OUTAGES
 from ianvs_specdec.net.link.path import Path
 from ianvs_specdec.net.link.record import Direction, LinkRecord
-from ianvs_specdec.net.link.way import Line, Way
+from ianvs_specdec.net.link.transmission import Channel, Line, Outages
 
 CLOSED, RESET, CUT, REFUSED, STOPPED = "closed", "reset", "cut", "refused", "stopped"
-"""How connections end: by both ends, by one of them, in an outage or on demand, without a target, with the link."""
-MOST_HELD = 4 << 20
-"""Bytes of one direction of a connection that are on their way: what comes after them is not read."""
+"""How connections end: closed by both ends, reset by one, cut in an outage or on demand, no target, link stopped."""
+MAX_IN_TRANSIT = 4 << 20
+"""Bytes in transit per direction of a connection: no more is read before some of them are delivered."""
 CONNECT_SECONDS = 10.0
-"""For the connection to the target, which is not part of the emulated path."""
+"""Timeout of the connection to the target, which is not part of the emulated path."""
 _NO_LINGER = struct.pack("ii", 1, 0)
-"""With it, closing a socket sends a reset."""
+"""Socket option: close with a reset."""
 
 
 class _Selector(selectors.EpollSelector):
@@ -42,13 +41,13 @@ class _Selector(selectors.EpollSelector):
 
 
 def exact_loop() -> asyncio.AbstractEventLoop:
-    """An event loop for a relay: its timers are exact."""
+    """An event loop with exact timers."""
     return asyncio.SelectorEventLoop(_Selector())
 
 
 @dataclass(eq=False)
 class Connection:
-    """``task`` lets it pass; ``end`` is how it ends where that is cancelled."""
+    """``task`` forwards the data; ``end``: how the connection ends if it is cancelled."""
 
     number: int
     opened: float
@@ -59,30 +58,29 @@ class Connection:
 
 
 class Flow:
-    """One direction of one connection: what it reads is written when it is due."""
+    """One direction of one connection: data is written when it is due."""
 
-    def __init__(self, source: StreamReader, sink: StreamWriter, way: Way, counts: Direction) -> None:
-        self._source, self._sink, self._way, self._counts = source, sink, way, counts
+    def __init__(self, source: StreamReader, sink: StreamWriter, channel: Channel, counts: Direction) -> None:
+        self._source, self._sink, self._channel, self._counts = source, sink, channel, counts
         self._waiting: asyncio.Queue[tuple[float, float, bytes]] = asyncio.Queue()
-        self._held, self._room = 0, asyncio.Event()
+        self._in_transit, self._room = 0, asyncio.Event()
 
     async def run(self, begin: float) -> None:
-        """From the moment ``begin`` on, until the source has ended and all of it was written. Raises OSError where an
-        end was reset."""
+        """Forward from the time ``begin`` to the end of the source. Raises OSError after a reset."""
         await _both(self._read(begin), self._write())
 
     async def _read(self, begin: float) -> None:
         await _until(begin)
-        line, now = self._way.line, asyncio.get_running_loop().time
+        line, now = self._channel.line, asyncio.get_running_loop().time
         data = b"-"
         while data:
-            data = await self._source.read(line.piece)
+            data = await self._source.read(line.chunk)
             async with line.turn:
-                await _until(line.opens())
+                await _until(line.has_room_at())
                 sent = now()
-                self._waiting.put_nowait((sent, self._way.arrival(sent, len(data)), data))
-            self._held += len(data)
-            while self._held > MOST_HELD:
+                self._waiting.put_nowait((sent, self._channel.arrival(sent, len(data)), data))
+            self._in_transit += len(data)
+            while self._in_transit > MAX_IN_TRANSIT:
                 self._room.clear()
                 await self._room.wait()
 
@@ -91,7 +89,7 @@ class Flow:
         while True:
             sent, arrival, data = await self._waiting.get()
             await _until(arrival)
-            # What the receiver held up is not late.
+            # Delays caused by the receiver do not count as late.
             self._counts.deliver(now() - sent, now() - max(arrival, ready))
             if not data:
                 self._sink.write_eof()
@@ -99,18 +97,17 @@ class Flow:
             self._sink.write(data)
             await self._sink.drain()
             ready = now()
-            self._held -= len(data)
+            self._in_transit -= len(data)
             self._room.set()
 
 
 class Relay:
-    """All connections of one link. It belongs to the event loop that runs, and is used in no other thread."""
+    """All connections of one link, on the running event loop. ``warn`` gets a line about problems of the target."""
 
-    def __init__(self, path: Path, target: Address, record: LinkRecord, tell: Callable[[str], None]) -> None:
-        """``tell`` gets one line for the user where something is wrong outside of the link."""
-        self._target, self._record, self._tell, self._told = target, record, tell, ""
+    def __init__(self, path: Path, target: Address, record: LinkRecord, warn: Callable[[str], None]) -> None:
+        self._target, self._record, self._warn, self._last_warning = target, record, warn, ""
         self._loop = asyncio.get_running_loop()
-        self._loop.set_exception_handler(lambda _, context: self._say(str(context["message"])))
+        self._loop.set_exception_handler(lambda _, context: self._warn_once(str(context["message"])))
         self._began = self._loop.time()
         self._cuts = path.on_outage == CUT_IN_OUTAGES
         self._outages = Outages(path.outage, path.seed, self._began)
@@ -123,31 +120,31 @@ class Relay:
         self._server = await asyncio.start_server(self._serve, sock=listener)
 
     def outage(self, seconds: float) -> None:
-        """Nothing passes from now on for ``seconds``."""
-        self._outages.call(self._loop.time(), seconds)
+        """Start an outage."""
+        self._outages.add(self._loop.time(), seconds)
         if self._cuts:
             self.cut()
 
     def cut(self) -> None:
-        """Reset all connections, at both ends, at once."""
+        """Reset all connections at both ends."""
         for connection in self._connections:
             connection.end = CUT
             connection.task.cancel()
 
     def summary(self) -> dict[str, Any]:
-        """What the record says of all connections up to now."""
+        """The summary of the record so far."""
         return self._record.summary((one.up, one.down) for one in self._connections)
 
     async def close(self) -> None:
-        """End all connections, and write the record's end."""
+        """End all connections and complete the record."""
         self._server.close()
         tasks = [connection.task for connection in self._connections]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         now = self._loop.time()
-        over = [(begin - self._began, min(end, now) - self._began) for begin, end in self._outages.over(now)]
-        self._record.close(over, now - self._began)
+        outages = [(begin - self._began, min(end, now) - self._began) for begin, end in self._outages.before(now)]
+        self._record.close(outages, now - self._began)
 
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         task = asyncio.current_task()
@@ -157,7 +154,7 @@ class Relay:
         self._connections.add(connection)
         writers, end = [writer], RESET
         try:
-            end = await self._pass(connection, reader, writers)
+            end = await self._forward(connection, reader, writers)
         except asyncio.CancelledError:
             end = connection.end
         except OSError:
@@ -169,54 +166,54 @@ class Relay:
             opened, closed = connection.opened - self._began, self._loop.time() - self._began
             self._record.connection(connection.number, opened, closed, end, connection.up, connection.down)
 
-    async def _pass(self, connection: Connection, reader: StreamReader, writers: list[StreamWriter]) -> str:
-        """Let all of a connection pass, and return how it ended. The target's end is added to ``writers``."""
-        up = Way(self._up, f"{connection.number} up", connection.up)
-        down = Way(self._down, f"{connection.number} down", connection.down)
-        # The handshake takes a round trip, and the server hears of its end after another delay.
-        there = self._handshake(self._up, connection.opened)
-        back = self._handshake(self._down, there)
-        await _until(there)
+    async def _forward(self, connection: Connection, reader: StreamReader, writers: list[StreamWriter]) -> str:
+        """Forward a connection and return how it ended. Adds the writer to the target to ``writers``."""
+        up = Channel(self._up, f"{connection.number} up", connection.up)
+        down = Channel(self._down, f"{connection.number} down", connection.down)
+        # The handshake takes a round trip; the server learns of its end another delay later.
+        syn = self._handshake(self._up, connection.opened)
+        syn_ack = self._handshake(self._down, syn)
+        await _until(syn)
         try:
             server, sink = await asyncio.wait_for(asyncio.open_connection(*self._target), CONNECT_SECONDS)
         except (OSError, TimeoutError) as error:
-            self._say(f"{written(*self._target)} cannot be reached: {_reason(error)}; the link goes on")
-            await _until(back)
+            self._warn_once(f"{format_address(*self._target)} cannot be reached: {_reason(error)}; the link continues")
+            await _until(syn_ack)
             return REFUSED
-        self._told = ""
+        self._last_warning = ""
         writers.append(sink)
         flows = Flow(reader, sink, up, connection.up), Flow(server, writers[0], down, connection.down)
-        await _both(flows[0].run(back), flows[1].run(self._handshake(self._up, back)))
+        await _both(flows[0].run(syn_ack), flows[1].run(self._handshake(self._up, syn_ack)))
         return CLOSED
 
     def _handshake(self, line: Line, moment: float) -> float:
-        """When a segment without data arrives."""
+        """Arrival of a segment without data."""
         return (self._outages.end_of(moment) or moment) + line.path.delay
 
     def _next_cut(self) -> None:
-        if self._cuts and (begin := self._outages.after(self._loop.time())) is not None:
+        if self._cuts and (begin := self._outages.next_after(self._loop.time())) is not None:
             self._loop.call_at(begin, self._cut_and_next)
 
     def _cut_and_next(self) -> None:
         self.cut()
         self._next_cut()
 
-    def _say(self, line: str) -> None:
-        """Once, until something has changed: thousands of connections may meet the same."""
-        if line != self._told:
-            self._told = line
+    def _warn_once(self, line: str) -> None:
+        """Warn, unless the last warning was the same: thousands of connections may have the same problem."""
+        if line != self._last_warning:
+            self._last_warning = line
             with contextlib.suppress(OSError):
-                self._tell(line)
+                self._warn(line)
 
 
 async def _until(moment: float) -> None:
-    """Come back at a moment of the loop's clock."""
+    """Sleep until a time of the loop's clock."""
     if (left := moment - asyncio.get_running_loop().time()) > 0:
         await asyncio.sleep(left)
 
 
 async def _both(*parts: Coroutine[Any, Any, None]) -> None:
-    """Until both are done, or one has failed; then the other one is cancelled."""
+    """Run both; if one fails, cancel the other."""
     tasks = [asyncio.ensure_future(part) for part in parts]
     try:
         await asyncio.gather(*tasks)
@@ -235,6 +232,6 @@ def _close(writer: StreamWriter, gracefully: bool) -> None:
 
 
 def _reason(error: OSError | TimeoutError) -> str:
-    # A name that is not known has a negative number, and no answer has none.
+    # Unknown host names have a negative errno, timeouts none.
     number = getattr(error, "errno", None) or 0
     return os.strerror(number) if number > 0 else str(error) or f"no answer within {CONNECT_SECONDS:g} s"

@@ -1,7 +1,7 @@
-"""How fast an edge and a verifier decode together, and up to which round trip that beats streaming.
+"""Throughput of split decoding, and the round trip up to which it is faster than streaming.
 
-docs/split.md has the formulas: of drafts with k tokens (``length``), right with probability a (``acceptance``), a round
-trip R (``way``), a step S of the verifier (``service``), and d to draft a token (``draft``), all in seconds.
+docs/split.md derives the formulas: k draft tokens (``length``), each accepted with probability a (``acceptance``), a
+round trip R, a verifier step S (``service``), and d per drafted token (``draft``), all times in seconds.
 """
 
 from __future__ import annotations
@@ -10,27 +10,30 @@ from math import inf
 
 
 def round_tokens(length: int, acceptance: float) -> float:
-    """e: the mean tokens of a round."""
+    """Mean number of tokens of a round (e)."""
     return sum(acceptance**level for level in range(length + 1))
 
 
 def round_seconds(
-    length: int, acceptance: float, *, way: float, service: float, draft: float, in_flight: int = 0
+    length: int, acceptance: float, *, round_trip: float, service: float, draft: float, in_flight: int = 0
 ) -> float:
-    """T: the mean seconds of a round. ``in_flight`` 0: nothing is drafted ahead."""
-    anew, waiting = length * draft + way + service, way + service
+    """Mean duration of a round (T). ``in_flight`` 0: no drafts are sent ahead."""
+    waiting = round_trip + service
+    fresh = length * draft + waiting
     if not in_flight:
-        return anew
+        return fresh
     hit = acceptance ** (length + 1)
-    return (1 - hit) * anew + hit * max((length + 1) * draft, service, waiting / in_flight)
+    return (1 - hit) * fresh + hit * max((length + 1) * draft, service, waiting / in_flight)
 
 
-def longest_way(seconds: float, *, anew: float, shares: float, drafting: float, service: float, hidden: float) -> float:
-    """The R with which rounds take ``seconds`` together; below 0 where they take more without any.
+def break_even_round_trip(
+    seconds: float, *, fresh: float, shares: float, drafting: float, service: float, hidden: float
+) -> float:
+    """The round trip R at which all rounds take ``seconds``; negative if they take longer even without one.
 
-    ``anew`` of them begin anew, and draft for ``drafting`` seconds. Those that were sent ahead take ``hidden`` seconds
-    where the way does not limit them, and otherwise ``shares`` of a way and of the verifier's step.
+    ``fresh`` rounds wait for a draft, whose drafting takes ``drafting`` seconds in total. The rounds that were sent
+    ahead take ``hidden`` seconds, or ``shares`` of a round trip and a verifier step, whichever is longer.
     """
     left = seconds - drafting
-    ways = [(left - service * anew - hidden, anew), (left - service * (anew + shares), anew + shares)]
-    return min(time / share if share > 0 else inf if time >= 0 else -inf for time, share in ways)
+    limits = [(left - service * fresh - hidden, fresh), (left - service * (fresh + shares), fresh + shares)]
+    return min(time / share if share > 0 else inf if time >= 0 else -inf for time, share in limits)

@@ -15,22 +15,22 @@ import numpy as np
 
 from ianvs_specdec.benchmarks.rows import query_of_row, row_of
 from ianvs_specdec.common.errors import UserError, warn_once
-from ianvs_specdec.records.response import answer_of
+from ianvs_specdec.records.response import edge_answer_of
 from ianvs_specdec.records.run import job_folder
 from ianvs_specdec.report.metrics.table import NAN, Column, Table, rounded
 from ianvs_specdec.routing.evaluation.bootstrap import RESAMPLES, SEED
 from ianvs_specdec.routing.evaluation.curve import Sides
 from ianvs_specdec.routing.evaluation.quality import Scored
 from ianvs_specdec.routing.evaluation.results import evaluate
-from ianvs_specdec.workspace.journal_reader import KeptAnswers
+from ianvs_specdec.workspace.journal_reader import JournalReader
 from ianvs_specdec.workspace.scoring import pair_of
-from ianvs_specdec.workspace.sides import SIDES, answered, answered_before, score
+from ianvs_specdec.workspace.sides import SIDES, answered, score, stored_answer
 
 NAMES = {"Router AUROC": "auroc", "Router APGR": "apgr"}
 
 CONSTANT = "the router gave all queries the same score"
 
-Journal = Callable[[], KeptAnswers]
+Journal = Callable[[], JournalReader]
 """Reads the job's journal on the first call."""
 
 _cache: weakref.WeakKeyDictionary[Table, Mapping[str, float]] = weakref.WeakKeyDictionary()
@@ -79,7 +79,7 @@ def _compared(y_true: Sequence[Any], y_pred: Sequence[Any], table: Table) -> tup
         return "the router gave no score to some queries"
     if np.ptp(scores) == 0:
         return CONSTANT
-    journal = functools.cache(lambda: KeptAnswers(job_folder()))
+    journal = functools.cache(lambda: JournalReader(job_folder()))
     sides = []
     for side in SIDES:
         outcomes = _outcomes(side, y_true, y_pred, answered, table.query("score"), journal)
@@ -118,7 +118,7 @@ def _outcomes(
         if found is None and row_of(result) is not result and row_of(result) is not None:
             if configurations is None:
                 configurations = _configurations(side, y_pred, journal)
-            found = answered_before(journal(), query_of_row(result), configurations, {}) if configurations else None
+            found = stored_answer(journal(), query_of_row(result), configurations, {}) if configurations else None
         if found is not None:
             value = score(str(result.get("scorer")), found.texts, pair_of(result, y_true[index])[1])
             column[number] = NAN if value is None else value
@@ -127,7 +127,7 @@ def _outcomes(
 
 def _answer(row: Sequence[Any], side: str) -> Mapping[str, Any] | None:
     _, result, edge, cloud = row
-    found: Mapping[str, Any] | None = answer_of(result, edge) if side == "edge" else cloud
+    found: Mapping[str, Any] | None = edge_answer_of(result, edge) if side == "edge" else cloud
     return found
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.records.response import answer_of
+from ianvs_specdec.records.response import edge_answer_of
 from ianvs_specdec.report.metrics.rows import ENERGY, NAN, Response, Row, energy_sources, number, query_row, turn_row
 from ianvs_specdec.workspace.scoring import scores
 
@@ -119,7 +119,7 @@ class Table:
         sources: dict[str, set[str]] = {"edge": set(), "cloud": set()}
         replayed = False
         for index, (hard, result, asked_first, cloud) in enumerate(y_pred):
-            edge = answer_of(result, asked_first)
+            edge = edge_answer_of(result, asked_first)
             answers = _before(edge, cloud)
             replayed = replayed or bool(result.get("replayed"))
             before = [turn for answer in answers for turn in answer.get("turns", ()) if turn["trace"]["chunks"]]
