@@ -14,12 +14,11 @@ from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import ContextWindowError, TokenTree, memory
 from ianvs_specdec.engine.loop import Engine
 from ianvs_specdec.engine.memory import tensor_bytes
-from tests.support.budgets import Budgets
 from tests.support.drafters import Workshop
-from tests.support.targets import OneSequence
+from tests.support.lengths import ScriptedLength
 from tests.support.requests import KINDS, PROMPTS, alone, engine_of, request_of, run, target_of_kind
+from tests.support.targets import OneSequence, RecordingTarget
 from tests.support.tiny import tiny_model
-from tests.support.watched import RecordingTarget
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +94,7 @@ def test_what_a_drafter_holds_is_within_what_is_set_aside(workshop, kind, label)
     drafter.prepare(target)
     request = request_of(target, [5, 9, 14, 3] * 80, Sampling(max_tokens=60), drafter.fork())
     aside, most = request.drafter.memory(request.positions), 0
-    running = Engine(target, Budgets(lambda _, step: 6 * (step % 5 == 4)))
+    running = Engine(target, ScriptedLength(lambda _, step: 6 * (step % 5 == 4)))
     running.add(request)
     while running.busy:
         running.step()

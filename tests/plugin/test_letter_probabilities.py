@@ -12,7 +12,7 @@ import transformers
 
 from ianvs_specdec.backends import backend
 from ianvs_specdec.backends.top_logprobs import StreamedLogprobs, letters_of
-from ianvs_specdec.benchmarks.letters import LETTERS
+from ianvs_specdec.benchmarks.extraction import LETTERS
 from ianvs_specdec.benchmarks.scorers import LOGPROB
 from ianvs_specdec.common.errors import AnswerError
 from ianvs_specdec.common.types import Completion, Query, Sampling, Trace

@@ -11,10 +11,10 @@ import pytest
 
 from ianvs_specdec.commands.cli import main
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.load.generator import Answered
+from ianvs_specdec.load.generator import RequestRecord
 from ianvs_specdec.load.plan import SweepPlan
 from ianvs_specdec.load.results import Measurement, result
-from ianvs_specdec.load.rounds import Place, Round
+from ianvs_specdec.load.rounds import Round, RoundKey
 from ianvs_specdec.report.collect import collect
 from ianvs_specdec.report.page import to_html
 from ianvs_specdec.report.sweeps import sweeps
@@ -30,10 +30,10 @@ def sweep(folder: Path, slo: dict[str, float] | None = None) -> list[dict[str, A
             dues = [2.0 + second / rate for second in range(8)]
             last = [(due, due + 0.1, due + 0.1 + 9 * pause * rate) for due in dues]
             answered = [
-                Answered(i, due, "completed", due, first, end, end, 3, 10, "x")
+                RequestRecord(i, due, "completed", due, first, end, end, 3, 10, "x")
                 for i, (due, first, end) in enumerate(last)
             ]
-            measured = Measurement.of([Round(Place(rate, policy), 1000.0, 3.0, answered, [])], plan)
+            measured = Measurement.of([Round(RoundKey(rate, policy), 1000.0, 3.0, answered, [])], plan)
             rows.append(result(measured, plan, None, {}))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sweep.json").write_text(json.dumps(rows))

@@ -13,15 +13,15 @@ class ScriptedLength:
 
     def __init__(self, choose: Callable[[Stats, int], int], confidence: float = 0.0) -> None:
         self._choose, self.confidence = choose, confidence
-        self.finished: list[Finished] = []
+        self.finished: list[FinishedStep] = []
 
     def budgets(self, load: Load) -> list[int]:
-        return [self._choose(stats, stats.kept or 0) for stats in load.running]
+        return [self._choose(stats, stats.length_state or 0) for stats in load.running]
 
-    def learn(self, finished: Finished) -> None:
+    def learn(self, finished: FinishedStep) -> None:
         self.finished.append(finished)
-        for share in finished.shares:
-            share.stats.kept = (share.stats.kept or 0) + 1
+        for request in finished.requests:
+            request.stats.length_state = (request.stats.length_state or 0) + 1
 
 
 def running(count: int) -> Load:

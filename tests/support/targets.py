@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ianvs_specdec.engine import Output, Target, TokenTree
-from ianvs_specdec.engine.contracts import Piece, SequenceState, pieces
+from ianvs_specdec.engine.contracts import SequenceState, StepInput, prompt_chunks
 
 
 class RecordingTarget:
@@ -18,7 +18,7 @@ class RecordingTarget:
     def __init__(self, target: Target, prompt_rows: int | None = None) -> None:
         self._target = target
         self.prompt_rows = prompt_rows or target.prompt_rows
-        self.steps: list[list[Piece]] = []
+        self.steps: list[list[StepInput]] = []
         self.open_now: list[Any] = []
         self.most = 0
 
@@ -38,7 +38,7 @@ class RecordingTarget:
         self.most = max(self.most, len(self.open_now))
         return sequence
 
-    def step(self, parts: Sequence[tuple[Any, Piece]]) -> list[Output]:
+    def step(self, parts: Sequence[tuple[Any, StepInput]]) -> list[Output]:
         self.steps.append([piece for _, piece in parts])
         return self._target.step(parts)
 
@@ -54,15 +54,15 @@ class OneSequence:
         return self._state
 
     @property
-    def reach(self) -> int | None:
-        return self.state.reach
+    def position_limit(self) -> int | None:
+        return self.state.position_limit
 
     def prefill(self, ids: Sequence[int], features: Sequence[int] = ()) -> Output:
         """A new sequence of these tokens: logits ``[1, vocabulary]`` after the last, hidden states of all."""
         if self._state is not None:
             self._state.close()
         self._state = self.target.open(features)
-        parts = [self.target.step([(self._state, piece)])[0] for piece in pieces(ids, self.target.prompt_rows)]
+        parts = [self.target.step([(self._state, piece)])[0] for piece in prompt_chunks(ids, self.target.prompt_rows)]
         return Output(parts[-1].logits, tuple(map(torch.cat, zip(*(part.hidden for part in parts), strict=True))))
 
     def verify(self, tree: TokenTree) -> Output:

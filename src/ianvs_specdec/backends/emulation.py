@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.engine.batch import StepTimer
 from ianvs_specdec.engine.costs import CostTable, read
-from ianvs_specdec.engine.loop import MOST_AT_ONCE
-from ianvs_specdec.engine.meter import Meter
+from ianvs_specdec.engine.loop import MAX_BATCH_SIZE
 from ianvs_specdec.records.identity import FileDigests
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class EmulationSettings:
 
         scale = self.scale
         if scale is None:
-            scale = scale_for(self.costs, profile(target, drafter, MEASURING, memory=memory), MOST_AT_ONCE)
+            scale = scale_for(self.costs, profile(target, drafter, MEASURING, memory=memory), MAX_BATCH_SIZE)
         return Emulation(self.costs, scale)
 
 
@@ -92,7 +92,7 @@ class WallClock:
             pass
 
 
-class Emulation(Meter):
+class Emulation(StepTimer):
     """Stretches drafts and steps to ``scale`` times the seconds in ``costs``.
 
     Work between steps, such as emitting tokens, counts towards the next one. A step that takes longer on this machine
@@ -125,9 +125,9 @@ class Emulation(Meter):
         self._overran = False
 
     def add(self, phase: str, seconds: float, batch: Batch) -> None:
-        if phase == "draft" and batch.asked:
-            sizes = tuple([request.drafted for request in batch.asked])
-            behind = sum([request.stats.unread_tokens for request in batch.asked])
+        if phase == "draft" and batch.drafted:
+            sizes = tuple([request.drafted for request in batch.drafted])
+            behind = sum([request.stats.unread_tokens for request in batch.drafted])
             self.draft = self._hold(self._draft_seconds(sizes, behind))
         elif phase == "compute" and batch.outputs:
             prompts = sum([request.stats.context_tokens for request in batch.reading])

@@ -24,12 +24,12 @@ from ianvs_specdec.backends.prompts import (
 )
 from ianvs_specdec.backends.quantization import Quantization, loading_arguments
 from ianvs_specdec.backends.top_logprobs import letters_of
-from ianvs_specdec.common.errors import UserError, missing_package_error, packages
+from ianvs_specdec.common.errors import UserError, missing_package_error, optional_import
 from ianvs_specdec.common.settings import Settings, Text
 from ianvs_specdec.common.types import Completion, Hints, Sampling, Trace
 from ianvs_specdec.models import loading
-from ianvs_specdec.models.layout import check_model, check_tokenizer
 from ianvs_specdec.models.rotary import window_of
+from ianvs_specdec.models.validation import check_model, check_tokenizer
 from ianvs_specdec.records.identity import FileDigests
 
 WARM_UP = Sampling(max_tokens=8)
@@ -166,7 +166,7 @@ class LocalLLM(TokenizingLLM):
                 self.close()
                 raise
 
-    @packages()
+    @optional_import()
     def _load(self) -> None:
         folder = model_folder(self.model)
         import torch
@@ -184,7 +184,7 @@ class LocalLLM(TokenizingLLM):
             what = f"the tokenizer of {self.model}"
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         except Exception as error:
-            raise missing_package_error(error) or loading.refusal(what, error, "model") from error
+            raise missing_package_error(error) or loading.loading_error(what, error, "model") from error
         window = window_of(model.config.get_text_config())
         self._chat, self._model = Chat(tokenizer, window, vocabulary_of(model.config)), model
         self._eos_ids = end_ids(model.generation_config, tokenizer)

@@ -64,9 +64,9 @@ class LLM:
         Closing the generator cancels the request.
         """
         pieces: queue.SimpleQueue[str | Completion | Exception] = queue.SimpleQueue()
-        given_up = threading.Event()
+        cancelled = threading.Event()
         asked: Any = prompt if _is_chat(prompt) else _raw(prompt)
-        hints = replace(hints, given_up=given_up.is_set)
+        hints = replace(hints, cancelled=cancelled.is_set)
 
         def _answer() -> None:
             try:
@@ -80,7 +80,7 @@ class LLM:
             while isinstance(piece := pieces.get(), str):
                 yield piece
         finally:
-            given_up.set()
+            cancelled.set()
             thread.join()
         if isinstance(piece, Exception):
             raise piece
@@ -104,8 +104,8 @@ class LLM:
 def _generate_all(
     ask: Callable[..., Completion], asked: Sequence[Any], sampling: Sampling, hints: Hints
 ) -> list[Completion]:
-    given_up = threading.Event()
-    hints = replace(hints, given_up=given_up.is_set)
+    cancelled = threading.Event()
+    hints = replace(hints, cancelled=cancelled.is_set)
     with ThreadPoolExecutor(max_workers=min(MAX_CONCURRENT, max(1, len(asked)))) as pool:
         answers = [
             pool.submit(ask, each, replace(sampling, seed=sampling.seed + number), hints=hints)
@@ -114,7 +114,7 @@ def _generate_all(
         try:
             return [answer.result() for answer in answers]
         except BaseException:
-            given_up.set()
+            cancelled.set()
             pool.shutdown(cancel_futures=True)
             raise
 

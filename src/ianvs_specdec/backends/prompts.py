@@ -15,14 +15,20 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.backends.base import LLM, NO_HINTS, OnChunk, PromptInput
-from ianvs_specdec.benchmarks.thoughts import answer_start, marks, opened
-from ianvs_specdec.common.errors import RequestCancelledError, ContextWindowError, PromptError, UserError, packages
+from ianvs_specdec.benchmarks.reasoning import answer_start, open_tag, reasoning_tags
+from ianvs_specdec.common.errors import (
+    ContextWindowError,
+    PromptError,
+    RequestCancelledError,
+    UserError,
+    optional_import,
+)
 from ianvs_specdec.common.types import Hints, Sampling, Trace
-from ianvs_specdec.models.documents import without_bom
-from ianvs_specdec.models.gguf.cached import IMPORT_VERSION, files_of, gguf_of
-from ianvs_specdec.models.loading import refusal
+from ianvs_specdec.models.gguf.cache import IMPORT_VERSION, gguf_of, hf_folder
+from ianvs_specdec.models.json_files import without_bom
+from ianvs_specdec.models.loading import loading_error
 from ianvs_specdec.models.rotary import window_of
-from ianvs_specdec.models.templates import failed, render, read_template
+from ianvs_specdec.models.templates import read_template, render, template_error
 from ianvs_specdec.records.identity import FileDigests, digest
 
 MAX_OPENING_TOKENS = 32
@@ -54,7 +60,7 @@ def model_folder(model: str, *, key: str = "model") -> Path:
     check_model(model, key=key)
     if (folder := local_folder(model, key=key)) is not None:
         return folder
-    with packages():
+    with optional_import():
         import huggingface_hub
 
     # No pickled weights: loading them runs code.
@@ -68,7 +74,7 @@ def model_folder(model: str, *, key: str = "model") -> Path:
 
 def local_folder(model: str, *, key: str = "model") -> Path | None:
     """``model_folder`` without a download: None for a name on the hub."""
-    path = files_of(Path(model), key=key)
+    path = hf_folder(Path(model), key=key)
     return without_bom(path) if path.is_dir() else None
 
 
@@ -111,7 +117,7 @@ class Chat:
         )
         added = getattr(tokenizer, "added_tokens_decoder", {})
         special = {number: token.content for number, token in added.items() if token.special}
-        known = marks(special.values())
+        known = reasoning_tags(special.values())
         self._marks = frozenset(number for number, content in special.items() if content in known)
         self._skipped = special.keys() - self._marks
         self.piece = functools.cache(lambda number: self.text([number]))
@@ -152,7 +158,7 @@ class Chat:
         if isinstance(asked, list) and self.tokenizer.chat_template:
             ids = self.ids(render(self.tokenizer, asked, sampling), hints, special=bool(special))
             if not ids:
-                raise failed("it and the tokenizer make no token")
+                raise template_error("it and the tokenizer make no token")
             return ids
         if isinstance(asked, list):
             transcript = "".join(f"{message['role'].capitalize()}: {message['content']}\n\n" for message in asked)
@@ -168,7 +174,7 @@ class Chat:
     def ids(self, text: str, hints: Hints = NO_HINTS, *, special: bool = False) -> list[int]:
         """The ids of ``text``; ``special`` adds the tokens that begin or end a sequence."""
         with self._encoding:
-            if hints.given_up is not None and hints.given_up():
+            if hints.cancelled is not None and hints.cancelled():
                 raise RequestCancelledError
             ids = list(self._encode(text, special))
         if self._vocabulary is not None and ids and max(ids) >= self._vocabulary:
@@ -188,9 +194,9 @@ class Chat:
         text: str = self.tokenizer.decode(self._checked(ids), skip_special_tokens=False)
         return text
 
-    def opened(self, prompt_ids: list[int]) -> str:
+    def open_tag(self, prompt_ids: list[int]) -> str:
         """The opening tag of a thought at the end of the prompt, "" if there is none."""
-        return opened(self.tokenizer.decode(prompt_ids[-MAX_OPENING_TOKENS:], skip_special_tokens=False))
+        return open_tag(self.tokenizer.decode(prompt_ids[-MAX_OPENING_TOKENS:], skip_special_tokens=False))
 
     def pieces(self, ids: list[int]) -> list[str]:
         """The text that each token adds to the text of all; "" for a special token."""
@@ -217,7 +223,7 @@ def load_chat(folder: Path, model: str, max_window: int) -> tuple[Chat, list[int
         except OSError:
             generation = transformers.GenerationConfig.from_model_config(config)
     except Exception as error:
-        raise refusal(f"the tokenizer of {model}", error, "model") from error
+        raise loading_error(f"the tokenizer of {model}", error, "model") from error
     window = min(window_of(config.get_text_config()) or max_window, max_window)
     return Chat(tokenizer, window, vocabulary_of(config)), sorted(end_ids(generation, tokenizer))
 
@@ -285,7 +291,7 @@ class TextOutput:
     def begin(self, asked: PromptInput, prompt_ids: list[int]) -> None:
         """Set the prompt before the first token. Only chats open thoughts."""
         if isinstance(asked, list):
-            self._opened = self._unsent = self._chat.opened(prompt_ids)
+            self._opened = self._unsent = self._chat.open_tag(prompt_ids)
 
     def _prefixed(self, on_chunk: OnChunk) -> OnChunk:
         def emit(piece: str, tokens: int) -> None:

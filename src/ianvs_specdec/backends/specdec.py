@@ -115,7 +115,7 @@ class EngineLLM(LocalLLM):
         memory = sequence_budget(self._target.device)
         if self._emulated is not None:
             self._emulation = self._emulated.start(self._target, self._drafter, memory)
-        self._serve(Engine(self._target, self._length, memory, meter=self._emulation))
+        self._serve(Engine(self._target, self._length, memory, timer=self._emulation))
 
     def _new_target(self) -> Target:
         from ianvs_specdec.targets.registry import create_target
@@ -129,10 +129,10 @@ class EngineLLM(LocalLLM):
 
     def _request(self, scored: bool, prompt_ids: list[int], sampling: Sampling, **options: Any) -> Request:
         """``scored``: with log-probabilities of the prompt."""
+        from ianvs_specdec.engine.prompts import ScoredPrompt
         from ianvs_specdec.engine.request import Request
-        from ianvs_specdec.engine.scoring import Scored
 
-        kind = Scored if scored else Request
+        kind = ScoredPrompt if scored else Request
         return kind(self._target, self._drafter.fork(), prompt_ids, sampling, **options)
 
     def profile(self, seconds: float) -> CostTable:
@@ -170,7 +170,7 @@ class EngineLLM(LocalLLM):
     def encode(self, messages: list[Message], sampling: Sampling, layers: Sequence[int]) -> Encoding:
         import numpy as np
 
-        from ianvs_specdec.engine.encoding import PromptEncoder
+        from ianvs_specdec.engine.prompts import PromptEncoder
         from ianvs_specdec.engine.request import Request
 
         self.check_encode()
@@ -246,9 +246,9 @@ class EngineLLM(LocalLLM):
         return True
 
     def _weights_memory(self) -> int:
-        from ianvs_specdec.engine.memory import held
+        from ianvs_specdec.engine.memory import tensor_bytes
 
-        return held(*self._target.weights, *self._drafter.weights(), apart=[self._target])
+        return tensor_bytes(*self._target.weights, *self._drafter.weights(), exclude=[self._target])
 
     def _release(self) -> None:
         if self._ending is not None:

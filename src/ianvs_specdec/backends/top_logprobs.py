@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ianvs_specdec.backends.untrusted import bounded_list, logprob, top_logprob
-from ianvs_specdec.benchmarks.letters import LETTERS
+from ianvs_specdec.benchmarks.extraction import LETTERS
 
 TOP = 20
 """Requested likeliest tokens: the maximum of OpenAI's API and vLLM's default maximum."""

@@ -25,7 +25,7 @@ from ianvs_specdec.backends.untrusted import (
     logprob,
     top_logprob,
 )
-from ianvs_specdec.common.errors import AnswerError, UserError, packages, visible
+from ianvs_specdec.common.errors import AnswerError, UserError, optional_import, visible
 from ianvs_specdec.common.sampling import MAX_COUNT
 from ianvs_specdec.common.types import Completion, Hints, Sampling, Step, Trace
 
@@ -187,7 +187,7 @@ class WorkerLLM(TokenizingLLM):
         Raises ValueError, TypeError or KeyError for invalid drafts.
         """
 
-    @packages()
+    @optional_import()
     def load(self) -> None:
         with self._loading:
             if self._worker is not None:

@@ -61,16 +61,18 @@ def _load(folder: Path) -> tuple[Any, int]:
     from transformers import AutoConfig, AutoTokenizer
 
     from ianvs_specdec.drafters.datastore import fingerprint
-    from ianvs_specdec.models.documents import without_bom
-    from ianvs_specdec.models.layout import read_config
-    from ianvs_specdec.models.loading import refusal
+    from ianvs_specdec.models.json_files import without_bom
+    from ianvs_specdec.models.loading import loading_error
+    from ianvs_specdec.models.validation import read_config
 
     try:
         read_config(folder)
         config = AutoConfig.from_pretrained(without_bom(folder), local_files_only=True, trust_remote_code=False)
         tokenizer = None
         if fingerprint(folder):
-            tokenizer = AutoTokenizer.from_pretrained(without_bom(folder), local_files_only=True, trust_remote_code=False)
+            tokenizer = AutoTokenizer.from_pretrained(
+                without_bom(folder), local_files_only=True, trust_remote_code=False
+            )
     except Exception as error:  # damaged files raise anything
-        raise refusal(f"the tokenizer of --model {folder}", error) from error
+        raise loading_error(f"the tokenizer of --model {folder}", error) from error
     return tokenizer, int(config.get_text_config().vocab_size)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ianvs_specdec import drafters, lengths
-from ianvs_specdec.backends.quantization import OWN, arguments, own
+from ianvs_specdec.backends.quantization import BUILT_IN, built_in, loading_arguments
 from ianvs_specdec.commands import remote_decode
 from ianvs_specdec.commands.decode_io import (
     method_of,
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--repetition-penalty", type=float, default=1.0, metavar="R", help="1 = none (default)")
     add("--seed", type=int, default=0, metavar="S", help="prompt i (from 0) is sampled with seed S + i (default 0)")
     add("--dtype", choices=DTYPES, default="float32", help="type of the weights (default float32)")
-    add("--quantization", choices=("none", *OWN), default="none", help="quantization of the weights")
+    add("--quantization", choices=("none", *BUILT_IN), default="none", help="quantization of the weights")
     add("--engine", choices=ENGINES, default="auto", help="implementation of the model (default: the fastest)")
     add("--device", default="cpu", help="cpu (default), cuda, cuda:1, mps ...")
     add("--threads", type=int, metavar="N", help="CPU threads (default: torch's)")
@@ -144,9 +144,9 @@ def _load(options: argparse.Namespace) -> tuple[Target, list[int]]:
         check_threads(options.threads, "--threads")
         torch.set_num_threads(options.threads)
     check_device(options.device)
-    arguments(own(options.quantization), options.model, options.device)
+    loading_arguments(built_in(options.quantization), options.model, options.device)
     what = f"--model {options.model}"
     model = load(CAUSAL, options.model, what=what, dtype=getattr(torch, options.dtype)).to(options.device)
     eos = model.generation_config.eos_token_id
-    target = create_target(model, consume=True, quantization=own(options.quantization), engine=options.engine)
+    target = create_target(model, consume=True, quantization=built_in(options.quantization), engine=options.engine)
     return target, [eos] if isinstance(eos, int) else list(eos or [])

@@ -16,8 +16,8 @@ from ianvs_specdec import drafters
 from ianvs_specdec.benchmarks.files import read_json_lines
 from ianvs_specdec.commands.hyperparameters import read_hyperparameters, template_sampling
 from ianvs_specdec.common.errors import UserError, unknown
-from ianvs_specdec.common.settings import build
-from ianvs_specdec.common.storage.replacing import replacing
+from ianvs_specdec.common.settings import validated
+from ianvs_specdec.common.storage.atomic import replacing
 from ianvs_specdec.common.types import Sampling
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def sampling_of(options: argparse.Namespace) -> Sampling:
     names = ("temperature", "top_p", "top_k", "repetition_penalty", "seed")
     given = {name: getattr(options, name) for name in names}
     try:
-        return build(Sampling, {**vars(template_sampling(options)), **given, "max_tokens": options.max_new_tokens})
+        return validated(Sampling, {**vars(template_sampling(options)), **given, "max_tokens": options.max_new_tokens})
     except UserError as error:
         raise UserError(str(error).replace("max_tokens", "--max-new-tokens")) from error
 
@@ -102,12 +102,12 @@ def tokenizer_of(folder: Path | None) -> Any:
     """The tokenizer of a model; None if it has none, which is enough for prompts of token ids."""
     from transformers import AutoTokenizer
 
-    from ianvs_specdec.models.documents import unmarked
+    from ianvs_specdec.models.json_files import without_bom
 
     if folder is None:
         return None
     try:
-        return AutoTokenizer.from_pretrained(unmarked(folder), local_files_only=True, trust_remote_code=False)
+        return AutoTokenizer.from_pretrained(without_bom(folder), local_files_only=True, trust_remote_code=False)
     except Exception:  # missing and damaged files raise anything
         return None
 

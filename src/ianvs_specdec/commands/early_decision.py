@@ -13,8 +13,8 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Completion, Query, Trace
 from ianvs_specdec.records.continuation import first_tokens
 from ianvs_specdec.records.response import Response
-from ianvs_specdec.routing.evaluation.quality import Scored
-from ianvs_specdec.routing.learned.doubt import UncertaintyModel, cross_fitted, fit
+from ianvs_specdec.routing.evaluation.metrics import RouterScores
+from ianvs_specdec.routing.learned.uncertainty import UncertaintyModel, cross_fitted, fit
 from ianvs_specdec.routing.outcomes.recorded import Floats
 from ianvs_specdec.routing.routers.cascade import WHOLE_ANSWER_SIGNALS, early_signals
 from ianvs_specdec.routing.routers.signals import SIGNALS
@@ -75,10 +75,10 @@ class EarlyDecision:
     agreed: float
     saved: float
 
-    def scored(self, whole: Floats, threshold: float) -> Scored:
+    def scored(self, whole: Floats, threshold: float) -> RouterScores:
         """The cascade with early decisions; ``whole``: scores of whole answers, with their threshold."""
         sent = (self.stopped | (whole >= threshold)).astype(np.float64)
-        return Scored(f"after {self.tokens} tokens", np.where(self.stopped, self.scores, whole), sent)
+        return RouterScores(f"after {self.tokens} tokens", np.where(self.stopped, self.scores, whole), sent)
 
     def summary(self) -> str:
         stopped = int(self.stopped.sum())

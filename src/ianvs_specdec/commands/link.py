@@ -14,11 +14,9 @@ from ianvs_specdec.commands.hyperparameters import read_hyperparameters
 from ianvs_specdec.commands.server_arguments import add_parent, watch_parent
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.net.link import Path as NetworkPath
-from ianvs_specdec.net.link.outages import FORMS
-from ianvs_specdec.net.link.path import CUT, HOLD, QUEUE
-from ianvs_specdec.net.link.presets import PRESETS
+from ianvs_specdec.net.link.link import Link
+from ianvs_specdec.net.link.path import CUT, HOLD, OUTAGE_FORMS, PRESETS, QUEUE
 from ianvs_specdec.net.link.relay import exact_loop
-from ianvs_specdec.net.link.thread import Link
 
 OPTIONS = (
     ("--preset", "NAME", f"one of: {', '.join(PRESETS)}; other options override its values"),
@@ -28,7 +26,7 @@ OPTIONS = (
     ("--down", "RATE", "from the target to the client"),
     ("--loss", "SHARE", "share of lost segments, such as 0.5%%; each arrives a round trip later"),
     ("--queue", "TIME", f"maximum queueing time of a segment (default {1000 * QUEUE:g}ms)"),
-    ("--outage", "WHEN", f"nothing passes: {FORMS}"),
+    ("--outage", "WHEN", f"nothing passes: {OUTAGE_FORMS}"),
     ("--on-outage", "WHAT", f"{HOLD} connections (default), or {CUT} them with a reset"),
     ("--seed", "N", "seed of losses, jitter and random outages (default 0)"),
 )
@@ -71,7 +69,7 @@ async def _serve(link: Link, to: str, with_parent: bool) -> None:
         loop.add_signal_handler(number, ended.set)
 
     def print_record() -> None:
-        print(json.dumps(link.so_far()), flush=True)
+        print(json.dumps(link.current_summary()), flush=True)
 
     def ready() -> None:
         if with_parent:

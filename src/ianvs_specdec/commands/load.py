@@ -24,8 +24,8 @@ def run(options: argparse.Namespace) -> int:
     plan, out = _plan(options)
 
     from ianvs_specdec.load import sweep
+    from ianvs_specdec.load.output import to_text
     from ianvs_specdec.load.servers import ServerDied
-    from ianvs_specdec.load.tables import to_text
 
     try:
         results = sweep.run(plan, out)
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     files = [sweep.SWEEP, sweep.TABLE]
     if importlib.util.find_spec("matplotlib"):
         from ianvs_specdec.common.storage.atomic import replacing
-        from ianvs_specdec.load.figure import to_png
+        from ianvs_specdec.load.output import to_png
 
         with replacing(out / sweep.FIGURE) as temporary:
             temporary.write_bytes(to_png(results))

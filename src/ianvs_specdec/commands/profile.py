@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     machine = ", ".join(str(hardware[name]) for name in ("processor", "device") if hardware.get(name))
     how = f"engine {llm.engine}, {llm.options.dtype}"
     note = f"measured by specdec profile with {hardware.get('threads')} threads, {how}"
-    costs = replace(costs, machine=machine, model=Path(settings.own.model).name, method=llm.method, note=note)
+    costs = replace(costs, machine=machine, model=Path(settings.general.model).name, method=llm.method, note=note)
     with writing(options.out):
         write_atomically(options.out, json.dumps(costs.to_json(), indent=1) + "\n")
     step = costs.step_seconds(1, 0, 1)

@@ -21,14 +21,14 @@ from ianvs_specdec.commands.hyperparameters import add_model, model_of
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.progress import Progress
 from ianvs_specdec.plugin.models import EdgeModel
-from ianvs_specdec.routing.evaluation.quality import Scored
+from ianvs_specdec.routing.evaluation.metrics import RouterScores
 from ianvs_specdec.routing.evaluation.results import LEVELS, Evaluation, evaluate
-from ianvs_specdec.routing.learned.doubt import EarlyModel, UncertaintyModel, cross_fitted, fit
-from ianvs_specdec.routing.learned.training import fold_numbers, keeping, sharing
-from ianvs_specdec.routing.outcomes.asking import running
+from ianvs_specdec.routing.learned.training import fold_numbers, quality_threshold, share_threshold
+from ianvs_specdec.routing.learned.uncertainty import EarlyModel, UncertaintyModel, cross_fitted, fit
+from ianvs_specdec.routing.outcomes.collection import job_environment
 from ianvs_specdec.routing.outcomes.labels import LABELS, targets
 from ianvs_specdec.routing.outcomes.recorded import Outcomes, load_outcomes
-from ianvs_specdec.routing.routers.cascade import PRIOR, CascadeRouter
+from ianvs_specdec.routing.routers.cascade import ROUTER_SIGNAL, CascadeRouter
 from ianvs_specdec.routing.routers.learned import UNANSWERED, LearnedRouter
 from ianvs_specdec.routing.routers.signals import SIGNALS
 
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--journal", type=Path, metavar="DIR", help="folder of the journal (default: FILE.journal)")
     signals = f"{', '.join(SIGNALS)}, or the name of a --router; repeatable"
     add("--signal", action="append", required=True, metavar="NAME", help=signals)
-    router = f"a trained router, whose score is the signal NAME ({PRIOR}); repeatable, with one probe at most"
+    router = f"a trained router, whose score is the signal NAME ({ROUTER_SIGNAL}); repeatable, with one probe at most"
     add("--router", type=named_folder, action="append", default=[], metavar="[NAME=]DIR", help=router)
     after = f"""also fit a score of the first N tokens of the edge's answer, for decide_after: an answer ends there if
     {100 * PRECISION:.0f} %% of the answers with this score or a higher one would go to the cloud"""
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def named_folder(text: str) -> tuple[str, Path]:
     name, named, folder = text.partition("=")
-    return (name, Path(folder)) if named else (PRIOR, Path(text))
+    return (name, Path(folder)) if named else (ROUTER_SIGNAL, Path(text))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -74,11 +74,11 @@ def run(options: argparse.Namespace) -> int:
     folds = [np.flatnonzero(numbers == fold) for fold in range(options.folds)]
     held = cross_fitted(doubts, labels, folds)
     share = options.cloud_share
-    threshold = keeping(held, outcomes, options.keep) if share is None else sharing(held, share)
+    threshold = quality_threshold(held, outcomes, options.keep) if share is None else share_threshold(held, share)
     begun = None if options.after is None else fit_early(signals, options.after, labels, folds, held >= threshold)
-    alone = [Scored(name, values) for name, values in doubts.items()]
+    alone = [RouterScores(name, values) for name, values in doubts.items()]
     scored = [*alone, *([] if begun is None else [begun.scored(held, threshold)])]
-    evaluation = evaluate(outcomes, [*scored, Scored.at(FITTED, held, threshold, labels=labels)])
+    evaluation = evaluate(outcomes, [*scored, RouterScores.at_threshold(FITTED, held, threshold, labels=labels)])
     slopes, offset = fit(doubts, labels)
     rounded = {name: round(slope, 6) for name, slope in slopes.items()}
     report = {
@@ -108,7 +108,7 @@ def _check(options: argparse.Namespace) -> None:
     if len(set(names)) < len(names):
         raise UserError(f"--router: two have the same name ({', '.join(names)}): give NAME=DIR, each another NAME")
     folders = {name: str(folder) for name, folder in options.router}
-    prior = folders.pop(PRIOR, None)
+    prior = folders.pop(ROUTER_SIGNAL, None)
     router = None if prior is None else {"name": "LearnedRouter", "path": prior}
     CascadeRouter.check_hyperparameters({"signal": options.signal, "router": router, "routers": folders or None})
 
@@ -134,7 +134,7 @@ def _signals(
     progress = Progress("answers", {"edge": len(outcomes)})
     answered = np.zeros(len(outcomes), dtype=bool)
     signals = AnswerSignals(options.signal, options.after)
-    with running(journal, 1):
+    with job_environment(journal, 1):
         model = EdgeModel(**settings)
         try:
             for place, query in enumerate(outcomes.queries):

@@ -23,22 +23,22 @@ import numpy as np
 
 from ianvs_specdec.benchmarks.files import non_negative
 from ianvs_specdec.commands import hidden_states
-from ianvs_specdec.common.errors import UserError, install, optional_import
-from ianvs_specdec.common.storage.replacing import beside
+from ianvs_specdec.common.errors import UserError, install_command, optional_import
+from ianvs_specdec.common.storage.atomic import temporary_folder
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.evaluation import tables
 from ianvs_specdec.routing.evaluation.bootstrap import RESAMPLES
 from ianvs_specdec.routing.evaluation.inputs import (
     EvaluationInputs,
-    Named,
+    NamedRouter,
+    limit_threads,
     load_router,
     read_scores,
     routers_of_job,
-    threads,
-    undefined,
+    undefined_metrics,
 )
+from ianvs_specdec.routing.evaluation.metrics import RouterScores
 from ianvs_specdec.routing.evaluation.pool import BASELINES
-from ianvs_specdec.routing.evaluation.quality import Scored
 from ianvs_specdec.routing.evaluation.results import evaluate_policies
 from ianvs_specdec.routing.evaluation.rewording import reword
 from ianvs_specdec.routing.evaluation.robustness import robustness
@@ -104,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
     inputs = _gather(options)
     started = time.perf_counter()
     policies = [inputs.policy(router, options.threshold) for router in inputs.routers]
-    inputs.notes += undefined(inputs, policies)
+    inputs.notes += undefined_metrics(inputs, policies)
     evaluation = evaluate_policies(inputs.outcomes, policies, resamples=options.resamples, seed=options.seed)
     source = str(options.outcomes or options.job)
     document = tables.to_document(evaluation, source=source, left_out=inputs.left_out, notes=inputs.notes)
@@ -117,7 +117,7 @@ def run(options: argparse.Namespace) -> int:
 
         files["curves.png"] = to_png(evaluation)
     else:
-        inputs.notes.append(f"no curves.png: the package matplotlib is not installed ({install('route')})")
+        inputs.notes.append(f"no curves.png: the package matplotlib is not installed ({install_command('route')})")
     _write(options.out, files)
     seconds = time.perf_counter() - started
     for note in inputs.notes:
@@ -191,18 +191,18 @@ def _gather(options: argparse.Namespace) -> EvaluationInputs:
     return inputs
 
 
-def _score(options: argparse.Namespace, inputs: EvaluationInputs, named: Sequence[Named]) -> None:
+def _score(options: argparse.Namespace, inputs: EvaluationInputs, named: Sequence[NamedRouter]) -> None:
     _read_probes(options, named, inputs.outcomes.queries)
     if any(one.probe for one in named):
         inputs.notes.append("the overhead of a probe is without the edge's reading of the query; that of a job has it")
     if named:
-        with threads(options.threads):
+        with limit_threads(options.threads):
             for one in named:
                 inputs.add(one.scored(inputs.outcomes, options.sample), one.given)
 
 
 def _reword(
-    options: argparse.Namespace, inputs: EvaluationInputs, named: Sequence[Named], recorded: Sequence[str]
+    options: argparse.Namespace, inputs: EvaluationInputs, named: Sequence[NamedRouter], recorded: Sequence[str]
 ) -> None:
     """Have the ``named`` routers, which follow those with ``recorded`` scores, score the reworded questions."""
     reworded = reword(inputs.outcomes.queries, options.seed)
@@ -216,24 +216,26 @@ def _reword(
         )
     queries = [query for found in reworded.values() for query in found.values()]
     _read_probes(options, named, queries, f"reworded-{options.seed}")
-    with threads(options.threads):
+    with limit_threads(options.threads):
         for place, one in enumerate(named, start=len(recorded)):
-            choose = functools.partial(inputs.choices, one.threshold, options.threshold)
+            choose = functools.partial(inputs.decisions, one.threshold, options.threshold)
             scores, drawn = inputs.routers[place].scores, {"resamples": options.resamples, "seed": options.seed}
             found = robustness(scores, reworded, one.scores, choose, **drawn)
             inputs.routers[place] = replace(inputs.routers[place], reworded=found)
 
 
-def _with_threshold(name: str, scores: Floats, options: argparse.Namespace) -> Scored:
+def _with_threshold(name: str, scores: Floats, options: argparse.Namespace) -> RouterScores:
     if options.models:
-        return Scored(name, scores)
+        return RouterScores(name, scores)
     threshold = options.threshold[0] if options.threshold else None
     if threshold is None and np.nanmin(scores) >= 0 and np.nanmax(scores) <= 1:
         threshold = 0.5
-    return Scored(name, scores) if threshold is None else Scored.at(name, scores, threshold)
+    return RouterScores(name, scores) if threshold is None else RouterScores.at_threshold(name, scores, threshold)
 
 
-def _read_probes(options: argparse.Namespace, named: Sequence[Named], queries: Sequence[Query], part: str = "") -> None:
+def _read_probes(
+    options: argparse.Namespace, named: Sequence[NamedRouter], queries: Sequence[Query], part: str = ""
+) -> None:
     """Have the edge read the queries for the probes. ``part``: see ``record_states``."""
     probes = [one.probe for one in named if one.probe is not None]
     if not probes:
@@ -246,13 +248,13 @@ def _read_probes(options: argparse.Namespace, named: Sequence[Named], queries: S
 
     states = hidden_states.record_states(options, queries, options.out, check, part)
     for probe in probes:
-        probe.read(states)
+        probe.set_states(states)
 
 
 def _write(folder: Path, files: Mapping[str, str | bytes]) -> None:
     """Write all files atomically, or none if one cannot be written."""
     folder.mkdir(parents=True, exist_ok=True)
-    with beside(folder / "evaluation") as temporary:
+    with temporary_folder(folder / "evaluation") as temporary:
         for name, content in files.items():
             data = content.encode("utf-8") if isinstance(content, str) else content
             (temporary / name).write_bytes(data)

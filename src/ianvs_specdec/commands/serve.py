@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ianvs_specdec.backends import BACKENDS, backend
 from ianvs_specdec.backends.api.secrets import check_no_secrets
 from ianvs_specdec.backends.base import LLM
-from ianvs_specdec.backends.loaded import TokenizingLLM
+from ianvs_specdec.backends.local import TokenizingLLM
 from ianvs_specdec.backends.prompts import chat_template
 from ianvs_specdec.commands.arguments import check_ranges, option
 from ianvs_specdec.commands.hyperparameters import add_template, read_hyperparameters

@@ -11,8 +11,8 @@ from ianvs_specdec import lengths
 from ianvs_specdec.commands.arguments import check_out, writing
 from ianvs_specdec.commands.hyperparameters import add_settings, read_hyperparameters, settings_of
 from ianvs_specdec.common.errors import UserError, unknown
-from ianvs_specdec.load.patterns import Arrival, scaled
-from ianvs_specdec.load.simulation.plan import PATTERNS, SimulationPlan
+from ianvs_specdec.load.arrivals import Arrival, scaled
+from ianvs_specdec.load.plan import SIMULATED_PATTERNS, SimulationPlan
 from ianvs_specdec.records.identity import write_atomically
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ def run(options: argparse.Namespace) -> int:
         raise UserError("--acceptance and --traces exclude each other: give one")
 
     from ianvs_specdec.engine import costs as tables
-    from ianvs_specdec.load.simulation.users import simulate
+    from ianvs_specdec.load.simulation.simulator import simulate
     from ianvs_specdec.load.simulation.workload import Workload
 
-    coming = [] if plan.arrivals in PATTERNS else _trace(plan)
+    coming = [] if plan.arrivals in SIMULATED_PATTERNS else _trace(plan)
     costs = tables.read(options.profile)
     length = _length(plan.policy, costs)
     # Traces have no max_tokens: the longest answer.
@@ -70,11 +70,11 @@ def _latency(found: dict[str, Any], percentile: str) -> str:
 
 def _trace(plan: SimulationPlan) -> list[Arrival]:
     """The requests of the trace file ``--arrivals``, at its own rate or at ``--rate``."""
-    from ianvs_specdec.load.traces import read_trace
+    from ianvs_specdec.load.arrivals import read_trace
 
     path = Path(plan.arrivals)
     if not path.is_file():
-        raise unknown("--arrivals", plan.arrivals, (*PATTERNS, "the file of a trace"))
+        raise unknown("--arrivals", plan.arrivals, (*SIMULATED_PATTERNS, "the file of a trace"))
     trace = read_trace(path)
     if plan.rate is None:
         return [arrival for arrival in trace if arrival.seconds < plan.seconds]

@@ -22,7 +22,7 @@ from ianvs_specdec.plugin.settings import ModelSettings
 
 if TYPE_CHECKING:
     from ianvs_specdec.backends.specdec import EngineLLM
-    from ianvs_specdec.serving.verifier.metrics import Metrics
+    from ianvs_specdec.serving.verifier.session import Metrics
 
 SHORTEST_TOKEN = 16
 """Characters: a shorter token can be guessed."""
@@ -110,17 +110,16 @@ def _model(options: argparse.Namespace) -> EngineLLM:
 
 
 async def _serve(options: argparse.Namespace, llm: EngineLLM, tokens: list[str] | None) -> None:
-    from ianvs_specdec.serving.verifier.metrics import Metrics
-    from ianvs_specdec.serving.verifier.served import load_model
     from ianvs_specdec.serving.verifier.server import Server, tls_credentials
-    from ianvs_specdec.serving.verifier.service import Limits, Service, digest
+    from ianvs_specdec.serving.verifier.service import Limits, Service, load_model, token_digest
+    from ianvs_specdec.serving.verifier.session import Metrics
 
     served = load_model(llm, options.length, options.sessions)
     heap.keep()
     try:
         metrics = Metrics(served.name, llm.occupancy)
         bounds = Limits(options.sessions, options.most_draft, options.idle)
-        known = None if tokens is None else [digest(token) for token in tokens]
+        known = None if tokens is None else [token_digest(token) for token in tokens]
         service = Service(served, bounds, known, metrics)
         metrics.watch(lambda: len(service.sessions))
         credentials = tls_credentials(options.tls_cert, options.tls_key) if options.tls_cert else None

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ianvs_specdec.common.errors import ContextWindowError
-from ianvs_specdec.common.types import Occupancy, Sampling, Work
+from ianvs_specdec.common.types import EngineCounters, Occupancy, Sampling
 from ianvs_specdec.engine.batch import Batch, StepTimer, draft, guarded, timed
 from ianvs_specdec.engine.contracts import Drafter, Target
 from ianvs_specdec.engine.length import FinishedStep, Length, Load, RequestStep
@@ -62,7 +62,7 @@ class Engine:
         self.timer = timer or StepTimer()
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []
-        self._done = Work()
+        self._done = EngineCounters()
 
     def add(self, request: Request) -> None:
         """``request`` is served as soon as there is room."""
@@ -272,7 +272,7 @@ class Engine:
         return chosen
 
 
-def _added(done: Work, requests: Sequence[RequestStep]) -> Work:
+def _added(done: EngineCounters, requests: Sequence[RequestStep]) -> EngineCounters:
     drafted, accepted, emitted, verified = done.drafted, done.accepted, done.emitted, done.verified
     for request in requests:
         step = request.step
@@ -280,4 +280,4 @@ def _added(done: Work, requests: Sequence[RequestStep]) -> Work:
         accepted += step.accepted
         emitted += step.emitted
         verified += step.verified
-    return Work(done.steps + 1, done.verifications + len(requests), drafted, accepted, emitted, verified)
+    return EngineCounters(done.steps + 1, done.verifications + len(requests), drafted, accepted, emitted, verified)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ianvs_specdec.common.errors import RequestCancelledError, ContextWindowError, UserError
+from ianvs_specdec.common.errors import ContextWindowError, RequestCancelledError, UserError
 from ianvs_specdec.common.types import MAX_REJECTED, Sampling, Step, Trace
 from ianvs_specdec.engine import acceptance
 from ianvs_specdec.engine.acceptance import Verdict

@@ -78,7 +78,7 @@ class Gateway:
             self._lifelong.disable_scorer()
         self._feedback: OrderedDict[str, Callable[[float], None]] = OrderedDict()
         self.draining = False
-        edge_first.announce(self)
+        edge_first.set_current(self)
         for thread in self._threads:
             thread.start()
 
@@ -152,11 +152,11 @@ class Gateway:
             outcome: bool | Exception = False
             try:
                 if not job.finished:
-                    data = edge_first.ask(job.row) if self._case.edge_first else job.row
+                    data = edge_first.request_answer(job.row) if self._case.edge_first else job.row
                     with self._router_lock:
                         outcome = bool(router(data))
                     if self._lifelong is not None:
-                        job.learn = self._lifelong.lesson(job.row.parsed)
+                        job.learn = self._lifelong.feedback_callback(job.row.parsed)
             except Exception as error:
                 outcome = error
             # The loop is closed if the server was stopped at once.
@@ -261,7 +261,7 @@ class Gateway:
     def _refund(self, job: RoutedJob) -> None:
         """No side answers: release the reservation in budgets, after all pending observations."""
         for budget in self._budgets:
-            self._observers.submit(budget.abandoned, job.row)
+            self._observers.submit(budget.refund, job.row)
 
     def _failed(self, job: RoutedJob, error: RequestError) -> None:
         """The selected side failed. The edge may still answer if the client has received nothing."""
@@ -329,15 +329,15 @@ class Gateway:
         except CancelledError:
             raise RequestCancelledError from None
 
-    def encode(self, data: ChatRow, layers: Sequence[int], check: edge_first.Check) -> edge_first.Read | None:
+    def encode(self, data: ChatRow, layers: Sequence[int], check: edge_first.ModelCheck) -> edge_first.Encoding | None:
         side, chat = self._case.sides["edge"], data.job.chats["edge"]
         side.llm.check_encode()
-        check(side.settings.own.model, self._model_files)
+        check(side.settings.general.model, self._model_files)
         try:
             found = side.llm.encode(chat.messages, chat.sampling, layers)
         except AnswerError:
             return None
-        return edge_first.Read(found.states, Response(prefill={"seconds": found.seconds}))
+        return edge_first.Encoding(found.states, Response(prefill={"seconds": found.seconds}))
 
     @functools.cached_property
     def _model_files(self) -> str:

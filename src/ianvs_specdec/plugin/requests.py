@@ -14,7 +14,7 @@ from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.backends.prompts import chat_template
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Completion, Hints, Message, Sampling
-from ianvs_specdec.models.templates import timed
+from ianvs_specdec.models.templates import with_template_time
 from ianvs_specdec.plugin.energy import MACHINE
 from ianvs_specdec.plugin.timings import REQUESTS, stamp, timing_conditions
 from ianvs_specdec.records.configuration import Configuration
@@ -55,7 +55,7 @@ class RequestConfigs:
             return self._known[key]
 
     def _create(self, sampling: Sampling, repeat: int, resumed: int) -> RequestConfig:
-        sampling = timed(sampling, self._template, job_folder())
+        sampling = with_template_time(sampling, self._template, job_folder())
         self.template_time = sampling.template_time
         identity, baseline = self._llm.identity(self._digests), self._llm.baseline_identity(self._digests)
         own = self._configuration({**identity, **({"resumed": resumed} if resumed else {})}, sampling, repeat)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import astuple, replace
 
-from ianvs_specdec.benchmarks.letters import FOUR, options_of
+from ianvs_specdec.benchmarks.extraction import FOUR_LETTERS, options_of
 from ianvs_specdec.benchmarks.scorers import CHOICES, LOGPROB, prediction
 from ianvs_specdec.common.errors import AnswerError
 from ianvs_specdec.common.types import Completion, Query, Trace
@@ -118,7 +118,7 @@ def with_letter(query: Query, completion: Completion) -> Completion:
     if completion.trace.letters is None:
         reason = f"scorer {LOGPROB}: the answer has no log-probabilities of letters: generate it again (ianvs --fresh)"
         raise AnswerError(reason)
-    known = _options(query) or FOUR  # if the question does not show its options
+    known = _options(query) or FOUR_LETTERS  # if the question does not show its options
     options = {letter: value for letter, value in completion.trace.letters if letter in known}
     return msgspec.structs.replace(completion, text=max(options, key=options.__getitem__, default=""))
 

@@ -16,7 +16,7 @@ from ianvs_specdec.benchmarks.rows import SHOWN, DataRow, RowReader, normalize_r
 from ianvs_specdec.benchmarks.scorers import LOGPROB, references_of
 from ianvs_specdec.common.errors import ChatTemplateError, UserError, warn_once
 from ianvs_specdec.common.types import Sampling, messages_of
-from ianvs_specdec.models.templates import reads, render
+from ianvs_specdec.models.templates import render, template_variables
 
 TOKENS = dict.fromkeys(("bos_token", "eos_token", "unk_token", "pad_token"), "")
 
@@ -76,7 +76,7 @@ def _kind(question: Any) -> tuple[bool, bool]:
 def warn_unread_variables(llm: LLM, sampling: Sampling) -> None:
     """Warn of variables that a local model's chat template does not read."""
     given = sampling.chat_template_kwargs.keys()
-    if given and _is_local(llm) and (unread := given - reads(chat_template(llm))):
+    if given and _is_local(llm) and (unread := given - template_variables(chat_template(llm))):
         warn_once(f"chat_template_kwargs: the chat template of {llm.model} never reads {', '.join(sorted(unread))}")
 
 

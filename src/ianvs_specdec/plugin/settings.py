@@ -15,8 +15,8 @@ from ianvs_specdec.backends.api.secrets import check_no_secrets
 from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.backends.prompts import check_model
 from ianvs_specdec.common.errors import UserError, unknown, warn_once
-from ianvs_specdec.common.sampling import MIN_TEMPERATURE, MAX_TEMPERATURE, MAX_COUNT, Sampling
-from ianvs_specdec.common.settings import Settings, Text, build, raise_all, rule, takes_mapping, together
+from ianvs_specdec.common.sampling import MAX_COUNT, MAX_TEMPERATURE, MIN_TEMPERATURE, Sampling
+from ianvs_specdec.common.settings import Settings, Text, collect_errors, raise_all, takes_mapping, validated, validator
 from ianvs_specdec.records.cost import PRICES, cost
 
 SAME_AS_EDGE = "same-as-edge"
@@ -28,7 +28,9 @@ Price = Annotated[float, Field(ge=0, le=MAX_COUNT, description="per million toke
 
 def _warm(value: float) -> None:
     if not MIN_TEMPERATURE <= value <= MAX_TEMPERATURE:
-        raise ValueError(f"must be from {MIN_TEMPERATURE:g} (at 0 all samples are equal) to {MAX_TEMPERATURE:g}, not {value!r}")
+        raise ValueError(
+            f"must be from {MIN_TEMPERATURE:g} (at 0 all samples are equal) to {MAX_TEMPERATURE:g}, not {value!r}"
+        )
 
 
 def _unescaped(value: tuple[str, ...]) -> None:
@@ -49,7 +51,7 @@ class GeneralSettings(Settings):
         0, description="failed queries before the test case fails"
     )
     samples: Annotated[int, Field(ge=1, le=MOST_SAMPLES)] = Field(1, description="number of answers per query")
-    samples_temperature: Annotated[float, rule(_warm)] = Field(
+    samples_temperature: Annotated[float, validator(_warm)] = Field(
         1.0, description="the temperature of all answers but the first"
     )
 
@@ -81,11 +83,11 @@ class ModelSettings:
             reason = "top_k is of how many tokens sampling draws one, a whole number; the breadth of EAGLE's tree is"
             raise UserError(f"{reason} eagle_topk", key="top_k")
         own_options = {key: value for key, value in given.items() if key in options()}
-        _, _, own, sampling = together(
+        _, _, own, sampling = collect_errors(
             lambda: _check_names(hyperparameters),
             lambda: _check_options(given.get("backend", "autoregressive"), own_options),
             lambda: GeneralSettings.parse({key: given[key] for key in GeneralSettings.names() if key in given}),
-            lambda: build(Sampling, {key: given[key] for key in Sampling.names() if key in given}),
+            lambda: validated(Sampling, {key: given[key] for key in Sampling.names() if key in given}),
         )
         _unescaped(sampling.stop)
         settings = cls(own, sampling, own_options)
@@ -141,7 +143,7 @@ def _check_options(name: Any, given: Mapping[str, Any]) -> None:
     """Raise UserError for wrong options of a known back end."""
     if isinstance(name, str) and resolve(name) in BACKENDS:
         chosen = backend(name)
-        build(chosen.Options, _options_of(name, given), f"option of {chosen.backend}")
+        validated(chosen.Options, _options_of(name, given), f"option of {chosen.backend}")
 
 
 def _options_of(name: str, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from ianvs_specdec.report.split import grids
 from ianvs_specdec.report.sweeps import sweeps
 from ianvs_specdec.workspace.cases import Case, Dataset, Row, Workspace, read_workspace
 from ianvs_specdec.workspace.journal_reader import JournalReader
-from ianvs_specdec.workspace.judged import JudgedQuery, Judgments, judgments, score
+from ianvs_specdec.workspace.judgments import JudgedQuery, Judgments, mean_rating, read_judgments
 from ianvs_specdec.workspace.sides import Pair, PairedAnswers, scores_of
 
 VERSION = 1
@@ -114,7 +114,7 @@ def _case(
     if dataset is not None:
         judge, judged = _judged(workspace, case, dataset, rows)
         places = {index: place for place, index in enumerate(rows)}
-        table = table.with_scores({places[index]: score(ratings) for index, ratings in judged.items()})
+        table = table.with_scores({places[index]: mean_rating(ratings) for index, ratings in judged.items()})
         sides.add(case, dataset, rows, dict(zip(rows, table.query("score").tolist(), strict=True)))
     entries = list(details.entries(case, dataset, rows, table, judged, most)) if rows else []
     run = case.environment.get("run") or {}
@@ -141,7 +141,7 @@ def _case(
         "categories": categories(table) if rows else {},
         "alone": _alone(rows),
         "judge": judge,
-        "failures": _failures(rows, workspace.kept(case.job)),
+        "failures": _failures(rows, workspace.journal(case.job)),
         "memory": _memory(rows),
         "targets": targets(rows),
         "load": case.environment.get("load") or [],
@@ -164,7 +164,7 @@ def _judged(
         if result.get("scorer") == "judge" and len(answers) == len(query.turns) and not result.get("error"):
             requests[index] = JudgedQuery(query, answers, dataset.golds[index])
     try:
-        return judgments(workspace, case, requests)
+        return read_judgments(workspace, case, requests)
     except (UserError, OSError) as error:
         case.notes.append(f"single judgments are not shown: {error}")
         return "", {}
@@ -285,7 +285,7 @@ def _routing(
         cases = [workspace.cases[number] for number in numbers]
         lines = None
         if (dataset := workspace.dataset(pair[0]) if pair[0] else None) is not None:
-            sides.complete(cases, dataset, workspace.kept(cases[0].job))
+            sides.complete(cases, dataset, workspace.journal(cases[0].job))
             both = outcomes(sides.both(pair), dataset)
             lines = curves(both, ((number, routers[number], scores[number]) for number in numbers))
         found.append({"data": pair[0], "cases": numbers, **(lines or {})})

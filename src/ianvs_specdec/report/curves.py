@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from ianvs_specdec.routing.evaluation.bootstrap import RESAMPLES, SEED
-from ianvs_specdec.routing.evaluation.curve import DrawnCurves, Ranking, Sides
-from ianvs_specdec.routing.evaluation.quality import Scored
+from ianvs_specdec.routing.evaluation.curve import DrawnCurves, Ranking
+from ianvs_specdec.routing.evaluation.metrics import RouterScores
 from ianvs_specdec.routing.evaluation.results import Result, evaluate
-from ianvs_specdec.routing.outcomes.recorded import Floats
+from ianvs_specdec.routing.outcomes.recorded import Floats, Sides
 from ianvs_specdec.workspace.cases import Dataset
-from ianvs_specdec.workspace.sides import Answered, score
+from ianvs_specdec.workspace.sides import SideAnswer, score
 
 POINTS = 200
 """Maximum number of points of a curve."""
@@ -41,7 +41,7 @@ class Outcome:
     cost: float | None
 
 
-def outcomes(both: Mapping[int, tuple[Answered, Answered]], dataset: Dataset) -> dict[int, tuple[Outcome, Outcome]]:
+def outcomes(both: Mapping[int, tuple[SideAnswer, SideAnswer]], dataset: Dataset) -> dict[int, tuple[Outcome, Outcome]]:
     """Both sides' outcomes of the queries that both have a score of."""
     found = {}
     for index, answers in both.items():
@@ -51,7 +51,7 @@ def outcomes(both: Mapping[int, tuple[Answered, Answered]], dataset: Dataset) ->
     return found
 
 
-def _outcome(answer: Answered, dataset: Dataset, index: int) -> Outcome | None:
+def _outcome(answer: SideAnswer, dataset: Dataset, index: int) -> Outcome | None:
     value = answer.score
     if value is None:
         value = score(dataset.queries[index].scorer, answer.texts, dataset.golds[index])
@@ -121,7 +121,7 @@ def _measured(found: list[_Scores], sides: Sides) -> list[dict[str, Any]]:
     """Points and metrics of each curve, computed once for equal scores."""
     distinct = {tuple(one.values): one.values for one in found}
     # Names may repeat: numbers identify the scores.
-    scored = [Scored(str(number), values) for number, values in enumerate(distinct.values())]
+    scored = [RouterScores(str(number), values) for number, values in enumerate(distinct.values())]
     results = {result.name: result for result in evaluate(sides, scored, resamples=RESAMPLES, seed=SEED).results}
     known = {
         key: {"points": _sweep(values, sides), **_quality(results[str(number)])}

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 from ianvs_specdec.common.types import Completion
 from ianvs_specdec.serving.protocol import details, event, speculation, truncation, usage
+from ianvs_specdec.serving.reasoning import ReasoningParser
 from ianvs_specdec.serving.requests import ChatRequest
-from ianvs_specdec.serving.thoughts import ReasoningParser
 
 MIN_LOGPROB = -9999.0
 """In place of -inf, which JSON does not have, as in vLLM."""

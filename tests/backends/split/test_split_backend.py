@@ -167,7 +167,7 @@ def test_an_answer_over_a_link_is_the_models_own_and_tells_what_it_took(
         completion = far.generate(CHAT, sampling, lambda text, tokens: pieces.append(text))
         (link,) = far.processes
         with pytest.raises(RequestCancelledError):
-            far.generate(CHAT, sampling, hints=Hints(given_up=lambda: True))
+            far.generate(CHAT, sampling, hints=Hints(cancelled=lambda: True))
         again = far.generate(CHAT, sampling)
     assert completion.token_ids == again.token_ids == expected.token_ids
     assert completion.text == "".join(pieces) == expected.text

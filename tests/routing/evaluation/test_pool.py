@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.routing.evaluation.inputs import EvaluationInputs, undefined
+from ianvs_specdec.routing.evaluation.inputs import EvaluationInputs, undefined_metrics
 from ianvs_specdec.routing.evaluation.metrics import RouterScores
 from ianvs_specdec.routing.evaluation.pool import ORACLE_MONEY, RANDOM, RoutingPolicy, pool_policy
 from ianvs_specdec.routing.evaluation.results import Result, evaluate_policies
@@ -98,5 +98,6 @@ def test_a_dearest_model_that_is_no_better_leaves_pgr_undefined() -> None:
     assert not {"pgr", "apgr_money", "pareto_dist_money"} & set(metrics)
     assert {"quality", "gain_best", "gap_oracle"} <= set(metrics)
     assert any(
-        "PGR, APGR, CPT and ParetoDist are not defined" in note for note in undefined(EvaluationInputs(pool), [])
+        "PGR, APGR, CPT and ParetoDist are not defined" in note
+        for note in undefined_metrics(EvaluationInputs(pool), [])
     )

@@ -15,11 +15,11 @@ from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.records.journal import Journal
 from ianvs_specdec.report.metrics import METRICS
 from ianvs_specdec.report.metrics.columns import all_columns
-from ianvs_specdec.report.metrics.routing import why_empty
+from ianvs_specdec.report.metrics.router_quality import why_empty
 from ianvs_specdec.report.metrics.table import Table
 from ianvs_specdec.routing.learned.uncertainty import EarlyModel, UncertaintyModel
 from ianvs_specdec.routing.routers import build_router, check_router, check_router_in_test_case
-from ianvs_specdec.workspace.sides import answered
+from ianvs_specdec.workspace.sides import side_answer
 from tests.routing.routers import edge_jobs
 from tests.routing.routers.edge_jobs import ROWS
 
@@ -88,7 +88,7 @@ def test_what_will_not_do_stops_there_and_goes_to_the_cloud(
         assert begun["turns"][0]["token_ids"] == plain["turns"][0]["token_ids"][:FIRST]
         assert begun["turns"][0]["baseline"]["identical"]
         assert result["routing"]["decide_after"] == FIRST
-        assert answered(begun) is None
+        assert side_answer(begun) is None
     assert value("Early Exits", found) == 100.0
     assert value("Edge Tokens Saved", found) == 4 * (WHOLE - FIRST)
     assert value("Edge Completion Tokens", found) == 4 * FIRST

@@ -12,7 +12,7 @@ from ianvs_specdec import drafters, lengths
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import TokenTree, decode
-from ianvs_specdec.engine.contracts import Prompt
+from ianvs_specdec.engine.contracts import PromptChunk
 from ianvs_specdec.targets.native.target import NativeTarget, native_unsupported_reason
 from ianvs_specdec.targets.registry import create_target
 from tests.support.families import FAMILIES, TURN, WINDOW, family_model
@@ -45,7 +45,7 @@ def test_prompts_and_trees_have_the_logits_of_transformers(name: str) -> None:
     target, rng, tokens = create_target(model), random.Random(4), list(PROMPT)
     assert target.kind == "native"
     sequence = target.open()
-    (prompt,) = target.step([(sequence, Prompt(tokens))])
+    (prompt,) = target.step([(sequence, PromptChunk(tokens))])
     assert_close(prompt.logits[0], after(model, tokens))
     for tree in (TokenTree.chain(7, range(8, 20)), random_tree(rng, 3 * WINDOW)):
         (output,) = target.step([(sequence, tree)])
@@ -61,7 +61,7 @@ def test_windows_of_any_width_end_where_they_should(window: int) -> None:
     model = family_model("gemma2", sliding_window=window)
     target, tokens = NativeTarget(model), [3 + i * i % 60 for i in range(150)]
     sequence = target.open()
-    target.step([(sequence, Prompt(tokens[:-1])), (other := target.open(), Prompt(tokens))])
+    target.step([(sequence, PromptChunk(tokens[:-1])), (other := target.open(), PromptChunk(tokens))])
     for tree in (TokenTree.chain(tokens[-1], range(5, 35)), random_tree(random.Random(window), 30)):
         (output,) = target.step([(sequence, tree)])
         for node in range(0, len(tree), 4):
@@ -94,7 +94,7 @@ def test_a_tree_may_go_beyond_the_length_at_which_a_sequence_turns() -> None:
     target, tokens = NativeTarget(model), PROMPT[: TURN - 3]
     sequence, alone = target.open((1, -1)), target.open((1, -1))
     for each in (sequence, alone):
-        target.step([(each, Prompt(tokens))])
+        target.step([(each, PromptChunk(tokens))])
     for seed in (1, 2):
         tree = random_tree(random.Random(seed), 25)
         assert max(tree.depths) > 3
@@ -114,7 +114,7 @@ def test_a_tree_may_go_beyond_the_length_at_which_a_sequence_turns() -> None:
         path = tree.path_to(2)
         sequence.commit(path)
         tokens += [tree.tokens[i] for i in path]
-        target.step([(alone, Prompt([tree.tokens[i] for i in path]))])
+        target.step([(alone, PromptChunk([tree.tokens[i] for i in path]))])
 
 
 FLAGS: list[tuple[str, str, Any]] = [

@@ -15,7 +15,7 @@ from ianvs_specdec.backends.untrusted import (
     bounded_list,
     logprob,
 )
-from ianvs_specdec.benchmarks.letters import LETTERS
+from ianvs_specdec.benchmarks.extraction import LETTERS
 from ianvs_specdec.common.types import Step, Trace
 
 MAX_GAP = 1e6

@@ -22,7 +22,7 @@ from ianvs_specdec.backends.api.failures import (
 from ianvs_specdec.backends.base import OnChunk
 from ianvs_specdec.backends.top_logprobs import StreamedLogprobs, all_certain
 from ianvs_specdec.backends.untrusted import MAX_TOKENS, ImplausibleNumber, bounded_int, reject_constant
-from ianvs_specdec.benchmarks.thoughts import answer_start
+from ianvs_specdec.benchmarks.reasoning import answer_start
 from ianvs_specdec.common.types import Completion, Trace
 
 MAX_EVENT = 1 << 24

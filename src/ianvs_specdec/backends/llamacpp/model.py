@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ianvs_specdec.common.errors import UserError, install_command
 from ianvs_specdec.engine import Output
-from ianvs_specdec.engine.contracts import Piece, Prompt
+from ianvs_specdec.engine.contracts import PromptChunk, StepInput
 from ianvs_specdec.engine.rounding import NEAR_TIE, NEAR_TIE_INT8
 
 BATCH = 512
@@ -154,7 +154,7 @@ class LlamaCppModel:
     def unembed(self, hidden: Tensor) -> Tensor:
         raise NotImplementedError("llama.cpp does not compute logits of given hidden states")
 
-    def warm(self, tokens: int) -> None:
+    def warm_up(self, tokens: int) -> None:
         pass  # llama.cpp compiles nothing while it runs
 
     @property
@@ -170,9 +170,9 @@ class LlamaCppModel:
         self._sequence = LlamaCppSequence(self)
         return self._sequence
 
-    def step(self, parts: Sequence[tuple[Any, Piece]]) -> list[Output]:
+    def step(self, parts: Sequence[tuple[Any, StepInput]]) -> list[Output]:
         ((sequence, piece),) = parts
-        if not isinstance(piece, Prompt):
+        if not isinstance(piece, PromptChunk):
             if not piece.is_chain:
                 raise ValueError("llama.cpp's cache of one sequence verifies chains only")
             self._forward(piece.tokens, sequence.length, last_only=False)
@@ -219,7 +219,7 @@ class LlamaCppSequence:
 
     def __init__(self, model: LlamaCppModel) -> None:
         self._model: LlamaCppModel | None = model
-        self.reach = model.window
+        self.position_limit = model.window
         self.length = 0
 
     def commit(self, path: Sequence[int]) -> None:

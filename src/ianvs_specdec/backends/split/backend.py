@@ -13,7 +13,7 @@ from ianvs_specdec.backends.local import WARM_UP, WARM_UP_CHAT, TokenizingLLM, i
 from ianvs_specdec.backends.split.edge.settings import EdgeSettings
 from ianvs_specdec.backends.split.options import SplitOptions, edge_settings, link_options, named_value
 from ianvs_specdec.backends.split.verifier import ENGINE_OPTIONS, Cloud, VerifierModel, check_packages
-from ianvs_specdec.common.errors import RequestCancelledError, AnswerError, UserError, packages
+from ianvs_specdec.common.errors import AnswerError, RequestCancelledError, UserError, optional_import
 from ianvs_specdec.common.sampling import MAX_COUNT, Sampling
 from ianvs_specdec.common.settings import Settings
 from ianvs_specdec.common.types import Completion, Hints
@@ -79,7 +79,7 @@ class SplitSpecDecLLM(TokenizingLLM):
         sides = {"target": target.identity(digests), "edge": edge.identity(digests), "link": self._link_options}
         return {"backend": self.backend, **given, **sides}
 
-    @packages()
+    @optional_import()
     def load(self) -> None:
         with self._loading:
             if self._edge is not None:
@@ -122,7 +122,7 @@ class SplitSpecDecLLM(TokenizingLLM):
         output.begin(asked, prompt)
 
         def emit(tokens: list[int]) -> None:
-            if hints.given_up is not None and hints.given_up():
+            if hints.cancelled is not None and hints.cancelled():
                 raise RequestCancelledError
             if output.emit is not None:
                 output.emit(tokens)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ianvs_specdec import drafters
 from ianvs_specdec.backends.child import ServerProcess
 from ianvs_specdec.backends.specdec import engine_backend
-from ianvs_specdec.common.errors import UserError, not_installed, unknown
+from ianvs_specdec.common.errors import UserError, missing_package_error, unknown
 from ianvs_specdec.records.identity import FileDigests
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def check_packages() -> None:
     for package in PACKAGES:
         if importlib.util.find_spec(package.partition(".")[0]) is None:
             missing = ModuleNotFoundError(name=package)
-            raise not_installed(missing) or missing
+            raise missing_package_error(missing) or missing
 
 
 class VerifierModel:
@@ -118,7 +118,7 @@ class Cloud:
             address = options.verifier or self._start(command)
             path = [f"--{name.replace('_', '-')}={value}" for name, value in link.items()]
             via = self._start(["link", "--listen", "127.0.0.1:0", "--to", address, *path])
-            token_file, authority = (file and Path(file) for file in (options.token_file, options.verifier_ca))
+            token_file, authority = (Path(file) if file else None for file in (options.token_file, options.verifier_ca))
             self.connection = Connection(Access(address, read_token(token_file), authority, via))
             self.model = self.connection.describe(FIRST_PATIENCE, timed=timed)
             if options.verifier is not None:

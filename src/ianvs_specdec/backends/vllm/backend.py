@@ -19,10 +19,10 @@ from ianvs_specdec.backends.top_logprobs import TOP
 from ianvs_specdec.backends.untrusted import MAX_DRAFT_TOKENS, MAX_TOKENS, bounded_int, bounded_list
 from ianvs_specdec.backends.worker_model import WorkerLLM
 from ianvs_specdec.common.errors import UserError, unknown
-from ianvs_specdec.common.settings import Count, Settings, Text, rule
+from ianvs_specdec.common.settings import Count, Settings, Text, validator
 from ianvs_specdec.common.types import Sampling, Step
-from ianvs_specdec.models.layout import check_model
 from ianvs_specdec.models.loading import check_stored
+from ianvs_specdec.models.validation import check_model
 from ianvs_specdec.records.identity import FileDigests
 
 log = logging.getLogger(__name__)
@@ -117,10 +117,10 @@ class VllmOptions(Settings):
     )
     enforce_eager: bool | None = Field(None, description="no CUDA graphs")
     truncate_prompts: Truncate = False
-    speculative: Annotated[dict[str, Any], rule(_check_speculative)] | None = Field(
+    speculative: Annotated[dict[str, Any], validator(_check_speculative)] | None = Field(
         None, description="vLLM's speculative_config"
     )
-    engine_args: Annotated[dict[str, Any], rule(_check_engine_args)] | None = Field(
+    engine_args: Annotated[dict[str, Any], validator(_check_engine_args)] | None = Field(
         None, description="further engine arguments of vLLM by name"
     )
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.net.split.breakeven import longest_way
+from ianvs_specdec.net.split.breakeven import break_even_round_trip
 from ianvs_specdec.report.metrics.rows import HIDDEN_STATES, TEXT, TOKEN_IDS
 from ianvs_specdec.report.metrics.table import NAN, Column, Table
 from ianvs_specdec.workspace.sides import SIDES
@@ -151,7 +151,7 @@ def break_even(table: Table) -> float:
         return NAN
     service = work / rounds
     hidden = max(hidden, service * (rounds - waits))
-    return longest_way(stream, anew=waits, shares=shares, drafting=drafting, service=service, hidden=hidden)
+    return break_even_round_trip(stream, fresh=waits, shares=shares, drafting=drafting, service=service, hidden=hidden)
 
 
 ENERGY = {

@@ -11,7 +11,7 @@ from ianvs_specdec.backends.judge import stored_ratings
 from ianvs_specdec.benchmarks.judge_prompts import TURNS
 from ianvs_specdec.report.metrics.columns import KNOWN, mean
 from ianvs_specdec.report.metrics.table import NAN, Column, Table
-from ianvs_specdec.workspace.scoring import pair_of
+from ianvs_specdec.workspace.scoring import answers_and_gold
 
 TURN_SCORE = "Turn {} Score"
 
@@ -35,7 +35,7 @@ def _turn_score(turn: int, statistic: Callable[[Column], float]) -> Callable[[Se
         # Building the table has the answers judged.
         Table.of(y_true, y_pred)
         judged = [(row[1], gold) for row, gold in zip(y_pred, y_true, strict=True) if row[1].get("scorer") == "judge"]
-        ratings = stored_ratings([pair_of(*pair) for pair in judged])
+        ratings = stored_ratings([answers_and_gold(*pair) for pair in judged])
         found = [turns[turn - 1] for turns in ratings if len(turns) >= turn]
         return statistic(np.array([NAN if rating is None else rating for rating in found], dtype=np.float64))
 

@@ -19,12 +19,12 @@ from ianvs_specdec.records.response import edge_answer_of
 from ianvs_specdec.records.run import job_folder
 from ianvs_specdec.report.metrics.table import NAN, Column, Table, rounded
 from ianvs_specdec.routing.evaluation.bootstrap import RESAMPLES, SEED
-from ianvs_specdec.routing.evaluation.curve import Sides
-from ianvs_specdec.routing.evaluation.quality import Scored
+from ianvs_specdec.routing.evaluation.metrics import RouterScores
 from ianvs_specdec.routing.evaluation.results import evaluate
+from ianvs_specdec.routing.outcomes.recorded import Sides
 from ianvs_specdec.workspace.journal_reader import JournalReader
-from ianvs_specdec.workspace.scoring import pair_of
-from ianvs_specdec.workspace.sides import SIDES, answered, score, stored_answer
+from ianvs_specdec.workspace.scoring import answers_and_gold
+from ianvs_specdec.workspace.sides import SIDES, score, side_answer, stored_answer
 
 NAMES = {"Router AUROC": "auroc", "Router APGR": "apgr"}
 
@@ -71,10 +71,10 @@ def why_empty(y_true: Sequence[Any], y_pred: Sequence[Any], table: Table) -> str
     return compared if isinstance(compared, str) else "both models do equally well on these queries"
 
 
-def _compared(y_true: Sequence[Any], y_pred: Sequence[Any], table: Table) -> tuple[Sides, list[Scored]] | str:
+def _compared(y_true: Sequence[Any], y_pred: Sequence[Any], table: Table) -> tuple[Sides, list[RouterScores]] | str:
     """Both sides' outcomes and the router's scores, or the reason why they are unknown."""
-    answered = [index for index, row in enumerate(y_pred) if not row[1].get("error")]
-    scores = np.array([_score(y_pred[index][1]) for index in answered])
+    side_answer = [index for index, row in enumerate(y_pred) if not row[1].get("error")]
+    scores = np.array([_score(y_pred[index][1]) for index in side_answer])
     if not len(scores) or np.isnan(scores).any():
         return "the router gave no score to some queries"
     if np.ptp(scores) == 0:
@@ -82,7 +82,7 @@ def _compared(y_true: Sequence[Any], y_pred: Sequence[Any], table: Table) -> tup
     journal = functools.cache(lambda: JournalReader(job_folder()))
     sides = []
     for side in SIDES:
-        outcomes = _outcomes(side, y_true, y_pred, answered, table.query("score"), journal)
+        outcomes = _outcomes(side, y_true, y_pred, side_answer, table.query("score"), journal)
         if np.isnan(outcomes).any():
             if not any(row[1].get("side") == side or _answer(row, side) is not None for row in y_pred):
                 return (
@@ -94,7 +94,7 @@ def _compared(y_true: Sequence[Any], y_pred: Sequence[Any], table: Table) -> tup
                 f"{len(outcomes)} only; put {side.capitalize()}Only or OracleRouter before this router in the job"
             )
         sides.append(outcomes / 100.0)
-    return Sides(*sides), [Scored("router", scores)]
+    return Sides(*sides), [RouterScores("router", scores)]
 
 
 def _score(result: Mapping[str, Any]) -> float:
@@ -113,14 +113,14 @@ def _outcomes(
         if result.get("side") == side:
             column[number] = scored[index]
             continue
-        found = answered(_answer(y_pred[index], side))
+        found = side_answer(_answer(y_pred[index], side))
         # Without its row, a result cannot be looked up.
         if found is None and row_of(result) is not result and row_of(result) is not None:
             if configurations is None:
                 configurations = _configurations(side, y_pred, journal)
             found = stored_answer(journal(), query_of_row(result), configurations, {}) if configurations else None
         if found is not None:
-            value = score(str(result.get("scorer")), found.texts, pair_of(result, y_true[index])[1])
+            value = score(str(result.get("scorer")), found.texts, answers_and_gold(result, y_true[index])[1])
             column[number] = NAN if value is None else value
     return column
 
@@ -142,7 +142,7 @@ def _configurations(side: str, y_pred: Sequence[Any], journal: Journal) -> list[
         for turn in (response or {}).get("turns", ()):
             if turn.get("key"):
                 try:
-                    return journal().alike(str(turn["key"]))
+                    return journal().same_outputs(str(turn["key"]))
                 except UserError:
                     return []
     return []

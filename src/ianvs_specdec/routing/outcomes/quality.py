@@ -13,7 +13,7 @@ import numpy as np
 
 from ianvs_specdec.benchmarks import scorers
 from ianvs_specdec.benchmarks.judge_prompts import HIGHEST, LOWEST
-from ianvs_specdec.benchmarks.thoughts import without_reasoning
+from ianvs_specdec.benchmarks.reasoning import without_reasoning
 from ianvs_specdec.common.errors import UserError, install_command, unknown
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.outcomes.recorded import Outcomes

@@ -14,7 +14,7 @@ import grpc
 
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.net import LOOPBACK
-from ianvs_specdec.net.addresses import address, written
+from ianvs_specdec.net.addresses import format_address, parse_address
 from ianvs_specdec.net.split.split_pb2 import BUSY, IDLE, Down, Model, Question, Up
 from ianvs_specdec.net.split.wire import AUTHORIZATION, DECODE, DESCRIBE, OPTIONS
 
@@ -53,8 +53,8 @@ class Access:
 
     def channel(self) -> grpc.Channel:
         """Raises UserError for an invalid address or file."""
-        host, port = address(self.address, "verifier", default="")
-        target = self.via or written(host, port)
+        host, port = parse_address(self.address, "verifier", default="")
+        target = self.via or format_address(host, port)
         options: list[tuple[str, int | str]] = [
             *OPTIONS,
             ("grpc.keepalive_time_ms", KEEPALIVE_MS),

@@ -79,7 +79,7 @@ class Controller:
     def measured(self) -> dict[str, float]:
         """Seconds of the round trip, of the verifier's step, and per draft token."""
         way = self._round_trip.value if self._round_trip.value is not None else self.opening
-        return {"way": way or 0.0, "service": self.service.value or 0.0, "draft": self._draft.value or 0.0}
+        return {"round_trip": way or 0.0, "service": self.service.value or 0.0, "draft": self._draft.value or 0.0}
 
     def choose_length(self, budget: int) -> int:
         """The length of the next draft, at most ``budget``."""

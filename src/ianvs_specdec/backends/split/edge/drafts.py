@@ -20,7 +20,7 @@ from ianvs_specdec.backends.split.edge.controller import MIN_SEND_PROBABILITY
 from ianvs_specdec.common.errors import AnswerError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import Context, Drafter, Observation, Output, TokenTree
-from ianvs_specdec.engine.contracts import Lines
+from ianvs_specdec.engine.contracts import Continuations
 from ianvs_specdec.engine.sampling import Noise
 
 BATCH = 4
@@ -61,7 +61,7 @@ class SentDraft:
 class SpeculationTree:
     """A tree of drafted continuations. ``root`` is the node of the last confirmed token."""
 
-    def __init__(self, lines: Lines) -> None:
+    def __init__(self, lines: Continuations) -> None:
         self._lines = lines
         self.root = 0
         # Lists per node are the fastest: many nodes are added between two verdicts.
@@ -207,7 +207,7 @@ class Drafts:
             return None
         # The verifier adds a token to the draft.
         length = min(length, context.remaining - 1)
-        if self._drafter.lines:
+        if self._drafter.supports_continuations:
             tree = TokenTree.chain(context.tokens[-1], self._line(length, ends))
         else:
             with self._timed():
@@ -234,7 +234,7 @@ class Drafts:
 
     def grow(self, length: int, ends: Container[int]) -> bool:
         """Draft ahead by one step, for drafts of ``length`` tokens. Returns whether there was anything to draft."""
-        if not self._drafter.lines or not self.sent:
+        if not self._drafter.supports_continuations or not self.sent:
             return False
         tree = self._expandable()
         leaves = tree.leaves(tree.likeliest(self._in_flight - 1), length, ends)

@@ -11,11 +11,11 @@ from ianvs_specdec.backends.specdec import EngineLLM, SharedEngine
 from ianvs_specdec.backends.split.backend import SplitSpecDecLLM
 from ianvs_specdec.backends.split.options import SlicedOptions, drafting, link_options, named_value
 from ianvs_specdec.backends.split.verifier import ENGINE_OPTIONS, Cloud, VerifierModel, check_packages
-from ianvs_specdec.common.errors import RequestCancelledError, AnswerError, UserError
+from ianvs_specdec.common.errors import AnswerError, RequestCancelledError, UserError
 from ianvs_specdec.common.sampling import Sampling
 from ianvs_specdec.common.settings import Settings
 from ianvs_specdec.common.types import SplitTrace
-from ianvs_specdec.models.layout import model_sizes, read_config
+from ianvs_specdec.models.validation import model_sizes, read_config
 from ianvs_specdec.records.identity import FileDigests
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class SlicedSpecDecLLM(EngineLLM):
     def _new_target(self) -> Target:
         from ianvs_specdec.backends.split.sliced.target import SlicedTarget
         from ianvs_specdec.net.split.split_pb2 import Cut, States
-        from ianvs_specdec.net.split.wire import disagreement
+        from ianvs_specdec.net.split.wire import numerics_mismatch
         from ianvs_specdec.targets.native.target import NativeTarget
         from ianvs_specdec.targets.registry import native_unavailable_reason
 
@@ -116,7 +116,7 @@ class SlicedSpecDecLLM(EngineLLM):
         folder, timed = model_folder(self.model), given.cut == "auto"
         self._cloud = cloud = Cloud(given, self._upper.command(None), self._link, folder, timed=timed)
         if cloud.model.numerics != whole.numerics:
-            raise UserError(disagreement(whole.numerics, cloud.model.numerics), key="verifier")
+            raise UserError(numerics_mismatch(whole.numerics, cloud.model.numerics), key="verifier")
         faster = timed and MARGIN * whole.layer_seconds() < cloud.model.layer / NANOS
         layer = _cut(given.cut, whole.layers, faster)
         log.info("the edge computes %d of %d layers", layer, whole.layers)

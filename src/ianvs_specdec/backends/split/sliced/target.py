@@ -15,13 +15,12 @@ from ianvs_specdec.backends.split.edge.connection import FRAME_BYTES, Connection
 from ianvs_specdec.backends.split.edge.session import recover
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Sampling
-from ianvs_specdec.engine.contracts import Output, Piece, Prompt, pieces
+from ianvs_specdec.engine.contracts import Output, PromptChunk, StepInput, prompt_chunks
 from ianvs_specdec.engine.request import Request
 from ianvs_specdec.engine.tree import TokenTree
 from ianvs_specdec.net.split import split_pb2 as pb
-from ianvs_specdec.net.split.states import packed
-from ianvs_specdec.net.split.wire import write_sampling, parent_offsets
-from ianvs_specdec.targets.native.range import Rows
+from ianvs_specdec.net.split.wire import pack_states, parent_offsets, write_sampling
+from ianvs_specdec.targets.native.layer_range import Rows
 from ianvs_specdec.targets.native.target import PROMPT_ROWS, NativeTarget
 
 MICROS = 1e6
@@ -87,7 +86,7 @@ class SlicedTarget:
     def unembed(self, hidden: Tensor) -> Tensor:
         raise UserError("the output layer of a sliced model is the verifier's")
 
-    def warm(self, tokens: int) -> None:
+    def warm_up(self, tokens: int) -> None:
         """Nothing is compiled lazily."""
 
     def memory(self, positions: int) -> int:
@@ -100,12 +99,12 @@ class SlicedTarget:
         self._numbers.add(number)
         return SlicedSequence(self, number)
 
-    def step(self, parts: Sequence[tuple[Any, Piece]]) -> list[Output]:
+    def step(self, parts: Sequence[tuple[Any, StepInput]]) -> list[Output]:
         """See ``contracts.Target``. Raises AnswerError if the verifier refuses or is unreachable."""
         began = time.perf_counter()
         rows = [sequence.rows(piece) for sequence, piece in parts]
         hidden = self.lower.step(rows, [token for _, piece in parts for token in piece.tokens])
-        states = packed(hidden, self._cut.states)
+        states = pack_states(hidden, self._cut.states)
         self._share(parts, edge=time.perf_counter() - began)
         wanted = [part.wanted for part in rows]
         chosen = self._exchange(parts, states, sum(wanted))
@@ -123,7 +122,7 @@ class SlicedTarget:
         if not self._numbers and self._stream is not None:
             self._send((), pb.Slice())
 
-    def _exchange(self, parts: Sequence[tuple[SlicedSequence, Piece]], states: bytes, wanted: int) -> list[int]:
+    def _exchange(self, parts: Sequence[tuple[SlicedSequence, StepInput]], states: bytes, wanted: int) -> list[int]:
         """Send the rows of ``parts`` and receive their ``wanted`` tokens."""
         self._deadline = None
         self._leave_ended(parts)
@@ -143,7 +142,7 @@ class SlicedTarget:
                 self.close()
                 raise
 
-    def _leave_ended(self, parts: Sequence[tuple[SlicedSequence, Piece]]) -> None:
+    def _leave_ended(self, parts: Sequence[tuple[SlicedSequence, StepInput]]) -> None:
         """Close a stream that ended before ``parts`` began: it breaks none of their answers."""
         if self._stream is None or any(sequence.stream is self._stream for sequence, _ in parts):
             return
@@ -183,7 +182,7 @@ class SlicedTarget:
             self._stream.close()
         self._stream = None
 
-    def _recover(self, parts: Sequence[tuple[SlicedSequence, Piece]], reason: str) -> None:
+    def _recover(self, parts: Sequence[tuple[SlicedSequence, StepInput]], reason: str) -> None:
         self.close()
         if self._deadline is None:
             self._deadline = time.monotonic() + self._patience
@@ -201,14 +200,14 @@ class SlicedTarget:
         sequence.forget()
         again = self.lower.model.open()
         try:
-            for piece in pieces(sequence.kept, self.prompt_rows):
+            for piece in prompt_chunks(sequence.kept, self.prompt_rows):
                 hidden = self.lower.step([Rows(again, len(piece.tokens))], piece.tokens)
                 message = sequence.message(replace(piece, last=False))
-                self._send([(sequence, piece)], pb.Slice(states=packed(hidden, self._cut.states), rows=[message]))
+                self._send([(sequence, piece)], pb.Slice(states=pack_states(hidden, self._cut.states), rows=[message]))
         finally:
             again.close()
 
-    def _send(self, parts: Sequence[tuple[SlicedSequence, Piece]], message: pb.Slice) -> None:
+    def _send(self, parts: Sequence[tuple[SlicedSequence, StepInput]], message: pb.Slice) -> None:
         assert self._stream is not None
         message.ended[:] = self._ended
         self._ended.clear()
@@ -216,7 +215,7 @@ class SlicedTarget:
         self._stream.send(up)
         self._share(parts, up=up.ByteSize() + FRAME_BYTES)
 
-    def _chosen(self, parts: Sequence[tuple[SlicedSequence, Piece]], stream: Stream, wanted: int) -> list[int]:
+    def _chosen(self, parts: Sequence[tuple[SlicedSequence, StepInput]], stream: Stream, wanted: int) -> list[int]:
         down = stream.receive(patience=self._left)
         assert down is not None
         if not down.HasField("chosen"):
@@ -227,7 +226,7 @@ class SlicedTarget:
         self._share(parts, down=down.ByteSize() + FRAME_BYTES, work=chosen.micros / MICROS)
         return list(chosen.tokens)
 
-    def _share(self, parts: Sequence[tuple[SlicedSequence, Piece]], **amounts: float) -> None:
+    def _share(self, parts: Sequence[tuple[SlicedSequence, StepInput]], **amounts: float) -> None:
         self.total.add(**amounts)
         rows = sum(len(piece.tokens) for _, piece in parts)
         for sequence, piece in parts:
@@ -246,7 +245,7 @@ class SlicedSequence:
     def __init__(self, target: SlicedTarget, number: int) -> None:
         self._target, self._number = target, number
         self._state = target.lower.model.open()
-        self.reach, self.most_draft = target.window, target.most_draft
+        self.position_limit, self.most_draft = target.window, target.most_draft
         self.kept: list[int] = []
         self.counts = AnswerCosts()
         self.stream: Stream | None = None
@@ -255,16 +254,16 @@ class SlicedSequence:
         self._tree = TokenTree.chain(0)
         self._closed = False
 
-    def rows(self, piece: Piece) -> Rows:
+    def rows(self, piece: StepInput) -> Rows:
         """The rows of ``piece`` in the lower layers."""
-        if isinstance(piece, Prompt):
+        if isinstance(piece, PromptChunk):
             return Rows(self._state, len(piece.tokens), last=piece.last)
         return Rows(self._state, len(piece.tokens), piece.parents)
 
-    def message(self, piece: Piece) -> pb.Rows:
+    def message(self, piece: StepInput) -> pb.Rows:
         """The message for the hidden states of ``piece``."""
         message = pb.Rows(answer=self._number, more=len(piece.tokens) - 1, path=self._path)
-        if isinstance(piece, Prompt):
+        if isinstance(piece, PromptChunk):
             message.kind = pb.PROMPT if piece.last else pb.READ
         else:
             message.kind = pb.TREE
@@ -279,8 +278,8 @@ class SlicedSequence:
         """Prepare for a stream on which the verifier does not have this sequence."""
         self._begun, self._path = False, ()
 
-    def computed(self, piece: Piece) -> None:
-        if isinstance(piece, Prompt):
+    def computed(self, piece: StepInput) -> None:
+        if isinstance(piece, PromptChunk):
             self.kept += piece.tokens
             counts = self.counts
             counts.prefill, counts.work, counts.edge = counts.prefill + counts.work, 0.0, 0.0
