@@ -54,7 +54,7 @@ def test_the_judge_prompts_are_reported(
     prepare("mt_bench", "--from", folder)
     assert yaml.safe_load(capsys.readouterr().out.splitlines()[-1]) == [{"judge_prompts": {"values": [str(path)]}}]
     prepare("mt_bench", "--from", folder, "--scorer", "none")
-    assert "judge_prompts" not in capsys.readouterr().out
+    assert "judge_prompts:" not in capsys.readouterr().out
 
 
 def test_official_temperatures(write: Callable[..., Path], prepare: Callable[..., Rows], refused: Any) -> None:

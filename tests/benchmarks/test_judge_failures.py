@@ -32,7 +32,7 @@ def test_judgments_without_a_rating_are_retried_once_a_run(
     stub.judgment = lambda prompt: 500
     with caplog.at_level(logging.WARNING):
         assert scores(case(stub, 3), [None] * 3) == [6.0, None, 6.0]
-    assert "2 judgments without a rating could not be asked for anew: the judge: " in caplog.text
+    assert "2 judgments without a rating could not be repeated: the judge: " in caplog.text
     new_run()
     stub.judgment = lambda prompt: "Rating: [[3]]"
     assert scores(case(stub, 3), [None] * 3) == [6.0, 3.0, 6.0]
@@ -100,7 +100,7 @@ def test_no_key(stub: JudgeStub, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("hyperparameters", "key", "message"),
     [
-        ({"judge_base_url": "http://localhost/v1"}, "judge_base_url", "no judge_model"),
+        ({"judge_base_url": "http://localhost/v1"}, "judge_base_url", "without judge_model"),
         ({"judge_model": 4}, "judge_model", "must be a text"),
         ({"judge_model": "m", "judge_concurrency": 0}, "judge_concurrency", "whole number from 1"),
         ({"judge_model": "m", "judge_prompts": "nowhere.jsonl"}, "judge_prompts", "no file nowhere.jsonl"),
