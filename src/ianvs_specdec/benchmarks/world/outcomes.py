@@ -25,14 +25,14 @@ MOST_DRAWS = 81_000
 
 def to_judge(known: Iterable[WorldQuestion]) -> list[WorldQuestion]:
     """Test questions, none with the text of a ``known`` one."""
-    asked = set(map(question_of, known))
+    excluded = set(map(question_of, known))
     items = test_items(facts.build(), JUDGED_PER_SUBJECT, "fresh-eval")
-    return [item for item in items if question_of(item) not in asked]
+    return [item for item in items if question_of(item) not in excluded]
 
 
 def to_learn_from(known: list[WorldQuestion]) -> list[WorldQuestion]:
     """Training questions, none with the text of a ``known`` one or a test question."""
-    asked = {question_of(item) for item in (*known, *to_judge(known))}
+    excluded = {question_of(item) for item in (*known, *to_judge(known))}
     world, items = facts.build(), list[WorldQuestion]()
     for subject in SUBJECTS:
         rng = random.Random(f"pool/{subject}")
@@ -41,10 +41,10 @@ def to_learn_from(known: list[WorldQuestion]) -> list[WorldQuestion]:
             if len(found) == LEARNED.get(subject, LEARNED_PER_SKILL):
                 break
             item = draw(rng, world, subject, level=level, test=True)
-            if question_of(item) not in asked:
+            if question_of(item) not in excluded:
                 found.setdefault(item.prompt, item)
         items += found.values()
     further = (test_items(world, FURTHER_PER_SUBJECT, f"lifelong-{number}") for number in range(FURTHER_SETS))
     texts = {question_of(item): item for item in itertools.chain.from_iterable(further)}
     prompts = {item.prompt for item in items}
-    return items + [item for text, item in texts.items() if text not in asked and item.prompt not in prompts]
+    return items + [item for text, item in texts.items() if text not in excluded and item.prompt not in prompts]

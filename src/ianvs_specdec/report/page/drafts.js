@@ -1,10 +1,10 @@
 // Drafting methods compared: benefit, cost, and acceptance by position.
 
 const METHODS = ['Mean Accepted Tokens', 'Acceptance Rate', 'Drafting Share', 'Throughput', 'Speedup'];
-const STEP = 'Time of a verification step, drafting included: internal token latency times tau. Below it, relative to the internal token latency of the autoregressive test case with the same router and model';
+const STEP = 'Time of a verification step, including drafting: internal token latency times tau. Below it, relative to the autoregressive test case with the same router and model';
 
 function drafts() {
-  const about = 'The test cases that one model has answered alone, with 95 % intervals. A method pays if tau grows more than the time of a step.';
+  const about = 'Test cases answered by one model, with 95 % intervals. A method pays if tau grows more than the step time.';
   const list = sorted(shown()).filter((item) => item.alone && Number.isFinite(item.figures['Mean Accepted Tokens']));
   const drafting = list.filter((item) => item.positions);
   reveal('drafts', drafting.length);

@@ -3,16 +3,16 @@
 const visit = (item) => () => { go({ case: item.id, query: '' }); byId('queries').scrollIntoView(); };
 
 function speed() {
-  const about = 'Each point is a test case that one model has answered alone, with its 95 % intervals. On the dotted diagonal speedup is tau; the distance to it is the cost of drafting, of verifying and of the prompts, which no draft shortens.';
+  const about = 'Each point is a test case answered by one model, with 95 % intervals. On the dotted diagonal speedup equals tau; the distance to it is the cost of drafting, verifying and prefill.';
   const both = shown().filter((item) => Number.isFinite(item.figures.Speedup) && Number.isFinite(item.figures['Mean Accepted Tokens']));
   const list = both.filter((item) => item.alone);
   const left = both.filter((item) => !item.alone);
   const count = (cases, why) => cases.length > 0 && `${cases.length} test case${cases.length > 1 ? 's' : ''} ${why}`;
-  const reasons = [count(left.filter((item) => item.answered), 'in which two models worked: over both, a speedup weighs by time and tau by steps, so they are no model’s'),
-    count(left.filter((item) => !item.answered), 'whose answers are not at hand, so that nothing tells which model worked')].filter(Boolean);
+  const reasons = [count(left.filter((item) => item.answered), 'in which two models worked: over both, speedup is weighted by time and tau by steps'),
+    count(left.filter((item) => !item.answered), 'without stored answers, so that the model is unknown')].filter(Boolean);
   const mixed = reasons.length > 0 && element('p', { class: 'about' }, `Not drawn: ${reasons.join('; ')}.`);
   if (!list.length) {
-    replace('speed', caption('speed', 'Speedup against tau', about), nothing('No test case here has both of one model: a speedup needs the back end autoregressive as its baseline in the same job, and tau one that tells its steps.'), mixed);
+    replace('speed', caption('speed', 'Speedup against tau', about), nothing('No test case here has both for one model: speedup needs the back end autoregressive as baseline in the same job, tau a back end that reports its steps.'), mixed);
     return;
   }
   const x = extent(list.flatMap((item) => spread(item, 'Mean Accepted Tokens')), { from: 1 });
@@ -46,7 +46,7 @@ function spread(item, name) {
 }
 
 function routing() {
-  const about = 'The dotted line is what random routing gives between the edge alone and the cloud alone; the shaded edge above it is the bound that no router can pass. Thin lines are the routers at every threshold, worked out from the scores they gave.';
+  const about = 'The dotted line is random routing between the edge alone and the cloud alone; the upper edge of the shaded area is the oracle. Thin lines are the routers at every threshold, computed from their scores.';
   const visible = shown();
   const panels = data.routing.filter((panel) => panel.cases.some((index) => visible.includes(data.cases[index])));
   const prices = panels.every((panel) => !panel.ends || panel.ends[1][1] !== null) && visible.some((item) => Number.isFinite(item.figures['Cloud Cost']));
@@ -98,7 +98,7 @@ function routingChart(panel, visible, byCost) {
   }
   const spot = (item) => ({ x: sx(place(item)), y: sy(item.figures.Accuracy) });
   placeNames(chart, [...new Set(list.map((item) => item.router))].map((router) => ({ ...spot(list.find((item) => item.router === router)), text: router })), list.map(spot));
-  const of = panel.queries ? `Curves over the ${short(panel.queries)} queries that both models have answered.` : 'No curves: too few queries were answered by both models.';
+  const of = panel.queries ? `Curves over the ${short(panel.queries)} queries answered by both models.` : 'No curves: both models answered too few queries.';
   return element('figure', {}, chart.svg, element('p', { class: 'quiet' }, of), quality(curves), reasons(panel, visible));
 }
 

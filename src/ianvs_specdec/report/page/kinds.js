@@ -16,7 +16,7 @@ function kindsToDraw(list) {
 }
 
 function tasks() {
-  const about = 'Figures by kind of query, with 95 % intervals: the ticked test cases of one router, in the leaderboard’s order.';
+  const about = 'Figures by kind of query, with 95 % intervals: the selected test cases of one router, in the leaderboard’s order.';
   const ticked = sorted(matching(shown())).filter((item) => Object.keys(item.groups).length);
   const count = (router) => ticked.filter((item) => item.router === router).length;
   const own = [...new Set(ticked.map((item) => item.router))];
@@ -39,7 +39,7 @@ function tasks() {
   const key = legendOf(list.map((item) => [SQUARE, ownColour(item, list), item.name]),
     listed.length > list.length && element('span', {}, `(${listed.length - list.length} more not drawn)`));
   const pooled = ['Speedup', 'Mean Accepted Tokens'].includes(metric) && list.some((item) => !item.alone)
-    && element('p', { class: 'quiet' }, 'Both models worked here: kinds that this router sends to different models differ by that as well.');
+    && element('p', { class: 'quiet' }, 'Two models answered here: kinds also differ by the model that this router selects for them.');
   replace('tasks', caption('tasks', 'Kinds of queries', about), choice, key, element('figure', {}, bars(list, names, metric, part)), pooled);
 }
 

@@ -24,7 +24,7 @@ function tiles() {
     tile('Shortest latency', 'Latency', -1),
     known.length > 0 && element('div', { class: 'tile' }, element('span', { class: 'what' }, 'Lossless'),
       element('b', {}, `${lossless.length}`, element('small', {}, ` of ${known.length} test cases`)),
-      element('span', {}, 'every token, of the answers compared, as the model alone writes it')));
+      element('span', {}, 'every token of the compared answers equals the model’s own output')));
 }
 
 function notes() {
@@ -120,7 +120,7 @@ function leaderboard() {
   const list = matching(cases());
   const table = board();
   const further = element('button', { id: 'further', hidden: true, onclick: () => table.parentNode.scrollBy({ left: table.parentNode.clientWidth * 0.6 }) });
-  replace('leaderboard', caption('leaderboard', 'Leaderboard', 'A column’s heading sorts by it. ± is half of the 95 % interval, over queries or, with repeats, over these; an empty cell is undefined here, never 0. Ticks choose what the charts below show.'),
+  replace('leaderboard', caption('leaderboard', 'Leaderboard', 'Click a heading to sort. ± is half of the 95 % interval over queries, or over repeats; an empty cell is undefined, never 0. Check boxes select test cases for the charts below.'),
     element('div', { class: 'tools' },
       element('input', { type: 'search', id: 'filter', placeholder: 'Filter, e.g. Eagle cloud', 'aria-label': 'Filter test cases', value: state.filter, oninput: (event) => go({ filter: event.target.value }) }),
       element('button', { onclick: () => go({ off: '' }) }, 'All in the charts'),

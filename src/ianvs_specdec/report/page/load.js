@@ -7,7 +7,7 @@ const PANELS = [
 ];
 
 function load() {
-  const about = 'Each line is a speculation policy, each point a round at one rate of requests; all policies of a sweep met the same requests. The bands are 95 % intervals over requests.';
+  const about = 'Each line is a speculation policy, each point a round at one request rate; all policies of a sweep get the same requests. Bands are 95 % intervals over requests.';
   const list = data.load.filter((sweep) => sweep.job === null || sweep.job === state.job);
   reveal('load', list.length);
   replace('load', list.length > 0 && [caption('load', 'Policies under load', about), list.map(sweepFigure)]);

@@ -20,10 +20,10 @@ function timed(list) {
 }
 
 function latency() {
-  const about = 'Share of the values up to a time; marks stand at the 50th, 90th and 99th percentile. Further left is faster; the axis is logarithmic. A chunk gap is the time between two pieces of output that reach the user.';
+  const about = 'Cumulative share of the values, with marks at the 50th, 90th and 99th percentile; the axis is logarithmic. A chunk gap is the time between two chunks of output.';
   const all = shown().filter((item) => TIMES.some((name) => item.distributions[name]));
   if (!all.length) {
-    replace('latency', caption('latency', 'Distributions of times', about), nothing('No test case here has timings: without answers, or with answers replayed from different machines, they are undefined.'));
+    replace('latency', caption('latency', 'Distributions of times', about), nothing('No test case here has timings: they are undefined without answers, and if answers were replayed from different machines.'));
     return;
   }
   const list = timed(all);
