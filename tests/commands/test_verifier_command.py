@@ -169,7 +169,7 @@ def test_invalid_settings_are_errors_before_loading(folders, capsys, tmp_path, w
 
 
 EDGE_REFUSALS = {
-    "another acceptance": (["--method", "prompt_lookup", "--set", "acceptance=rejection"], "it is coupled"),
+    "another acceptance": (["--method", "prompt_lookup", "--set", "acceptance=rejection"], "it must be coupled"),
     "no address": (["--method", "prompt_lookup", "--verifier", "here"], "--verifier must be written as"),
     "no token": (["--method", "prompt_lookup", "--token-file", "/nowhere"], "no token can be read from it"),
     "trees": (["--method", "prompt_lookup", "--trace"], "--trace"),

@@ -120,7 +120,7 @@ function leaderboard() {
   const list = matching(cases());
   const table = board();
   const further = element('button', { id: 'further', hidden: true, onclick: () => table.parentNode.scrollBy({ left: table.parentNode.clientWidth * 0.6 }) });
-  replace('leaderboard', caption('leaderboard', 'Leaderboard', 'Click a heading to sort. ± is half of the 95 % interval over queries, or over repeats; an empty cell is undefined, never 0. Check boxes select test cases for the charts below.'),
+  replace('leaderboard', caption('leaderboard', 'Leaderboard', 'Click a heading to sort. ± is half of the 95 % interval over queries, or over repeats; an empty cell is undefined here, never 0. Check boxes select test cases for the charts below.'),
     element('div', { class: 'tools' },
       element('input', { type: 'search', id: 'filter', placeholder: 'Filter, e.g. Eagle cloud', 'aria-label': 'Filter test cases', value: state.filter, oninput: (event) => go({ filter: event.target.value }) }),
       element('button', { onclick: () => go({ off: '' }) }, 'All in the charts'),
