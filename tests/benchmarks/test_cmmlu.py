@@ -1,4 +1,4 @@
-"""CMMLU: its prompts, its files and archive; the rows here are made up, none is the benchmark's."""
+"""CMMLU: prompts, files and archive, with made-up rows."""
 
 # ruff: noqa: RUF001 - Chinese punctuation
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which program an answer holds, and whether it passes."""
+"""Programs in answers, and whether they pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The judge: who is asked what, what is kept, and what happens when it does not do its work."""
+"""The judge: requests, scores, and judgments in the journal."""
 
 from __future__ import annotations
 

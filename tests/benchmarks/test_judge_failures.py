@@ -1,4 +1,4 @@
-"""The judge: what happens when it does not do its work, or is not told how."""
+"""The judge: failures, invalid settings and rows."""
 
 from __future__ import annotations
 

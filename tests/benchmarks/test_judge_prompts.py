@@ -1,4 +1,4 @@
-"""What the judge is asked and how its rating is read, against the official evaluation."""
+"""Judge prompts and ratings, compared with the official evaluation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The records of RouteLLM become outcomes, from a folder or an archive, or are refused with file and line."""
+"""The records of RouteLLM as outcomes, from a folder or an archive; errors with file and line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an answer comes to and what its score is, on recorded answers and by the published definitions."""
+"""Extraction and scores, on recorded answers and by the published definitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where files come from: named files, folders, archives, the hub; what cannot be read is one message."""
+"""Files of a benchmark: given files, folders, archives, the hub; errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded world: deterministic, kept apart from training, and every shipped file is what the code makes."""
+"""The embedded world: deterministic, disjoint from training, equal to the shipped files."""
 
 from __future__ import annotations
 

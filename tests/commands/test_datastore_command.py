@@ -1,4 +1,4 @@
-"""``specdec datastore build`` from the outside: kinds of files, what is taken of them, messages."""
+"""``specdec datastore build``: kinds of files, indexed parts, errors."""
 
 from __future__ import annotations
 

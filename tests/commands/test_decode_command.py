@@ -1,4 +1,4 @@
-"""``specdec decode`` from the outside: files in, files out, messages and exit codes."""
+"""``specdec decode``: input and output files, messages, exit codes."""
 
 from __future__ import annotations
 

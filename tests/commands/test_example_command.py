@@ -1,4 +1,4 @@
-"""``specdec example``: the whole example and nothing else, all of it or none."""
+"""``specdec example`` copies exactly the example, atomically."""
 
 from __future__ import annotations
 

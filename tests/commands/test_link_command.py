@@ -1,4 +1,4 @@
-"""``specdec link``: from options and files to a relay that ends cleanly."""
+"""``specdec link``: options, the relay and its record, errors."""
 
 from __future__ import annotations
 

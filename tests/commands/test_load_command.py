@@ -1,5 +1,4 @@
-"""``specdec load`` as it is called: from a YAML file and from the command line, one message for what is wrong, and
-nothing half-written."""
+"""``specdec load``: YAML files, the command line, output files, errors."""
 
 from __future__ import annotations
 

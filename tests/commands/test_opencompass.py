@@ -1,4 +1,4 @@
-"""``specdec data opencompass``: the files that OpenCompass reads, of whole sets, parts, dialogues and failures."""
+"""``specdec data opencompass``: files of whole sets, parts, dialogues and failures."""
 
 from __future__ import annotations
 

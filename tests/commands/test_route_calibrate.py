@@ -1,4 +1,4 @@
-"""``specdec route calibrate``: signals are fitted to outcomes, answers are asked for once, no file is half-written."""
+"""``specdec route calibrate``: fits, reused answers, errors."""
 
 from __future__ import annotations
 

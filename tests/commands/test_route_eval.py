@@ -1,4 +1,4 @@
-"""``specdec route eval``: from recorded outcomes and scores to tables, or to one clear message and no file."""
+"""``specdec route eval``: tables from recorded outcomes and scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``specdec route label``: what both models' answers are worth, each asked for once, nothing half-written."""
+"""``specdec route label``: qualities, costs, labels, the journal, errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A probe from the command line: recorded, trained, evaluated and at work; what cannot be is one message."""
+"""Probes from the command line: recorded, trained, evaluated, used; errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``specdec route train``: from a CSV to a folder that a router is built of; a mistake is one message."""
+"""``specdec route train``: trained routers, held-out queries, errors."""
 
 from __future__ import annotations
 

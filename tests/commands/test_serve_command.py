@@ -1,4 +1,4 @@
-"""``specdec serve`` before it serves: what is wrong with the command line is one message, and nothing is loaded."""
+"""``specdec serve``: errors of the command line, before a model is loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``specdec simulate`` and ``specdec profile``: files in and out, and one message for what is wrong."""
+"""``specdec simulate`` and ``specdec profile``: files and errors."""
 
 from __future__ import annotations
 

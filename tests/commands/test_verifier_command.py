@@ -1,4 +1,4 @@
-"""``specdec verifier`` and ``specdec decode --verifier``, in processes of their own, by hand as a user would."""
+"""``specdec verifier`` and ``specdec decode --verifier``, as separate processes."""
 
 from __future__ import annotations
 

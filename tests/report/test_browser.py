@@ -1,4 +1,4 @@
-"""The page in a real browser, without a window: what it draws, what sorting and choosing do, and what it refuses."""
+"""The page in a headless browser: charts, sorting, selection, security."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the report says is what the leaderboard says; what is damaged or missing is told."""
+"""The report's document: leaderboard values, damaged and missing files, names."""
 
 from __future__ import annotations
 

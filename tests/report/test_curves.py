@@ -1,4 +1,4 @@
-"""Cost-quality curves: the ends, the bound, each router at every threshold, and where outcomes come from."""
+"""Cost-quality curves: ends, bound, routers at every threshold, outcomes."""
 
 from __future__ import annotations
 

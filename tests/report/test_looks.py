@@ -1,4 +1,4 @@
-"""How the page looks in a real browser: in a window of 1400 pixels, on a phone of 390, and on paper."""
+"""Layout of the page in a browser: 1400 pixels wide, on a phone of 390, and on paper."""
 
 from __future__ import annotations
 

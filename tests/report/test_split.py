@@ -1,4 +1,4 @@
-"""The picture of split decoding: lines over the round trip, and where they cross."""
+"""Charts of split decoding: lines over the round trip, and their crossings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Router AUROC and Router APGR: what the other side would have made of a query comes from the row or the journal."""
+"""Router AUROC and Router APGR, with the other side's answers from the row or the journal."""
 
 from __future__ import annotations
 

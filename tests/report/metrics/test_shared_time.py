@@ -1,4 +1,4 @@
-"""Answers that were under way at the same time share the time that they have in common."""
+"""Concurrent requests share their common time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of split decoding, by hand on answers whose figures are round."""
+"""Columns of split decoding, computed by hand."""
 
 from __future__ import annotations
 
